@@ -1,0 +1,20 @@
+"""See every feature map of any PyTorch convnet, exactly, in one line, in any notebook."""
+
+from .cache import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
+from .capture import capture
+from .demo import demo_images, demo_model
+from .explorer import Explorer, explore
+
+__version__ = "0.1.0"
+__all__ = [
+    "Call",
+    "CapturedTensor",
+    "Explorer",
+    "FeatureCache",
+    "LayerRecord",
+    "Statistics",
+    "capture",
+    "demo_images",
+    "demo_model",
+    "explore",
+]

@@ -1,0 +1,324 @@
+"""Hooks on, hooks off: every layer's activation and gradient, as they were at that moment.
+
+The whole idea is in `Capture._after`: a *forward hook* runs when a layer has
+returned and nothing has touched its output yet, so it takes a copy there and then;
+and it sets a *tensor hook* on the output, through which backward passes the gradient.
+
+Why a copy: ``nn.ReLU(inplace=True)`` behind a convolution overwrites the very tensor
+that the convolution returned. Why not ``register_full_backward_hook``: it makes that
+in-place operation an error. A tensor hook belongs to the value that the tensor had when
+the hook was set, whatever is done to the tensor in place later.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import fields, is_dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from .cache import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
+from .layers import Layers, select_layers
+
+_FIRST_RUN = -1  # in place of a graph task's number: the layer ran in the forward itself
+
+
+def capture(
+    model: nn.Module,
+    layers: Layers = None,
+    *,
+    inputs: bool = False,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    max_bytes: int | None = None,
+) -> Capture:
+    """Keep what every layer returns, and the gradient that reaches it, within a ``with`` block.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Eager, or wrapped by ``DataParallel``, ``DistributedDataParallel`` or
+        ``torch.compile`` (compiled code runs eagerly within the block).
+    layers : optional
+        Which layers: ``None`` for every convolution, however deep it is nested; or a
+        module type or tuple of types, a glob pattern or list of them over the names of
+        ``model.named_modules()``, a module or list of modules, or a predicate
+        ``(name, module) -> bool``.
+    inputs : bool
+        Keep what the layers are given, too.
+    device, dtype : optional
+        Where and how the copies are kept (``device="cpu"`` for a model on a GPU);
+        ``None`` leaves them as the layer returned them. ``dtype`` is for
+        floating-point tensors.
+    max_bytes : int, optional
+        Budget for all copies. Room for a tensor's gradient is set aside with the
+        tensor. What would go over it is kept as shape and statistics.
+
+    Returns
+    -------
+    Capture
+        A `FeatureCache`: a context manager and a mapping, layer name -> `LayerRecord`. The hooks go on at
+        the beginning of the block and off at its end, whichever way it ends; what was
+        captured stays.
+
+    Raises
+    ------
+    ValueError
+        Nothing matches ``layers``, or ``max_bytes`` is negative.
+    TypeError
+        The model is no module, or a layer is part of a ``ScriptModule``.
+
+    Warns
+    -----
+    RuntimeWarning
+        Once, at the end, naming the layers that went over ``max_bytes``.
+
+    Notes
+    -----
+    Backward must run within the block: ``backward()`` or ``torch.autograd.grad``, as often
+    as you like; the latest gradient counts. What activation checkpointing runs again during
+    backward is not a second call.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True))
+    >>> with hookviz.capture(model) as cache:
+    ...     score = model(torch.ones(1, 3, 5, 5)).sum()
+    ...     score.backward()
+    >>> cache["0"].activation.shape
+    torch.Size([1, 8, 3, 3])
+    >>> bool((cache["0"].activation < 0).any())  # from before the in-place ReLU
+    True
+    >>> bool((cache["0"].gradient[cache["0"].activation < 0] == 0).all())
+    True
+    """
+    if max_bytes is not None and max_bytes < 0:
+        raise ValueError(f"max_bytes={max_bytes} is negative: give a number of bytes, or None.")
+    records = [
+        LayerRecord(names[0], module, tuple(names[1:]))
+        for module, names in select_layers(model, layers).items()
+    ]
+    return Capture(records, inputs=inputs, device=device, dtype=dtype, max_bytes=max_bytes)
+
+
+class Capture(FeatureCache):
+    """A `FeatureCache` that fills itself; `capture` makes it."""
+
+    def __init__(
+        self,
+        records: list[LayerRecord],
+        *,
+        inputs: bool,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+        max_bytes: int | None,
+    ) -> None:
+        super().__init__(records)
+        self._inputs, self._device, self._dtype = inputs, device, dtype
+        self._max_bytes, self._reserved = max_bytes, 0
+        self._handles: list[RemovableHandle] = []
+        self._around = ExitStack()
+
+    def __enter__(self) -> Capture:
+        if self._handles:
+            raise RuntimeError("This capture is on already: make a second one with capture().")
+        try:
+            if "torch._dynamo" in sys.modules:  # compiled code would run past the hooks
+                self._around.enter_context(_Eager())
+            for record in self._hooked:
+                self._hook(record)
+        except BaseException:
+            self._off()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._off()
+        if kind is None and self.dropped:
+            warnings.warn(
+                f"{len(self.dropped)} of {len(self)} layers went over max_bytes={self._max_bytes} "
+                f"and were kept as statistics only: {', '.join(self.dropped)}.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _off(self) -> None:
+        try:
+            self._remove_handles()
+        finally:  # again, should an interrupt have come in between
+            self._remove_handles()
+            self._around.close()
+
+    def _remove_handles(self) -> None:
+        while self._handles:
+            self._handles[-1].remove()
+            self._handles.pop()
+
+    def _hook(self, record: LayerRecord) -> None:
+        """Set the hooks of one layer."""
+        taken: dict[int, tuple[CapturedTensor, ...]] = {}  # by thread, for DataParallel
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+            taken[threading.get_ident()] = self._before(record, args, kwargs)
+
+        def after(module: nn.Module, args: Any, output: Any) -> None:
+            self._after(record, output, taken.pop(threading.get_ident(), ()))
+
+        if self._inputs:
+            handle = record.module.register_forward_pre_hook(before, with_kwargs=True)
+            self._handles.append(handle)
+        self._handles.append(record.module.register_forward_hook(after))
+
+    def _before(self, record: LayerRecord, args: Any, kwargs: Any) -> tuple[CapturedTensor, ...]:
+        given = [*tensors_in(args), *tensors_in(kwargs)]
+        if self._rerun(record, "inputs", given):
+            return ()
+        return tuple(self._take(record.name, path, tensor) for path, tensor in given)
+
+    def _after(self, record: LayerRecord, output: Any, inputs: tuple[CapturedTensor, ...]) -> None:
+        returned = list(tensors_in(output))
+        if self._rerun(record, "outputs", returned):
+            return
+        outputs = tuple(self._take(record.name, path, tensor) for path, tensor in returned)
+        record.calls.append(Call(outputs, inputs, record.name))
+        self._ran.setdefault(record.name, record)
+
+    def _take(self, name: str, path: str, tensor: Tensor) -> CapturedTensor:
+        """Copy a tensor as it is now, and ask for its gradient."""
+        size = tensor.numel() * self._kept_as(tensor).itemsize
+        needs = size * (1 + tensor.requires_grad)
+        taken = CapturedTensor(name, path, tensor.shape, tensor.dtype, needs, self._max_bytes)
+        if self._max_bytes is None or self._reserved + needs <= self._max_bytes:
+            self._reserved += needs
+            taken._value = self._copy(tensor)
+        else:
+            taken._statistics = statistics(tensor)
+        self._watch(tensor, taken, _FIRST_RUN)
+        return taken
+
+    def _watch(self, tensor: Tensor, taken: CapturedTensor, task: int) -> None:
+        if not tensor.requires_grad:
+            return
+
+        def arrived(gradient: Tensor) -> None:
+            if taken.kept:
+                taken._gradient, taken._gradient_statistics = self._copy(gradient), None
+            else:
+                taken._gradient_statistics = statistics(gradient)
+
+        taken.watched_in = task
+        self._handles.append(tensor.register_hook(arrived))
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        # Within inference_mode a copy would be an inference tensor, of little use outside.
+        with torch.inference_mode(False):
+            return tensor.detach().to(self._device, self._kept_as(tensor), copy=True)
+
+    def _kept_as(self, tensor: Tensor) -> torch.dtype:
+        return self._dtype if self._dtype and tensor.is_floating_point() else tensor.dtype
+
+    def _rerun(self, record: LayerRecord, side: str, found: list[tuple[str, Tensor]]) -> bool:
+        """Whether a layer runs only because backward recomputes a checkpointed block.
+
+        Then nothing is kept. But where the first run was without a graph (reentrant
+        checkpointing), it is the tensors of this run that the gradient reaches.
+        """
+        # The number of the backward that this thread is in, as torch's own checkpointing asks.
+        task = torch._C._current_graph_task_id()
+        if task == -1 or not record.calls:
+            return False
+        tensors = [tensor for _, tensor in found]
+        call = self._first_run(record.calls, side, tensors, task)
+        if call is not None and any(tensor.requires_grad for tensor in tensors):
+            for tensor, taken in zip(tensors, getattr(call, side), strict=False):
+                self._watch(tensor, taken, task)
+        return True
+
+    def _first_run(
+        self, calls: list[Call], side: str, tensors: list[Tensor], task: int
+    ) -> Call | None:
+        """Which call is being run again: of several, the one that gave the same values."""
+        waiting = [
+            call
+            for call in calls
+            if not any(t.watched_in in (_FIRST_RUN, task) for t in getattr(call, side))
+        ]
+        if len(waiting) < 2:
+            return waiting[0] if waiting else None
+        for call in waiting:
+            pairs = list(zip(tensors, getattr(call, side), strict=False))
+            if all(t.kept and _same(self._copy(tensor), t.value) for tensor, t in pairs):
+                return call
+        return waiting[-1]
+
+
+def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Find the tensors in what a layer took or returned: nested tuples, lists, dicts, dataclasses.
+
+    Parameters
+    ----------
+    value : Any
+    path : str
+        Put in front of each path.
+
+    Yields
+    ------
+    path : str
+        How to reach the tensor from ``value``, as Python writes it.
+    tensor : torch.Tensor
+
+    Examples
+    --------
+    >>> import torch
+    >>> output = {"out": torch.zeros(1), "aux": (torch.zeros(1), None)}
+    >>> [path for path, _ in tensors_in(output)]
+    ["['out']", "['aux'][0]"]
+    """
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from tensors_in(each, f"{path}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for index, each in enumerate(value):
+            yield from tensors_in(each, f"{path}[{index}]")
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
+
+
+class _Eager:
+    """What torch.compile has compiled runs as plain Python while any capture is on."""
+
+    captures = 0
+    stance: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> None:
+        if not _Eager.captures and hasattr(torch.compiler, "set_stance"):
+            _Eager.stance = torch.compiler.set_stance("force_eager")
+        _Eager.captures += 1
+
+    def __exit__(self, *error: object) -> None:
+        _Eager.captures -= 1
+        if not _Eager.captures:
+            _Eager.stance.__exit__(None, None, None)
+            _Eager.stance = nullcontext()
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.equal(first, second)

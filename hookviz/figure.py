@@ -1,0 +1,64 @@
+"""A frame as a matplotlib figure, with axes and colourbars; pyplot is not involved."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from .frame import Frame, Panel
+from .render import colormap, palette
+
+
+def draw_figure(frame: Frame) -> Figure:
+    """Draw the input, the panels and, below, the mosaic with one tile outlined."""
+    columns = len(frame.panels) + (frame.picture is not None)
+    height, width = frame.tiles.levels.shape
+    below = min(3.4 * columns * height / width, 6.0)
+    figure = Figure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
+    figure.suptitle(_plain(frame.title), fontsize="medium")
+    grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
+    if frame.picture is not None:
+        axes = figure.add_subplot(grid[0, 0])
+        axes.imshow(frame.picture)
+        axes.set_title("input", fontsize="small")
+        axes.set_axis_off()
+    for column, panel in enumerate(frame.panels, columns - len(frame.panels)):
+        _draw_panel(figure.add_subplot(grid[0, column]), panel)
+    _draw_mosaic(figure.add_subplot(grid[1, :]), frame)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel) -> None:
+    axes.set_title(_plain(panel.caption), fontsize="small")
+    axes.tick_params(labelsize="x-small")
+    if len(panel.values) == 1:
+        axes.plot(panel.values[0], lw=1)
+        axes.axhline(0, color="gray", lw=0.5)
+        return
+    # Values beyond the range get its last colour; only infinite ones the colours beyond.
+    finite = np.isfinite(panel.values)
+    values = np.where(finite, np.clip(panel.values, panel.low, panel.high), panel.values)
+    shown = axes.imshow(
+        values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
+    )
+    bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
+    bar.ax.tick_params(labelsize="x-small")
+
+
+def _draw_mosaic(axes: Axes, frame: Frame) -> None:
+    height, width = frame.tiles.levels.shape
+    axes.imshow(palette(frame.tiles_cmap)[frame.tiles.levels], interpolation="nearest")
+    left, top, wide, high = frame.tiles.box(frame.position)
+    corner = (left * width - 0.5, top * height - 0.5)
+    outline = Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
+    axes.add_patch(outline)
+    axes.set_title(frame.tiles_caption, fontsize="small")
+    axes.set_axis_off()
+
+
+def _plain(text: str) -> str:
+    """Names may hold dollar signs, which matplotlib would take for formulas."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,226 @@
+"""Which modules: patterns, types and predicates become names and modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+CONVOLUTIONS: tuple[type[nn.Module], ...] = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+"""What ``layers=None`` stands for. Lazy, parametrized and user-made convolutions are subclasses."""
+
+Predicate = Callable[[str, nn.Module], bool]
+Layers = (
+    None
+    | type[nn.Module]
+    | tuple[type[nn.Module], ...]
+    | str
+    | nn.Module
+    | Sequence[str | nn.Module]
+    | Predicate
+)
+
+
+def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
+    """Find the modules that ``layers`` speaks of.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        May be wrapped in ``DataParallel``, ``DistributedDataParallel`` or
+        ``torch.compile``: names are those of the model inside, the wrapper's
+        longer names (``module.conv1``) work too.
+    layers : optional
+        ``None`` for every convolution; a module type or a tuple of types; a glob
+        pattern or a list of them over the names (``"layer1.*.conv?"``; ``*``
+        also matches dots); a module or a list of modules; or a predicate
+        ``(name, module) -> bool``.
+
+    Returns
+    -------
+    dict of torch.nn.Module to list of str
+        In the order of ``model.named_modules()``. The first name of each is the
+        one it goes by, the others are its further names.
+
+    Raises
+    ------
+    TypeError
+        The model is no ``nn.Module``, ``layers`` is of no known form, or a layer
+        belongs to a ``ScriptModule``, which cannot be hooked.
+    ValueError
+        Nothing matches; the message names what comes close.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Sequential(nn.ReLU(), nn.Conv2d(8, 8, 3)))
+    >>> [names[0] for names in select_layers(net).values()]
+    ['0', '1.1']
+    >>> [names[0] for names in select_layers(net, nn.ReLU).values()]
+    ['1.0']
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"The model must be a torch.nn.Module, not {type(model).__name__}: "
+            "pass the model itself, not its class, its weights or its output."
+        )
+    names = module_names(model)
+    chosen = _choose(model, names, layers)
+    for module in chosen:
+        if isinstance(module, torch.jit.ScriptModule):
+            raise TypeError(
+                f"{_said(chosen[module][0])} is a ScriptModule ({_kind(module)}), which runs "
+                "outside Python and cannot be hooked: pass the eager model that was scripted, "
+                "or leave the layer out with layers=."
+            )
+    return chosen
+
+
+def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
+    """All modules of ``model`` with all their names, wrappers taken off."""
+    core, wrapper = model, ""
+    while (inner := _wrapped(core)) is not None:
+        attribute, core = inner
+        wrapper += attribute + "."
+    names: dict[nn.Module, list[str]] = {}
+    for name, module in core.named_modules(remove_duplicate=False):
+        if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
+            continue
+        if "_orig_mod" in module._modules:  # a compiled part: the module inside has its name
+            continue
+        known = names.setdefault(module, [])
+        plain = ".".join(part for part in name.split(".") if part != "_orig_mod")
+        for each in (plain, name, wrapper + name if name else wrapper.rstrip(".")):
+            if each not in known:
+                known.append(each)
+    return names
+
+
+def close_names(name: str, names: Iterable[str]) -> str:
+    """The end of an error message: the names that come close, or the first few.
+
+    Examples
+    --------
+    >>> close_names("conv3", ["conv1", "conv2", "fc"])
+    "close to it: 'conv2', 'conv1'"
+    """
+    names = [each for each in dict.fromkeys(names) if each]
+    if close := get_close_matches(name, names, n=3, cutoff=0.5):
+        return "close to it: " + ", ".join(map(repr, close))
+    tail = f", … ({len(names)} in all)" if len(names) > 6 else ""
+    return "there are: " + ", ".join(map(repr, names[:6])) + tail
+
+
+def _wrapped(model: nn.Module) -> tuple[str, nn.Module] | None:
+    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        return "module", model.module
+    # What torch.compile returns. Its class is not imported: that alone takes a second.
+    if isinstance(inner := model._modules.get("_orig_mod"), nn.Module):
+        return "_orig_mod", inner
+    return None
+
+
+def _choose(
+    model: nn.Module, names: dict[nn.Module, list[str]], layers: Layers
+) -> dict[nn.Module, list[str]]:
+    if layers is None:
+        chosen = _where(names, lambda name, module: _is_convolution(module))
+        if not chosen:
+            raise ValueError(
+                f"{type(model).__name__} has no convolution layers; say with layers= which to "
+                f"take, for example layers={_example(names)!r}."
+            )
+        return chosen
+    if isinstance(layers, (str, nn.Module)):
+        layers = [layers]
+    if isinstance(layers, type) or (isinstance(layers, tuple) and _all_types(layers)):
+        kinds = layers
+        what = f"of type {_type_names(kinds)}"
+        chosen = _where(names, lambda name, module: isinstance(module, kinds))
+    elif callable(layers):
+        predicate, what = layers, "for which layers= is true"
+        chosen = _where(names, lambda name, module: predicate(name, module))
+    elif isinstance(layers, Iterable):
+        picked = {module for each in layers for module in _matching(model, names, each)}
+        what, chosen = "in layers=[]", {m: n for m, n in names.items() if m in picked}
+    else:
+        raise TypeError(
+            f"layers={layers!r} is not a layer name, pattern, module, module type, predicate, or "
+            "a list of those."
+        )
+    if not chosen:
+        raise ValueError(
+            f"{type(model).__name__} has no layer {what}; its layers are of types "
+            f"{', '.join(sorted({_kind(module) for module in names}))}."
+        )
+    return chosen
+
+
+def _where(names: dict[nn.Module, list[str]], test: Predicate) -> dict[nn.Module, list[str]]:
+    return {module: known for module, known in names.items() if test(known[0], module)}
+
+
+def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object) -> list[nn.Module]:
+    """The modules that one entry of a list, a pattern or a module, stands for."""
+    if isinstance(each, nn.Module):
+        if each not in names:
+            raise ValueError(
+                f"The {type(each).__name__} given in layers= is not part of this "
+                f"{type(model).__name__}: take it from the model itself."
+            )
+        return [each]
+    if not isinstance(each, str):
+        raise TypeError(f"layers= holds {each!r}, which is neither a name or pattern nor a module.")
+    # "*" must not bring in the model as a whole, whose name is "".
+    found = [
+        module
+        for module, known in names.items()
+        if each in known or any(name and fnmatchcase(name, each) for name in known)
+    ]
+    if not found:
+        every = [name for known in names.values() for name in known]
+        raise ValueError(
+            f"No layer of {type(model).__name__} is called {each!r}; {close_names(each, every)}."
+        )
+    return found
+
+
+def _is_convolution(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):
+        return _kind(module) in {kind.__name__ for kind in CONVOLUTIONS}
+    return isinstance(module, CONVOLUTIONS)
+
+
+def _all_types(layers: tuple) -> bool:
+    return bool(layers) and all(isinstance(each, type) for each in layers)
+
+
+def _type_names(kinds: type | tuple[type, ...]) -> str:
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _kind(module: nn.Module) -> str:
+    return getattr(module, "original_name", type(module).__name__)
+
+
+def _said(name: str) -> str:
+    return f"Layer {name!r}" if name else "The model"
+
+
+def _example(names: dict[nn.Module, list[str]]) -> str:
+    """Some layer that could be named instead: the first that has weights of its own."""
+    for module, known in names.items():
+        if known[0] and next(module.parameters(recurse=False), None) is not None:
+            return known[0]
+    return next((known[0] for known in names.values() if known[0]), "")

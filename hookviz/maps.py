@@ -1,0 +1,185 @@
+"""One layer's tensors as maps: (N, C, *spatial), and one view of them as numpy arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
+
+
+def as_maps(tensor: Tensor, module: nn.Module | None = None) -> Tensor:
+    """Arrange what a layer returned as feature maps ``(N, C, *spatial)``.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        A convolution's output, batched or not, or ``(N, F)``: F channels of one pixel.
+    module : torch.nn.Module, optional
+        The layer; tells an unbatched output from a batched one.
+
+    Raises
+    ------
+    ValueError
+        The tensor cannot be arranged as maps.
+
+    Examples
+    --------
+    >>> import torch
+    >>> as_maps(torch.zeros(2, 10)).shape
+    torch.Size([2, 10, 1])
+    >>> as_maps(torch.zeros(8, 5, 5), torch.nn.Conv2d(3, 8, 3)).shape
+    torch.Size([1, 8, 5, 5])
+    """
+    name = type(module).__name__.lower()
+    spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), None)
+    if spatial is not None and tensor.ndim == spatial + 1 and hasattr(module, "kernel_size"):
+        return tensor[None]
+    if tensor.ndim == 2:
+        return tensor[..., None]
+    if tensor.ndim in (3, 4, 5):
+        return tensor
+    raise ValueError(
+        f"A tensor of shape {tuple(tensor.shape)} cannot be shown as maps: (N, C, *spatial) with "
+        "one to three spatial dimensions can."
+    )
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """Any tensor as float32: from any device, half precision and bfloat16 too."""
+    tensor = tensor.detach()
+    if tensor.is_complex():
+        tensor = tensor.abs()
+    return tensor.to("cpu", torch.float32).numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelStatistics:
+    """Of each channel's map, ``(C,)`` each; min, max, mean and norm are over the finite values."""
+
+    min: np.ndarray
+    max: np.ndarray
+    mean: np.ndarray
+    zeros: np.ndarray  # share, 0 to 1
+    norm: np.ndarray  # sqrt(sum(x**2))
+    nans: np.ndarray
+    infs: np.ndarray
+
+    @property
+    def dead(self) -> np.ndarray:
+        """Whether a channel says nothing about this input: the same value everywhere."""
+        return self.min == self.max
+
+
+@dataclass(frozen=True, eq=False)
+class LayerView:
+    """One layer, call, sample and depth, ready to draw.
+
+    Attributes
+    ----------
+    maps : numpy.ndarray
+        float32 ``(C, H, W)``. A 1d layer's maps have H = 1.
+    gradients : numpy.ndarray or None
+        The same shape.
+    statistics, gradient_statistics : ChannelStatistics
+        Of the maps and of the gradients.
+    samples, depths : int
+        How many there are to choose from.
+    """
+
+    maps: np.ndarray
+    gradients: np.ndarray | None
+    statistics: ChannelStatistics
+    gradient_statistics: ChannelStatistics | None
+    samples: int
+    depths: int
+
+    @property
+    def signed(self) -> bool:
+        """Whether any value is negative: then zero is in the middle of the colours."""
+        return bool((self.statistics.min < 0).any())
+
+
+def layer_view(
+    activation: Tensor,
+    gradient: Tensor | None,
+    module: nn.Module | None = None,
+    sample: int = 0,
+    depth: int = 0,
+) -> LayerView:
+    """Cut one sample, and of a volume one slice, out of a layer's tensors.
+
+    Parameters
+    ----------
+    activation, gradient : torch.Tensor
+        ``(N, C, *spatial)``, see `as_maps`.
+    sample, depth : int
+        Taken down to the last there is.
+
+    Raises
+    ------
+    ValueError
+        No maps, or none in the tensor.
+    """
+    stacked = as_maps(activation, module)
+    if not stacked.numel():
+        raise ValueError(f"The layer returned an empty tensor, shape {tuple(activation.shape)}.")
+    sample = min(sample, len(stacked) - 1)
+    depths = stacked.shape[2] if stacked.ndim == 5 else 1
+    depth = min(depth, depths - 1)
+
+    def cut(tensor: Tensor) -> np.ndarray:
+        maps = as_maps(tensor, module)[sample]
+        if maps.ndim == 4:
+            maps = maps[:, depth]
+        return to_numpy(maps[:, None] if maps.ndim == 2 else maps)
+
+    maps = cut(activation)
+    gradients = None if gradient is None else cut(gradient)
+    slopes = None if gradients is None else channel_statistics(gradients)
+    return LayerView(maps, gradients, channel_statistics(maps), slopes, len(stacked), depths)
+
+
+def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
+    """Statistics of every map of ``(C, H, W)``; NaN where a map has no finite value."""
+    flat = maps.reshape(len(maps), -1)
+    zeros = 1 - np.count_nonzero(flat, axis=1) / flat.shape[1]
+    nans = infs = np.zeros(len(flat), int)
+    count: int | np.ndarray = flat.shape[1]
+    if not np.isfinite(flat.sum()):
+        finite = np.isfinite(flat)
+        nans = np.isnan(flat).sum(1)
+        infs = flat.shape[1] - finite.sum(1) - nans
+        count = np.maximum(finite.sum(1), 1)
+        flat = np.where(finite, flat, np.nan)
+    # fmin and fmax pass over NaN, and give NaN without a warning where there is nothing else.
+    low, high = np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1)
+    known = flat if not nans.any() and not infs.any() else np.nan_to_num(flat)
+    mean = np.where(np.isnan(low), np.nan, known.sum(1) / count)
+    norm = np.sqrt(np.einsum("ij,ij->i", known, known))
+    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
+
+
+ORDERS = ("index", "mean", "max", "zeros", "gradient")
+"""Channel orders: by index, or the largest mean, maximum, share of zeros or gradient norm first."""
+
+
+def channel_order(view: LayerView, order: str) -> np.ndarray:
+    """Channel numbers in the order in which they are stepped through, ``(C,)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> view = layer_view(torch.tensor([[1.0, 5.0, 3.0]]), None)
+    >>> channel_order(view, "max").tolist()
+    [1, 2, 0]
+    """
+    slopes = view.gradient_statistics
+    if order == "index" or (order == "gradient" and slopes is None):
+        return np.arange(len(view.maps))
+    key = slopes.norm if order == "gradient" and slopes else getattr(view.statistics, order)
+    # NaN, a channel without any finite value, goes last; equals stay in order.
+    return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")

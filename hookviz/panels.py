@@ -1,0 +1,130 @@
+"""The widget's HTML: pictures with alt text, readings, predictions. All text is escaped here."""
+
+from __future__ import annotations
+
+import base64
+import math
+from html import escape
+
+# Colours come from the page, so that it is legible on light and on dark.
+STYLE = """<style>
+.hookviz figure {margin: 0; line-height: 1.35; font-size: 12px}
+.hookviz figcaption {margin-bottom: 3px; min-height: 1.35em; overflow-wrap: anywhere}
+.hookviz img {display: block; width: 100%; image-rendering: pixelated}
+.hookviz img.smooth {image-rendering: auto}
+.hookviz .frame {position: relative}
+.hookviz .tile {position: absolute; box-sizing: border-box; outline: 2px solid #ff8c00;
+  box-shadow: 0 0 0 3px #000}
+.hookviz .scale {display: flex; gap: 6px; align-items: center; margin-top: 3px}
+.hookviz .scale img {height: 8px; flex: 1; min-width: 0}
+.hookviz .readings {font-size: 12px; line-height: 1.5; overflow-wrap: anywhere}
+.hookviz .readings b, .hookviz .title b {font-weight: 600}
+.hookviz .title {line-height: 1.5; overflow-wrap: anywhere}
+.hookviz .note {opacity: 0.75}
+</style>"""
+
+ROOT_CLASS = "hookviz-explorer"
+
+# Core sliders leave their handle without a name for screen readers, and have no setting for
+# it. This tiny picture gives each handle the label beside it; it does so again a little
+# later, for sliders that the page draws after it.
+_NAME_SLIDERS = f"""<img alt="" style="display: none" onload="
+var root = this.closest('.{ROOT_CLASS}') || document;
+function name() {{
+  root.querySelectorAll('.noUi-handle, .ui-slider-handle').forEach(function (handle) {{
+    var slider = handle.closest('.widget-inline-hbox, .widget-slider');
+    var label = slider && slider.querySelector('.widget-label');
+    if (label) handle.setAttribute('aria-label', label.textContent);
+  }});
+}}
+name(); setTimeout(name, 300); setTimeout(name, 2000);"
+src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==">"""
+
+
+def number(value: float) -> str:
+    """Four significant digits, with a real minus sign.
+
+    Examples
+    --------
+    >>> number(-0.00012345), number(3.0), number(float("nan"))
+    ('−0.0001234', '3', 'NaN')
+    """
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.4g}".replace("-", "−")
+
+
+def picture(
+    png: bytes, alt: str, caption: str, *, below: str = "", css: str = "", smooth: bool = False
+) -> str:
+    """A captioned picture.
+
+    Parameters
+    ----------
+    png : bytes
+    alt, caption : str
+        Plain text.
+    below : str
+        HTML that follows the picture.
+    css : str
+        The class of a box laid over the picture, as the mosaic's outline.
+    smooth : bool
+        Interpolate when scaling, as for photographs; maps show their pixels.
+    """
+    over = f'<div class="tile {css}"></div>' if css else ""
+    return (
+        f'<div class="hookviz"><figure><figcaption>{escape(caption)}</figcaption>'
+        f'<div class="frame"><img{" class=smooth" * smooth} alt="{escape(alt)}" '
+        f'src="{data_url(png)}">{over}</div>{below}</figure></div>'
+    )
+
+
+def data_url(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+def scale(png: bytes, low: float, high: float) -> str:
+    """The colours from low to high, with both numbers."""
+    return (
+        f'<div class="scale"><span>{number(low)}</span>'
+        f'<img alt="" src="{data_url(png)}"><span>{number(high)}</span></div>'
+    )
+
+
+def outline(css: str, box: tuple[float, float, float, float]) -> str:
+    """A style that puts the mosaic's outline around one tile."""
+    left, top, width, height = (f"{100 * share:.4f}%" for share in box)
+    return f"<style>.{css} {{left: {left}; top: {top}; width: {width}; height: {height}}}</style>"
+
+
+def readings(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
+    """Lines of named numbers: a heading, then name and value in turn."""
+    lines = [
+        f"<div><b>{escape(heading)}</b> "
+        + " · ".join(f"{escape(name)} {escape(value)}".strip() for name, value in pairs)
+        + "</div>"
+        for heading, pairs in rows
+    ]
+    return f'<div class="hookviz"><div class="readings">{"".join(lines)}</div></div>'
+
+
+def title(name: str, facts: list[str]) -> str:
+    return (
+        f'{STYLE}{_NAME_SLIDERS}<div class="hookviz"><div class="title"><b>{escape(name)}</b> · '
+        + " · ".join(map(escape, facts))
+        + "</div></div>"
+    )
+
+
+def predictions(ranked: list[tuple[str, float]]) -> str:
+    """The top classes with their probabilities."""
+    if not ranked:
+        return ""
+    text = " · ".join(f"{escape(name)} {100 * share:.1f} %" for name, share in ranked)
+    return f'<div class="hookviz"><div class="readings"><b>predictions</b> {text}</div></div>'
+
+
+def note(text: str) -> str:
+    if not text:
+        return ""
+    return f'<div class="hookviz"><div class="readings note">{escape(text)}</div></div>'

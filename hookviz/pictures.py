@@ -1,0 +1,83 @@
+"""The widget's pictures and readings: a frame becomes HTML, sent only where it changed."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import ipywidgets as widgets
+
+from . import panels
+from .frame import Frame, Panel
+from .render import levels_png, map_png, picture_png, scale_png
+
+_PANELS = 2  # the feature map and the gradient
+
+
+class Pictures(widgets.VBox):
+    """Input, feature map, gradient, mosaic and readings. `show` draws a frame."""
+
+    def __init__(self) -> None:
+        self.input = _column("150px", "210px")
+        self.panels = [_column("150px", "210px") for _ in range(_PANELS)]
+        self.mosaic = _column("300px", "420px")
+        self.readings, self.outline = widgets.HTML(), widgets.HTML()
+        self._css = f"hookviz-{uuid4().hex[:8]}"  # several explorers may be on one page
+        self._shown: Frame | None = None
+        row = widgets.HBox([self.input, *self.panels], layout=_wrapping())
+        left = widgets.VBox([row, self.readings])
+        left.layout.flex, left.layout.max_width = "1 1 480px", "680px"
+        both = widgets.HBox([left, self.mosaic], layout=_wrapping())
+        super().__init__([both, self.outline])
+
+    def show(self, frame: Frame) -> None:
+        """Bring the page to this frame."""
+        before, self._shown = self._shown, frame
+        if before is None or frame.picture is not before.picture:
+            self._show_input(frame)
+        for widget, panel in zip(
+            self.panels, [*frame.panels, *[None] * (_PANELS - len(frame.panels))], strict=True
+        ):
+            _visible(widget, panel is not None)
+            if panel is not None:
+                widget.value = _panel_html(panel)
+        if before is None or (frame.tiles, frame.tiles_cmap) != (before.tiles, before.tiles_cmap):
+            png = levels_png(frame.tiles.levels, frame.tiles_cmap)
+            self.mosaic.value = panels.picture(
+                png, frame.tiles_alt, frame.tiles_caption, css=self._css
+            )
+        self.outline.value = panels.outline(self._css, frame.tiles.box(frame.position))
+        self.readings.value = panels.readings(frame.readings)
+
+    def _show_input(self, frame: Frame) -> None:
+        _visible(self.input, frame.picture is not None)
+        if frame.picture is not None:
+            height, width = frame.picture.shape[:2]
+            self.input.value = panels.picture(
+                picture_png(frame.picture),
+                frame.picture_alt,
+                f"input, {height}×{width}",
+                smooth=True,
+            )
+
+
+def _panel_html(panel: Panel) -> str:
+    return panels.picture(
+        map_png(panel.values, panel.cmap, panel.low, panel.high),
+        panel.alt,
+        panel.caption,
+        below=panels.scale(scale_png(panel.cmap), panel.low, panel.high),
+    )
+
+
+def _column(least: str, most: str) -> widgets.HTML:
+    """A picture's place: as wide as there is room for, within bounds."""
+    layout = widgets.Layout(flex=f"1 1 {least}", max_width=most, margin="4px 6px")
+    return widgets.HTML(layout=layout)
+
+
+def _wrapping() -> widgets.Layout:
+    return widgets.Layout(flex_flow="row wrap", align_items="flex-start")
+
+
+def _visible(widget: widgets.Widget, visible: bool) -> None:
+    widget.layout.display = None if visible else "none"

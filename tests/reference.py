@@ -1,0 +1,65 @@
+"""What layers return and what gradient reaches them, found without any hook and without hookviz.
+
+Each layer's ``forward`` is wrapped so that the caller gets a clone of what the layer
+returned. Whatever is done in place is done to the clone; the tensor itself stays in the
+graph untouched and retains its gradient.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+CONVOLUTION = torch.nn.modules.conv._ConvNd  # the base that hookviz does not use
+
+
+@contextmanager
+def true_outputs(
+    model: nn.Module, is_layer: Callable[[nn.Module], bool] | None = None
+) -> Iterator[dict[str, list[Tensor]]]:
+    """Layer name -> what it returned, call by call, with ``.grad`` after a backward."""
+    is_layer = is_layer or (lambda module: isinstance(module, CONVOLUTION))
+    outputs: dict[str, list[Tensor]] = defaultdict(list)
+
+    def wrap(name: str, module: nn.Module) -> None:
+        forward = module.forward
+
+        def recording(*args, **kwargs):
+            out = forward(*args, **kwargs)
+            if out.requires_grad:
+                out.retain_grad()
+            outputs[name].append(out)
+            return out.clone()
+
+        module.forward = recording
+
+    chosen = [(name, module) for name, module in model.named_modules() if is_layer(module)]
+    for name, module in chosen:
+        wrap(name, module)
+    try:
+        yield outputs
+    finally:
+        for _, module in chosen:
+            del module.forward
+
+
+def assert_exact(cache, outputs: dict[str, list[Tensor]]) -> int:
+    """Every layer, every call, activation and gradient, bit for bit; returns how many calls."""
+    assert set(cache) == {name for name, calls in outputs.items() if calls}
+    count = 0
+    for name, truths in outputs.items():
+        assert len(cache[name].calls) == len(truths), name
+        for call, truth in zip(cache[name].calls, truths, strict=True):
+            count += 1
+            assert call.activation.shape == truth.shape
+            assert torch.equal(call.activation, truth.detach()), name
+            if truth.grad is None:
+                assert call.gradient is None, name
+            else:
+                assert call.gradient is not None, name
+                assert torch.equal(call.gradient, truth.grad), name
+    return count
