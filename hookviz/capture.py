@@ -65,9 +65,9 @@ def capture(
     Returns
     -------
     Capture
-        A `FeatureCache`: a context manager and a mapping, layer name -> `LayerRecord`. The hooks go on at
-        the beginning of the block and off at its end, whichever way it ends; what was
-        captured stays.
+        A `FeatureCache`: a mapping, layer name -> `LayerRecord`, and a context manager. The
+        hooks go on at the beginning of the block and off at its end, whichever way it ends;
+        what was captured stays.
 
     Raises
     ------

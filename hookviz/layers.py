@@ -96,7 +96,7 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     for name, module in core.named_modules(remove_duplicate=False):
         if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
             continue
-        if "_orig_mod" in module._modules:  # a compiled part: the module inside has its name
+        if hasattr(module, "_orig_mod"):  # a compiled part: the module inside has its name
             continue
         known = names.setdefault(module, [])
         plain = ".".join(part for part in name.split(".") if part != "_orig_mod")
@@ -125,7 +125,7 @@ def _wrapped(model: nn.Module) -> tuple[str, nn.Module] | None:
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return "module", model.module
     # What torch.compile returns. Its class is not imported: that alone takes a second.
-    if isinstance(inner := model._modules.get("_orig_mod"), nn.Module):
+    if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
         return "_orig_mod", inner
     return None
 

@@ -1,0 +1,484 @@
+"""Where capture works, what it leaves behind (nothing), and what it says when it cannot."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import socket
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from reference import assert_exact, true_outputs
+from torch import Tensor, nn
+
+import hookviz
+from hookviz.capture import tensors_in
+from hookviz.layers import CONVOLUTIONS
+
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(inplace=True),
+        nn.Sequential(nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True)),
+        nn.Flatten(),
+    )
+
+
+X = torch.linspace(-1, 1, 2 * 3 * 8 * 8).view(2, 3, 8, 8)
+
+
+def traces(model):
+    """All that hooks or a run could have changed in a model."""
+    return [
+        {
+            key: copy.deepcopy(list(value)) if key.endswith("hooks") else value
+            for key, value in module.__dict__.items()
+            if key not in ("_parameters", "_buffers", "_modules")
+        }
+        for module in model.modules()
+    ], [
+        (p.requires_grad, None if p.grad is None else p.grad.clone(), p._version)
+        for p in model.parameters()
+    ]
+
+
+def hooks(model):
+    return [
+        hook
+        for module in model.modules()
+        for key, value in module.__dict__.items()
+        if "hooks" in key and value
+        for hook in value
+    ]
+
+
+# Situations
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode])
+def test_without_gradients(around):
+    model = small()
+    with around(), hookviz.capture(model) as cache:
+        out = model(X)
+    assert cache["0"].gradient is None
+    assert not cache["0"].activation.is_inference()
+    cache["0"].activation.add_(1)  # a normal tensor, ours to change
+    assert out.shape == (2, 64)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_dtypes(dtype):
+    model = small().to(dtype)
+    with true_outputs(model) as truths:
+        model(X.to(dtype)).sum().backward()
+    with hookviz.capture(model) as cache:
+        model(X.to(dtype)).sum().backward()
+    assert cache["0"].activation.dtype == cache["0"].gradient.dtype == dtype
+    assert_exact(cache, truths)
+
+
+def test_autocast():
+    model = small()
+    with torch.autocast("cpu", torch.bfloat16):
+        with true_outputs(model) as truths:
+            model(X).float().sum().backward()
+        with hookviz.capture(model) as cache:
+            model(X).float().sum().backward()
+    assert cache["0"].activation.dtype == torch.bfloat16
+    assert_exact(cache, truths)
+
+
+@pytest.mark.parametrize("when", ["fresh", "after it was compiled", "inner", "in place"])
+def test_compiled(when):
+    model = small().eval()
+    compiled = model
+    if when == "inner":
+        model[2] = torch.compile(model[2], backend="eager")
+    elif when == "in place":
+        model.compile(backend="eager")
+    else:
+        compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        expected = compiled(X) if when == "after it was compiled" else None
+    with hookviz.capture(compiled) as cache:
+        out = compiled(X)
+        out.sum().backward()
+    assert list(cache) == ["0", "2.0"]
+    assert cache["2.0"].gradient is not None
+    assert expected is None or torch.equal(out, expected)
+    assert not hooks(model)
+    from torch._dynamo.eval_frame import _stance
+
+    assert _stance.stance == "default"
+
+
+def test_data_parallel_has_both_names():
+    model = nn.DataParallel(small())
+    with hookviz.capture(model) as cache:
+        model(X).sum().backward()
+    assert list(cache) == ["0", "2.0"]
+    assert cache["module.2.0"] is cache["2.0"]
+
+
+def test_distributed_data_parallel():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    address = f"tcp://127.0.0.1:{port}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+    try:
+        inner = small()
+        model = nn.parallel.DistributedDataParallel(inner)
+        with true_outputs(inner) as truths:
+            inner(X).sum().backward()
+        with hookviz.capture(model) as cache:
+            model(X).sum().backward()
+        assert_exact(cache, truths)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@dataclass
+class Outputs:
+    maps: Tensor
+    extra: dict
+
+
+class Structured(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        first, second = x * 2, x * 3
+        return {
+            "tuple": (first, None, second),
+            "list": [first, [second]],
+            "dict": {"out": first, "aux": {"deep": second}},
+            "dataclass": Outputs(first, {"second": second}),
+        }[self.kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "paths"),
+    [
+        ("tuple", ["[0]", "[2]"]),
+        ("list", ["[0]", "[1][0]"]),
+        ("dict", ["['out']", "['aux']['deep']"]),
+        ("dataclass", [".maps", ".extra['second']"]),
+    ],
+)
+def test_structured_outputs(kind, paths):
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), Structured(kind))
+    with hookviz.capture(model, "1") as cache:
+        out = model(X)
+        tensors = [tensor for _, tensor in tensors_in(out)]
+        (tensors[0].sum() + 5 * tensors[1].sum()).backward()
+    call = cache["1"].calls[0]
+    assert [taken.path for taken in call.outputs] == paths
+    assert torch.equal(call.activation, tensors[0])
+    assert call.outputs[0].gradient.eq(1).all()
+    assert call.outputs[1].gradient.eq(5).all()
+
+
+def test_lazy_layers():
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.ReLU(inplace=True))
+    with hookviz.capture(model) as cache:
+        model(X).sum().backward()
+    assert cache["0"].activation.shape == (2, 4, 6, 6)
+    assert cache["0"].gradient is not None
+
+
+def test_user_made_and_parametrized_convolutions():
+    class Mine(nn.Conv2d):
+        pass
+
+    model = nn.Sequential(Mine(3, 4, 1), nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 2, 1)))
+    with hookviz.capture(model) as cache:
+        model(X)
+    assert list(cache) == ["0", "1"]
+
+
+def test_two_at_once_even_interleaved():
+    model = torch.compile(small(), backend="eager")
+    first, second = hookviz.capture(model), hookviz.capture(model, "0", dtype=torch.float64)
+    first.__enter__()
+    second.__enter__()
+    model(X).sum().backward()
+    first.__exit__(None, None, None)
+    model(X).sum().backward()
+    second.__exit__(None, None, None)
+    assert len(first["0"].calls) == 1
+    assert len(second["0"].calls) == 2
+    assert torch.equal(first["0"].activation.double(), second["0"].calls[0].activation)
+    assert not hooks(model)
+
+
+# What stays behind
+
+
+@pytest.mark.parametrize("error", [None, ValueError("mine"), KeyboardInterrupt()])
+def test_nothing_stays_behind(error):
+    model = small().train()
+    before = traces(model)
+    generators = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+    x = X.clone().requires_grad_()
+    try:
+        with hookviz.capture(model, inputs=True):
+            if error is not None:
+                raise error
+    except BaseException as caught:
+        assert caught is error  # passed on unchanged
+    after = traces(model)
+    assert before == after
+    assert torch.equal(generators[0], torch.get_rng_state())
+    assert generators[1] == random.getstate()
+    assert (generators[2] == np.random.get_state()[1]).all()
+    assert torch.is_grad_enabled()
+    assert not x._backward_hooks
+
+
+def test_error_in_the_middle_of_a_forward():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("mine")
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), Broken(), nn.Conv2d(4, 4, 3))
+    with pytest.raises(RuntimeError, match="^mine$"), hookviz.capture(model, inputs=True) as cache:
+        model(X)
+    assert list(cache) == ["0"]
+    assert cache.missed == ["2"]
+    assert not hooks(model)
+
+
+def test_results_and_training_are_bit_identical():
+    def train(captured):
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(0.3)
+        )
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        losses = []
+        for _ in range(5):
+            if captured:
+                with hookviz.capture(model):
+                    loss = model(X).square().mean()
+                    optimizer.zero_grad()
+                    loss.backward()
+            else:
+                loss = model(X).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses, [t.clone() for t in model.state_dict().values()]
+
+    plain, watched = train(False), train(True)
+    assert plain[0] == watched[0]
+    assert all(map(torch.equal, plain[1], watched[1]))
+
+
+def test_used_twice_at_once_is_refused():
+    capture = hookviz.capture(small())
+    with capture, pytest.raises(RuntimeError, match="on already"):
+        capture.__enter__()
+
+
+# Which layers
+
+
+@pytest.mark.parametrize(
+    ("layers", "names"),
+    [
+        (None, ["0", "2.0"]),
+        (nn.Conv2d, ["0", "2.0"]),
+        ((nn.ReLU, nn.BatchNorm2d), ["1", "2.1", "2.2"]),
+        ("2.*", ["2.0", "2.1", "2.2"]),
+        ("*", ["0", "1", "2.0", "2.1", "2.2", "2", "3"]),
+        (["0", "2.[12]"], ["0", "2.1", "2.2"]),
+        (lambda name, module: name.endswith(".1"), ["2.1"]),
+    ],
+)
+def test_layers(layers, names):
+    model = small()
+    with hookviz.capture(model, layers) as cache:
+        model(X)
+    assert list(cache) == names
+
+
+def test_layers_as_modules():
+    model = small()
+    with hookviz.capture(model, [model[2][1], model[0]]) as cache:
+        model(X)
+    assert list(cache) == ["0", "2.1"]
+    with hookviz.capture(model, model[1]) as cache:
+        model(X)
+    assert list(cache) == ["1"]
+
+
+def test_a_model_that_is_one_convolution():
+    model = nn.Conv2d(3, 2, 1)
+    with hookviz.capture(model) as cache:
+        model(X)
+    assert list(cache) == [""]
+    assert "(model)" in repr(cache)
+
+
+@pytest.mark.parametrize(
+    ("layers", "error", "words"),
+    [
+        ("2.00", ValueError, r"No layer .* '2.00'; close to it: '2.0'"),
+        (["0", "nope"], ValueError, "'nope'; there are: '0', '1'"),
+        (nn.Conv3d, ValueError, "no layer of type Conv3d; its layers are of types BatchNorm2d"),
+        (lambda name, module: False, ValueError, "for which layers= is true"),
+        (nn.Conv2d(1, 1, 1), ValueError, "not part of this Sequential"),
+        ([], ValueError, "no layer"),
+        (3, TypeError, "layers=3 is not"),
+        ([3], TypeError, "holds 3"),
+    ],
+)
+def test_layers_that_are_not_there(layers, error, words):
+    with pytest.raises(error, match=words):
+        hookviz.capture(small(), layers)
+
+
+def test_no_convolutions():
+    with pytest.raises(ValueError, match=r"no convolution layers.*layers='0'"):
+        hookviz.capture(nn.Sequential(nn.Linear(2, 2)))
+
+
+def test_what_cannot_be_hooked():
+    scripted = torch.jit.script(small())
+    with pytest.raises(TypeError, match="ScriptModule .*Conv2d.* pass the eager model"):
+        hookviz.capture(scripted)
+    with pytest.raises(TypeError, match="ScriptModule"):
+        hookviz.capture(nn.Sequential(scripted))
+    with pytest.raises(TypeError, match="must be a torch.nn.Module, not type"):
+        hookviz.capture(nn.Conv2d)
+
+
+def test_all_convolutions_of_torch_are_meant():
+    base = torch.nn.modules.conv._ConvNd
+    every = {
+        kind
+        for kind in vars(nn).values()
+        if isinstance(kind, type) and issubclass(kind, base) and kind.__module__ == base.__module__
+    }
+    assert all(issubclass(kind, CONVOLUTIONS) for kind in every)
+
+
+# Memory
+
+
+def test_device_and_dtype():
+    model = small()
+    with hookviz.capture(model, device="cpu", dtype=torch.bfloat16) as cache:
+        model(X).sum().backward()
+    assert cache["0"].activation.dtype == cache["0"].gradient.dtype == torch.bfloat16
+    assert cache["0"].calls[0].outputs[0].dtype == torch.float32  # as the layer had it
+
+
+def test_nbytes():
+    model = small()
+    with hookviz.capture(model) as cache:
+        out = model(X)
+        values = 4 * (2 * 4 * 6 * 6 + 2 * 4 * 4 * 4)
+        assert cache.nbytes == values
+        out.sum().backward()
+    assert cache.nbytes == 2 * values
+
+
+@pytest.mark.parametrize("budget", [0, 1000, 2048, 2304 + 1024, 10**6])
+def test_budget_holds(budget):
+    model = small()
+    truth = hookviz.capture(model)
+    with truth:
+        model(X).sum().backward()
+    capture = hookviz.capture(model, max_bytes=budget)
+    needs = {"0": 2 * 4 * 2 * 4 * 36, "2.0": 2 * 4 * 2 * 4 * 16}
+    over, left = [], budget
+    for name, size in needs.items():
+        if size > left:
+            over.append(name)
+        else:
+            left -= size
+    if over:
+        with pytest.warns(RuntimeWarning, match=", ".join(over)) as warned, capture as cache:
+            model(X).sum().backward()
+        assert len(warned) == 1
+    else:
+        with capture as cache:
+            model(X).sum().backward()
+    assert cache.nbytes <= budget
+    assert cache.dropped == over
+    for name in over:
+        taken = cache[name].calls[0].outputs[0]
+        exact = truth[name].calls[0].outputs[0]
+        assert taken.shape == exact.shape
+        assert taken.statistics == exact.statistics
+        assert taken.gradient_statistics == exact.gradient_statistics
+        with pytest.raises(RuntimeError, match=rf"max_bytes={budget} .*layers='{name}'"):
+            _ = cache[name].activation
+        with pytest.raises(RuntimeError, match="gradient of layer"):
+            _ = cache[name].gradient
+        assert "statistics only" in repr(cache)
+
+
+def test_negative_budget():
+    with pytest.raises(ValueError, match="max_bytes=-1"):
+        hookviz.capture(small(), max_bytes=-1)
+
+
+# The mapping
+
+
+def test_mapping_and_tables():
+    model = small()
+    model.add_module("<b>bold</b>", nn.Conv1d(64, 2, 1))
+    with hookviz.capture(model, ["0", "2.0", "<b>*"]) as cache:
+        nn.Sequential.forward(model[:3], X).sum().backward()
+    assert cache.missed == ["<b>bold</b>"]
+    assert len(cache) == 2
+    assert "FeatureCache: 2 layers" in repr(cache)
+    assert "1 never ran" in repr(cache)
+    with pytest.raises(KeyError, match="did not run it"):
+        cache["<b>bold</b>"]
+    with pytest.raises(KeyError, match="close to it: '2.0'"):
+        cache["2.0.0"]
+    with pytest.raises(TypeError):
+        cache["0"] = None
+    assert repr(cache["0"]) == "LayerRecord('0', Conv2d, 1 call, (2, 4, 6, 6))"
+    with pytest.raises(RuntimeError, match="inputs=True"):
+        _ = cache["0"].input
+
+
+def test_names_are_escaped_in_html():
+    model = nn.Sequential()
+    model.add_module("<script>", nn.Conv2d(3, 2, 1))
+    with hookviz.capture(model) as cache:
+        model(X)
+    html = cache._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_a_big_real_model_is_left_as_it_was():
+    model = torchvision.models.resnet18(weights=None).train()
+    model.layer1.requires_grad_(False)
+    model.fc.weight.grad = torch.ones_like(model.fc.weight)
+    before = traces(model)
+    with hookviz.capture(model):
+        pass
+    after = traces(model)
+    assert before[0] == after[0]
+    for (a, b, c), (d, e, f) in zip(before[1], after[1], strict=True):
+        assert (a, c) == (d, f)
+        assert (b is None) == (e is None)
+        assert b is None or torch.equal(b, e)

@@ -1,0 +1,269 @@
+"""Capture equals what the layers returned and received, on real and on awkward networks."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from reference import assert_exact, true_outputs
+from torch import nn
+
+import hookviz
+
+SIZES = {
+    "alexnet": 96,
+    "vgg11": 64,
+    "squeezenet1_1": 64,
+    "densenet121": 64,
+    "efficientnet_b0": 64,
+    "inception_v3": 96,
+    "mobilenet_v3_small": 64,
+    "resnet50": 64,
+}
+
+
+class InPlaceFunction(nn.Module):
+    """The convolution's output is overwritten by a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.last = nn.Conv2d(8, 4, 3)
+
+    def forward(self, x):
+        return self.last(F.relu_(self.conv(x)))
+
+
+class InPlaceResidual(nn.Module):
+    """Something is added in place to the convolution's output."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+        self.second = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        out = self.first(x)
+        out += x
+        out = self.second(out)
+        out += x
+        return out.mul_(0.5).relu_()
+
+
+class InPlaceOnView(nn.Module):
+    """Part of the convolution's output is overwritten through a view of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.last = nn.Conv2d(8, 2, 1)
+
+    def forward(self, x):
+        out = self.conv(x)
+        half = out[:, :4]
+        half.mul_(3.0)
+        out.flatten(2)[:, 5].relu_()
+        return self.last(out)
+
+
+class Reused(nn.Module):
+    """One convolution runs three times, each time overwritten in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.relu(self.conv(x))
+        return x
+
+
+class OneDimensional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv1d(2, 8, 5),
+            nn.ReLU(inplace=True),
+            nn.Sequential(nn.ConvTranspose1d(8, 4, 4, stride=2), nn.ReLU(inplace=True)),
+        )
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class ThreeDimensional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv3d(1, 6, 3),
+            nn.SiLU(inplace=True),
+            nn.Sequential(nn.Conv3d(6, 4, 3, groups=2), nn.ConvTranspose3d(4, 2, 2)),
+        )
+
+    def forward(self, x):
+        return self.body(x)
+
+
+HAND_MADE = {
+    InPlaceFunction: (2, 3, 12, 12),
+    InPlaceResidual: (2, 3, 9, 9),
+    InPlaceOnView: (2, 3, 9, 9),
+    Reused: (1, 4, 8, 8),
+    OneDimensional: (2, 2, 40),
+    ThreeDimensional: (1, 1, 8, 9, 10),
+}
+
+
+def score(output):
+    output = output if isinstance(output, torch.Tensor) else output[0]
+    return (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum()
+
+
+def check(model, x):
+    with true_outputs(model) as truths:
+        score(model(x)).backward()
+    with hookviz.capture(model) as cache:
+        score(model(x)).backward()
+    count = assert_exact(cache, truths)
+    assert count == sum(map(len, truths.values())) > 0
+    return cache
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_torchvision(name):
+    torch.manual_seed(0)
+    options = {"init_weights": False} if name == "inception_v3" else {}
+    model = torchvision.models.get_model(name, weights=None, **options).eval()
+    check(model, torch.randn(2, 3, SIZES[name], SIZES[name]))
+
+
+@pytest.mark.parametrize("kind", HAND_MADE, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_hand_made(kind, frozen):
+    torch.manual_seed(0)
+    model = kind().requires_grad_(not frozen)
+    check(model, torch.randn(HAND_MADE[kind], requires_grad=frozen))
+
+
+def test_train_mode_and_aux_heads():
+    torch.manual_seed(0)
+    model = torchvision.models.inception_v3(weights=None, init_weights=False, dropout=0.0).train()
+    cache = check(model, torch.randn(2, 3, 299, 299))
+    assert "AuxLogits.conv0.conv" in cache
+
+
+def test_every_call_is_kept():
+    torch.manual_seed(0)
+    cache = check(Reused(), torch.randn(1, 4, 8, 8))
+    record = cache["conv"]
+    assert len(record.calls) == 3
+    assert torch.equal(record.activation, record.calls[2].activation)
+    assert not torch.equal(record.calls[0].activation, record.calls[1].activation)
+
+
+def test_two_names_for_one_module():
+    shared = nn.Conv2d(3, 3, 3, padding=1)
+    model = nn.ModuleDict({"a": shared, "b": nn.Sequential(shared)})
+    with hookviz.capture(model) as cache:
+        model["b"](model["a"](torch.randn(1, 3, 5, 5)))
+    assert cache["a"] is cache["b.0"]
+    assert len(cache["a"].calls) == 2
+    assert list(cache) == ["a"]
+    assert "b.0" in cache
+
+
+def test_order_is_execution_order():
+    class Backwards(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last, self.first = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.last(self.first(x))
+
+    model = Backwards()
+    with hookviz.capture(model) as cache:
+        model(torch.ones(1, 3, 2, 2))
+    assert list(cache) == ["first", "last"]
+
+
+def test_inputs_and_their_gradients():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 2, 3))
+    x = torch.randn(1, 3, 8, 8, requires_grad=True)
+    with hookviz.capture(model, (nn.Conv2d, nn.ReLU), inputs=True) as cache:
+        model(x).square().sum().backward()
+    # By hand: the same network without anything in place.
+    y = x.detach().clone().requires_grad_()
+    first = model[0](y)
+    middle = first.relu()
+    result = model[2](middle)
+    truths = [y, first, middle, result]
+    gradients = torch.autograd.grad(result.square().sum(), truths)
+    for index in range(3):
+        record = cache[str(index)]
+        assert torch.equal(record.input, truths[index])
+        assert torch.equal(record.activation, truths[index + 1])
+        assert torch.allclose(record.input_gradient, gradients[index])
+        assert torch.allclose(record.gradient, gradients[index + 1])
+    assert not x._backward_hooks  # the hook on the user's own tensor is off again
+
+
+def test_latest_backward_counts():
+    model = nn.Sequential(nn.Conv2d(1, 2, 1, bias=False))
+    with hookviz.capture(model) as cache:
+        out = model(torch.ones(1, 1, 2, 2))
+        out[0, 0].sum().backward(retain_graph=True)
+        first = cache["0"].gradient
+        torch.autograd.grad(3 * out[0, 1].sum(), out)
+    assert first[0, 0].eq(1).all()
+    assert first[0, 1].eq(0).all()
+    assert cache["0"].gradient[0, 0].eq(0).all()
+    assert cache["0"].gradient[0, 1].eq(3).all()
+
+
+def test_gradient_copy_outlives_changes_by_others():
+    model = nn.Sequential(nn.Conv2d(1, 1, 1))
+    with hookviz.capture(model) as cache:
+        out = model(torch.ones(1, 1, 2, 2))
+        out.register_hook(lambda gradient: gradient.mul_(0))  # a careless hook of the user's
+        (out * torch.ones(1, 1, 2, 2)).sum().backward()
+    assert cache["0"].gradient.eq(1).all()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("inputs", [False, True])
+def test_checkpointed_blocks(reentrant, inputs):
+    from torch.utils.checkpoint import checkpoint
+
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(
+                nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU(inplace=True))
+                for _ in range(2)
+            )
+            self.shared = nn.Conv2d(3, 3, 1)
+            self.rerun = True
+
+        def forward(self, x):
+            for block in self.blocks:
+                step = lambda y, block=block: self.shared(block(y))  # noqa: E731
+                x = checkpoint(step, x, use_reentrant=reentrant) if self.rerun else step(x)
+            return x
+
+    torch.manual_seed(0)
+    model = Checkpointed()
+    x = torch.randn(1, 3, 6, 6, requires_grad=True)
+    model.rerun = False
+    with true_outputs(model) as truths:
+        score(model(x)).backward()
+    model.rerun = True
+    with hookviz.capture(model, inputs=inputs) as cache:
+        score(model(x)).backward()
+    assert assert_exact(cache, truths) == 4
+    if inputs:
+        assert all(call.input_gradient is not None for call in cache["shared"].calls)
