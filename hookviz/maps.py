@@ -56,6 +56,15 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.to("cpu", torch.float32).numpy()
 
 
+def all_finite(values: np.ndarray) -> bool:
+    """Whether no value is NaN or infinite; in one pass, by the sum.
+
+    A sum that overflows gives False, too: then the long way is taken for nothing.
+    """
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(values.sum()))
+
+
 @dataclass(frozen=True, eq=False)
 class ChannelStatistics:
     """Of each channel's map, ``(C,)`` each; min, max, mean and norm are over the finite values."""
@@ -149,7 +158,7 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     zeros = 1 - np.count_nonzero(flat, axis=1) / flat.shape[1]
     nans = infs = np.zeros(len(flat), int)
     count: int | np.ndarray = flat.shape[1]
-    if not np.isfinite(flat.sum()):
+    if not all_finite(flat):
         finite = np.isfinite(flat)
         nans = np.isnan(flat).sum(1)
         infs = flat.shape[1] - finite.sum(1) - nans

@@ -15,6 +15,8 @@ import numpy as np
 from matplotlib.colors import Colormap
 from PIL import Image
 
+from .maps import all_finite
+
 COLOURS = 252
 MINUS_INF, PLUS_INF, NAN, GAP = 252, 253, 254, 255
 _SPECIAL = {"under": "#00e5ff", "over": "#39ff14", "bad": "#ff00ff"}
@@ -40,9 +42,9 @@ def colormap(name: str) -> Colormap:
 def palette(name: str) -> np.ndarray:
     """The RGBA colour of each level, uint8 ``(256, 4)``."""
     chosen = colormap(name)
-    numbers = [*range(COLOURS), -1, COLOURS]  # below and above: −Inf and +Inf
-    colours = np.vstack([chosen(numbers), chosen.get_bad()[None], np.zeros((1, 4))])
-    return np.round(colours * 255).astype(np.uint8)
+    colours = chosen(np.arange(COLOURS), bytes=True)
+    special = [chosen.get_under(), chosen.get_over(), chosen.get_bad(), np.zeros(4)]
+    return np.vstack([colours, np.round(np.array(special) * 255).astype(np.uint8)])
 
 
 def colour_ranges(
@@ -79,7 +81,7 @@ def colour_ranges(
     """
     if normalize == "percentile":
         flat = maps.reshape(len(maps), -1)
-        if not np.isfinite(flat.sum()):
+        if not all_finite(flat):
             flat = np.where(np.isfinite(flat), flat, np.nan)
             flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
         low, high = np.nanpercentile(flat, (1, 99), axis=1)
@@ -105,7 +107,7 @@ def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndar
     [0, 126, 251, 254, 253]
     """
     scaled = (values - low) * (COLOURS / (np.subtract(high, low)))
-    if np.isfinite(scaled.sum()):
+    if all_finite(scaled):
         return np.clip(scaled, 0, COLOURS - 1).astype(np.uint8)
     levels = np.clip(np.nan_to_num(scaled), 0, COLOURS - 1).astype(np.uint8)
     levels[np.isnan(values)] = NAN

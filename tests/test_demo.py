@@ -1,0 +1,54 @@
+"""The shipped model is what its card says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from demo_pictures import CLASSES, draw
+from train_demo_model import HELD_OUT, TRAIN_SEED, accuracy, held_out
+
+import hookviz
+from hookviz.inputs import prepare_input
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+
+
+def test_held_out_accuracy_is_as_written_down():
+    card = json.loads((ASSETS / "demo" / "card.json").read_text())
+    assert card["held_out_pictures"] == HELD_OUT
+    score = accuracy(hookviz.demo_model(), *held_out(400))
+    assert score >= 0.95
+    assert abs(score - card["held_out_accuracy"]) < 0.03
+
+
+def test_shipped_pictures_are_recognized_and_masked():
+    model = hookviz.demo_model()
+    pictures = hookviz.demo_images()
+    assert len(pictures) == 3 * len(CLASSES)
+    right = 0
+    for picture in pictures:
+        x = prepare_input(picture, model).args[0]
+        with torch.no_grad():
+            right += model.class_names[model(x).argmax()] == picture.info["label"]
+        mask = np.asarray(picture.info["mask"])
+        assert mask.shape == picture.size
+        assert 0.01 < (mask == 255).mean() < 0.5
+        assert set(np.unique(mask)) == {0, 255}
+    assert right >= 29
+
+
+def test_size_and_structure():
+    assert (ASSETS / "demo" / "weights.pt").stat().st_size <= 2_000_000
+    model = hookviz.demo_model()
+    assert not model.training
+    assert any(getattr(module, "inplace", False) for module in model.modules())
+    assert model.class_names == CLASSES
+
+
+def test_pictures_come_from_their_seed():
+    first, second = (draw(np.random.default_rng([TRAIN_SEED, 5])) for _ in range(2))
+    assert np.array_equal(np.asarray(first[0]), np.asarray(second[0]))
+    assert first[2] == second[2]

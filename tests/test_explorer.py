@@ -1,0 +1,627 @@
+"""The explorer without a browser: settings, drawings, targets, errors, and what stays behind."""
+
+from __future__ import annotations
+
+import base64
+import io
+import random
+import re
+
+import ipywidgets as widgets
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+import torchvision
+import traitlets
+from matplotlib import cbook
+from PIL import Image
+from reference import assert_exact, true_outputs
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import hookviz
+from hookviz.inputs import prepare_input
+from hookviz.render import DIVERGING, map_png
+
+MODEL = hookviz.demo_model()
+PICTURES = hookviz.demo_images()
+
+
+@pytest.fixture
+def explorer():
+    made = hookviz.explore(MODEL, PICTURES[6])
+    yield made
+    made.close()
+
+
+def png_in(html):
+    return base64.b64decode(re.findall(r'base64,([^"]+)"', html)[0])
+
+
+def registry():
+    return len(
+        widgets.widgets.widget._instances
+        if hasattr(widgets.widgets.widget, "_instances")
+        else widgets.Widget.widgets
+    )
+
+
+# What is shown
+
+
+def test_what_is_shown_is_what_the_model_computed(explorer):
+    x = prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
+    with true_outputs(MODEL) as truths:
+        MODEL(x)[0, 6].backward()
+    MODEL.zero_grad()
+    assert assert_exact(explorer.cache, truths) == 15
+    explorer.layer, explorer.channel = "layer2.0.conv1", 11
+    values = truths["layer2.0.conv1"][0][0, 11]
+    edge = values.abs().max().item()
+    expected = map_png(values.detach().numpy(), DIVERGING, -edge, edge)
+    assert png_in(explorer._pictures.panels[0].value) == expected
+    slopes = truths["layer2.0.conv1"][0].grad[0, 11]
+    edge = slopes.abs().max().item()
+    expected = map_png(slopes.numpy(), DIVERGING, -edge, edge)
+    assert png_in(explorer._pictures.panels[1].value) == expected
+    readings = explorer._pictures.readings.value
+    assert "1×48×28×28" in readings
+    assert f"{values.max():.4g}" in readings
+
+
+def test_steps_run_no_model_code(explorer, monkeypatch):
+    monkeypatch.setattr(nn.Module, "__call__", lambda *_: pytest.fail("the model ran"))
+    for name in explorer.cache:
+        explorer.layer = name
+        for setting in ("channel", "sample", "call", "depth"):
+            setattr(explorer, setting, explorer._counts()[setting] - 1)
+        for order in ("mean", "max", "zeros", "gradient", "index"):
+            explorer.order = order
+        for normalize in ("layer", "percentile", "symmetric", "channel"):
+            explorer.normalize = normalize
+        explorer.cmap = "magma"
+        explorer.cmap = "auto"
+
+
+def test_only_what_changed_is_sent(explorer):
+    sent = []
+    for widget in (explorer._title, explorer._pictures.input, explorer._pictures.mosaic):
+        widget.observe(lambda change: sent.append(change["owner"]), "value")
+    explorer.channel = 5
+    assert sent == []
+    explorer.layer = "layer3.0.conv1"
+    assert sent == [explorer._pictures.mosaic]
+
+
+def test_outline_follows_the_channel(explorer):
+    def corner():
+        return re.findall(r"left: ([\d.]+)%; top: ([\d.]+)%", explorer._pictures.outline.value)[0]
+
+    assert corner() == ("0.0000", "0.0000")
+    explorer.channel = 6  # 24 channels, five in a row
+    assert float(corner()[0]) == pytest.approx(20, abs=0.5)
+    assert float(corner()[1]) == pytest.approx(20, abs=0.5)
+    explorer.order = "mean"
+    place = explorer._channels.tolist().index(6)
+    assert float(corner()[0]) == pytest.approx(20 * (place % 5), abs=0.5)
+
+
+def test_dead_channels_are_counted_and_crossed_out():
+    conv = nn.Conv2d(3, 4, 3)
+    with torch.no_grad():
+        conv.weight[2] = 0
+    explorer = hookviz.explore(conv, torch.rand(1, 3, 8, 8))
+    assert "1 constant, crossed out" in explorer._pictures.mosaic.value
+    explorer.close()
+
+
+def test_unsigned_data_gets_the_sequential_map():
+    explorer = hookviz.explore(MODEL, PICTURES[0], layers=nn.ReLU)
+    frame = explorer._frame()
+    assert frame.panels[0].cmap == "viridis"
+    assert frame.panels[1].cmap == DIVERGING
+    assert frame.panels[1].low == -frame.panels[1].high
+    explorer.close()
+
+
+def test_nan_and_inf_are_said():
+    class Bad(nn.Conv2d):
+        def forward(self, x):
+            out = super().forward(x)
+            out[0, 0, 0, :2] = torch.tensor([torch.nan, torch.inf])
+            return out
+
+    explorer = hookviz.explore(Bad(3, 2, 1), torch.rand(1, 3, 4, 4), target=torch.sum)
+    assert "NaN 1 (magenta)" in explorer._pictures.readings.value
+    assert "Inf 1 (+ green" in explorer._pictures.readings.value
+    explorer.close()
+
+
+# Models of all kinds
+
+
+def test_signals_and_volumes():
+    signal = hookviz.explore(
+        nn.Sequential(nn.Conv1d(2, 8, 5)), torch.randn(2, 2, 60), target=torch.sum
+    )
+    assert signal._frame().panels[0].values.shape == (1, 56)
+    assert signal._counts() == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
+    assert len(signal.figure().axes[1].lines) == 2
+    signal.close()
+    volume = hookviz.explore(nn.Sequential(nn.Conv3d(1, 4, 3)), torch.randn(1, 1, 9, 8, 8))
+    assert volume._counts()["depth"] == 7
+    volume.depth = 6
+    exact = volume.cache["0"].activation[0, 0, 6].numpy()
+    assert (volume._frame().panels[0].values == exact).all()
+    assert volume._controls.by_name["depth"].layout.display is None
+    assert volume._controls.by_name["sample"].layout.display == "none"
+    volume.close()
+
+
+def test_many_calls_and_samples():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+            self.other = nn.Conv2d(3, 2, 1)
+
+        def forward(self, x):
+            return self.other(self.conv(self.conv(x)))
+
+    explorer = hookviz.explore(Twice(), torch.rand(4, 3, 6, 6), target=torch.sum)
+    explorer.call, explorer.sample, explorer.channel = 1, 3, 2
+    exact = explorer.cache["conv"].calls[1].activation[3, 2].numpy()
+    assert (explorer._frame().panels[0].values == exact).all()
+    explorer.layer = "other"  # has one call and two channels
+    assert (explorer.call, explorer.channel, explorer.sample) == (0, 1, 3)
+    explorer.close()
+
+
+def test_two_thousand_channels():
+    explorer = hookviz.explore(nn.Conv2d(3, 2048, 1), torch.rand(1, 3, 7, 7), target=torch.sum)
+    explorer.channel = 2047
+    assert len(explorer._pictures.mosaic.value) < 500_000
+    explorer.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("segmentation.lraspp_mobilenet_v3_large", 64),
+        ("detection.ssdlite320_mobilenet_v3_large", 64),
+        ("detection.maskrcnn_resnet50_fpn", 64),
+        ("video.r3d_18", None),
+        ("googlenet", 64),
+    ],
+)
+def test_models_that_are_no_classifiers(name, size):
+    kind = name.rpartition(".")[2]
+    options = {"weights_backbone": None} if "tion." in name else {}
+    if kind == "googlenet":
+        options = {"init_weights": False}
+    model = torchvision.models.get_model(kind, weights=None, **options).train()
+    x = torch.rand(1, 3, 4, 32, 32) if size is None else torch.rand(1, 3, size, size)
+    explorer = hookviz.explore(model, [x[0]] if "detection" in name else x)
+    for layer in explorer.cache:
+        explorer.layer = layer
+    assert all(module.training for module in model.modules())
+    explorer.close()
+
+
+def test_text_models():
+    class Text(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(20, 8)
+            self.conv = nn.Conv1d(8, 6, 3)
+
+        def forward(self, tokens):
+            return self.conv(self.embed(tokens).mT).amax(2)
+
+    model = Text().requires_grad_(False)
+    explorer = hookviz.explore(model, torch.randint(20, (2, 12)))
+    assert explorer.cache["conv"].gradient is not None
+    assert explorer._frame().picture is None
+    assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
+    explorer.close()
+
+
+def test_reentrant_checkpointing():
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return checkpoint(self.conv, x, use_reentrant=True).mean((2, 3))
+
+    model = Checkpointed()
+    model.conv.weight.grad = torch.ones_like(model.conv.weight)
+    explorer = hookviz.explore(model, torch.rand(1, 3, 4, 4), target=1)
+    assert explorer.cache["conv"].gradient[0, 1].eq(1 / 16).all()
+    assert model.conv.weight.grad.eq(1).all()
+    assert model.conv.bias.grad is None
+    explorer.close()
+
+
+def test_compiled_and_no_grad_around():
+    model = torch.compile(torchvision.models.resnet18(weights=None), backend="eager")
+    with torch.inference_mode():
+        explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64))
+        assert torch.is_inference_mode_enabled()
+    assert explorer.cache["conv1"].gradient is not None
+    explorer.close()
+
+
+def test_the_budget_is_kept_and_layers_are_fetched():
+    with pytest.warns(RuntimeWarning, match="went over max_bytes"):
+        small = hookviz.explore(MODEL, PICTURES[6], max_bytes=1_000_000)
+    whole = hookviz.explore(MODEL, PICTURES[6])
+    assert small.cache.nbytes <= 1_000_000
+    assert 0 < len(small.cache.dropped) < 15
+    for name in whole.cache:
+        small.layer = whole.layer = name
+        for mine, other in zip(small._frame().panels, whole._frame().panels, strict=True):
+            assert (mine.values == other.values).all()
+    small.close()
+    whole.close()
+
+
+# Targets
+
+
+def test_top_five(explorer):
+    with torch.no_grad():
+        exact = MODEL(prepare_input(PICTURES[6], MODEL).args[0]).softmax(1)[0]
+    best = exact.topk(5)
+    ranked = explorer._ranked()
+    assert [index for index, _, _ in ranked] == best.indices.tolist()
+    assert [share for _, _, share in ranked] == pytest.approx(best.values.tolist())
+    assert ranked[0][1] == "moon"
+    assert f"moon {100 * ranked[0][2]:.1f} %" in explorer._predictions.value
+
+
+@pytest.mark.parametrize("target", [3, "flower", "FLOWER", lambda output: output[:, 3].sum()])
+def test_targets(explorer, target):
+    top = explorer.cache["stem.0"].gradient
+    explorer.target = target
+    x = prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
+    with true_outputs(MODEL) as truths:
+        MODEL(x)[0, 3].backward()
+    MODEL.zero_grad()
+    assert_exact(explorer.cache, truths)
+    assert not torch.equal(top, explorer.cache["stem.0"].gradient)
+
+
+def test_a_batch_gets_each_pictures_own_target():
+    x = torch.cat([prepare_input(PICTURES[i], MODEL).args[0] for i in (0, 6, 9)])
+    together = hookviz.explore(MODEL, x)
+    for sample, index in enumerate((0, 6, 9)):
+        alone = hookviz.explore(MODEL, x[sample : sample + 1])
+        a, b = (e.cache["layer3.1.conv2"].gradient for e in (together, alone))
+        assert torch.allclose(a[sample], b[0], atol=1e-7)
+        together.sample = sample
+        assert together._target_name() == MODEL.class_names[index]
+        alone.close()
+    together.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "words"),
+    [
+        (10, ValueError, "target=10 is no class of this model: its classes are 0 to 9"),
+        (-1, ValueError, "0 to 9"),
+        ("mooon", ValueError, "No class is called 'mooon'; close to it: 'moon'"),
+        (2.5, TypeError, "target=2.5 is none of"),
+        (lambda output: output, ValueError, r"returned shape \(1, 10\), not one number"),
+        (lambda output: 3, ValueError, "returned 3, not one number"),
+        (lambda output: output.detach().sum(), ValueError, "without a gradient"),
+    ],
+)
+def test_bad_targets(explorer, target, error, words):
+    before = explorer.cache
+    with pytest.raises(error, match=words):
+        explorer.target = target
+    assert explorer.target is None
+    assert explorer.cache is before
+    with pytest.raises(error, match=words):
+        hookviz.explore(MODEL, PICTURES[0], target=target)
+
+
+def test_names_need_class_names():
+    with pytest.raises(ValueError, match="no class names are known"):
+        hookviz.explore(
+            nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten()), torch.rand(1, 3, 2, 2), target="cat"
+        )
+    with pytest.raises(ValueError, match="needs class scores .* give a function"):
+        hookviz.explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 2, 2), target=1)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("layer", "layer9", "layer='layer9' was not captured; close to it"),
+        ("channel", 24, "channel=24 is not in layer 'stem.0': give 0 to 23"),
+        ("channel", -1, "give 0 to 23"),
+        ("call", 1, "give 0 to 0"),
+        ("sample", 1, "give 0 to 0"),
+        ("cmap", "viridiss", "close to it: 'viridis'"),
+        ("normalize", "none", "'channel'"),
+        ("order", "none", "'index'"),
+        ("channel", "a", "channel"),
+    ],
+)
+def test_bad_settings(explorer, name, value, words):
+    before = getattr(explorer, name)
+    with pytest.raises((traitlets.TraitError, ValueError), match=words):
+        setattr(explorer, name, value)
+    assert getattr(explorer, name) == before
+    explorer.channel = 3  # and it goes on working
+
+
+def test_settings_at_the_start():
+    explorer = hookviz.explore(MODEL, PICTURES[0], channel=90, layer="layer3.0.conv1", cmap="magma")
+    assert (explorer.layer, explorer.channel, explorer.cmap) == ("layer3.0.conv1", 90, "magma")
+    explorer.close()
+    with pytest.raises(TypeError, match="no setting 'chanel'; close to it: 'channel'"):
+        hookviz.explore(MODEL, PICTURES[0], chanel=3)
+    count = registry()
+    with pytest.raises(traitlets.TraitError):
+        hookviz.explore(MODEL, PICTURES[0], channel=99)
+    assert registry() == count
+
+
+def test_linked_explorers(explorer):
+    other = hookviz.explore(MODEL, PICTURES[7])
+    link = traitlets.link((explorer, "channel"), (other, "channel"))
+    seen = []
+    other.observe(lambda change: seen.append(change["new"]), "channel")
+    explorer.channel = 9
+    assert other.channel == 9
+    assert seen == [9]
+    link.unlink()
+    other.close()
+
+
+def test_controls_set_the_explorer(explorer):
+    controls = explorer._controls.by_name
+    controls["layer"].index = 4
+    assert explorer.layer == list(explorer.cache)[4]
+    controls["order"].index = 2
+    controls["channel"].value = 0
+    best = explorer.cache[explorer.layer].activation[0].amax((1, 2)).argmax().item()
+    assert explorer.channel == best
+    controls["target"].index = 2
+    assert explorer.target == explorer._ranked()[1][0]
+    explorer.channel = 0
+    assert controls["channel"].value == explorer._channels.tolist().index(0)
+
+
+def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("the <model> broke")
+
+    monkeypatch.setattr("hookviz.explorer.run", fail)
+    explorer._controls.by_name["target"].index = 2
+    assert "the &lt;model&gt; broke" in explorer._note.value
+    assert explorer.target is None
+    assert explorer._controls.by_name["target"].index == 0
+
+
+def test_names_are_escaped():
+    model = nn.Sequential()
+    model.add_module("<img src=x>", nn.Conv2d(3, 2, 1))
+    model.add_module("flat", nn.Flatten())
+    names = [f"<b>{i}</b>" for i in range(8)]
+    explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=names)
+    for widget in (explorer._title, explorer._predictions, *explorer._pictures.panels):
+        assert "<b>0" not in widget.value
+        assert "<b>1" not in widget.value
+        assert "<img src=x>" not in widget.value
+    assert "&lt;b&gt;" in explorer._predictions.value
+    explorer.close()
+
+
+# Figures
+
+
+def test_figure_has_the_values_and_their_colours(explorer):
+    explorer.layer, explorer.channel = "layer3.1.conv2", 17
+    figure = explorer.figure()
+    image = figure.axes[1].images[0]
+    assert (image.get_array() == explorer.cache["layer3.1.conv2"].activation[0, 17].numpy()).all()
+    assert "layer3.1.conv2" in figure.get_suptitle()
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_save(explorer, tmp_path, suffix):
+    path = tmp_path / f"view.{suffix}"
+    explorer.save(path)
+    start = path.read_bytes()[:100]
+    assert {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix] in start
+
+
+def test_save_elsewhere(explorer, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"Cannot save as '.gif': end the name in .png, .svg, .pdf"
+    ):
+        explorer.save(tmp_path / "view.gif")
+    explorer.layer = "layer1.0.conv1"
+    explorer.save(tmp_path / "dollar$.PNG", dpi=50)
+
+
+def test_static_picture_in_the_output(explorer):
+    data, metadata = explorer._repr_mimebundle_()
+    picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+    assert picture.size[0] > 300
+    assert metadata["image/png"]["alt"] == data["text/plain"]
+    assert "channel 0 of 24 of layer stem.0 (Conv2d)" in data["text/plain"]
+    assert "application/vnd.jupyter.widget-view+json" in data
+
+
+# What stays behind
+
+
+def test_open_and_close_leave_nothing():
+    count, figures = registry(), plt.get_fignums()
+    for _ in range(200):
+        explorer = hookviz.explore(MODEL, PICTURES[0], layers="stem.*")
+        explorer.channel = 3
+        explorer.close()
+        explorer.close()
+    assert registry() == count
+    assert plt.get_fignums() == figures
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in MODEL.modules())
+    with pytest.raises(RuntimeError, match="closed"):
+        _ = explorer.cache
+
+
+class Messy(nn.Module):
+    """Does in its forward all that a forward should not."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.bn = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(0.5)
+        self.register_buffer("seen", torch.zeros(()))
+        self.steps = 0
+
+    def forward(self, x):
+        self.seen += 1
+        self.steps += 1
+        self.last = x
+        noise = torch.rand(1) + random.random() + np.random.rand()
+        out = self.drop(self.bn(self.conv(x)).relu_()) + noise
+        return out.mean((2, 3))
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_the_model_is_as_it_was(fail):
+    model = Messy().train()
+    model.bn.eval()
+    model.conv.bias.requires_grad_(False)
+    model.conv.weight.grad = torch.full_like(model.conv.weight, 2.0)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    held = [set(module.__dict__) for module in model.modules()]
+    x = torch.rand(2, 3, 8, 8)
+    kept = x.clone()
+    torch_state, python_state = torch.get_rng_state(), random.getstate()
+    numpy_state = np.random.get_state()[1].copy()
+    if fail:
+        with pytest.raises(KeyboardInterrupt):
+            hookviz.explore(
+                model, x, target=lambda output: (_ for _ in ()).throw(KeyboardInterrupt)
+            )
+    else:
+        hookviz.explore(model, x).close()
+    assert [m.training for m in model.modules()] == [True, True, False, True]
+    assert [set(module.__dict__) for module in model.modules()] == held
+    assert model.steps == 0
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+    assert model.conv.weight.grad.eq(2).all()
+    assert model.conv.bias.grad is None
+    assert not model.conv.bias.requires_grad
+    assert torch.equal(torch_state, torch.get_rng_state())
+    assert python_state == random.getstate()
+    assert (numpy_state == np.random.get_state()[1]).all()
+    assert torch.equal(x, kept)
+    assert x.grad is None
+    assert not x.requires_grad
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+# Errors
+
+
+class Picky(nn.Module):
+    def forward(self, x):
+        raise ArithmeticError("of no use\nat all")
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((1, 1, 64, 64), r"shape \(1, 1, 64, 64\), does not fit layer 'conv1' .*takes 3 channels"),
+        ((1, 64, 64), r"does not fit layer 'conv1'"),
+        ((64,), "does not fit layer 'conv1'"),
+        ((1, 2, 3, 64, 64), "does not fit layer 'conv1' .* in 2d"),
+    ],
+)
+def test_inputs_that_do_not_fit(shape, words):
+    model = torchvision.models.resnet18(weights=None).train()
+    with pytest.raises(ValueError, match=words):
+        hookviz.explore(model, torch.rand(shape))
+    assert model.training
+
+
+def test_a_model_that_raises():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Sequential(nn.ReLU(inplace=True), Picky()))
+    model.train()
+    with pytest.raises(RuntimeError) as caught:
+        hookviz.explore(model, torch.rand(1, 3, 8, 8))
+    assert str(caught.value) == (
+        "The model raised ArithmeticError in layer '1.1' (Picky), given (1, 4, 6, 6): of no use"
+    )
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    assert model.training
+    assert not any(m._forward_hooks for m in model.modules())
+
+
+def test_other_errors(tmp_path):
+    with pytest.raises(ValueError, match="no convolution layers"):
+        hookviz.explore(nn.Linear(3, 2), torch.rand(1, 3))
+    with pytest.raises(FileNotFoundError, match="check the path"):
+        hookviz.explore(MODEL, tmp_path / "no.png")
+    with pytest.raises(ValueError, match="is lazy and has no weights yet"):
+        hookviz.explore(nn.Sequential(nn.LazyConv2d(3, 1)), torch.rand(1, 3, 4, 4))
+    with pytest.raises(ValueError, match="NaN"):
+        hookviz.explore(MODEL, torch.full((1, 3, 112, 112), torch.nan))
+    with pytest.raises(ValueError, match="None of the layers ran: unused"):
+
+        class Unused(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.unused = nn.Conv2d(1, 1, 1)
+
+            def forward(self, x):
+                return x
+
+        hookviz.explore(Unused(), torch.rand(1, 1, 2, 2))
+
+
+def test_weights_that_cannot_be_downloaded(monkeypatch):
+    def no_network(*args, **kwargs):
+        raise OSError("no network")
+
+    monkeypatch.setattr(
+        torchvision._internally_replaced_utils, "load_state_dict_from_url", no_network
+    )
+    monkeypatch.setattr(torchvision.models._api, "load_state_dict_from_url", no_network)
+    with pytest.raises(
+        RuntimeError, match=r"could not be downloaded \(no network\).*demo_model\(\)"
+    ):
+        hookviz.explore("resnet18", PICTURES[0])
+    with pytest.raises(ValueError, match="no model 'resnet19'"):
+        hookviz.explore("resnet19", PICTURES[0])
+    weights = torchvision.models.VGG11_Weights.DEFAULT
+    with pytest.raises(ValueError, match="no weights of 'resnet18'"):
+        hookviz.explore("resnet18", PICTURES[0], weights=weights)
+
+
+def test_weights_that_can_be(monkeypatch):
+    state = torchvision.models.resnet18(weights=None).state_dict()
+    monkeypatch.setattr(
+        torchvision.models._api, "load_state_dict_from_url", lambda *args, **kwargs: state
+    )
+    photograph = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+    weights = torchvision.models.ResNet18_Weights.DEFAULT
+    explorer = hookviz.explore("resnet18", photograph, weights=weights)
+    assert explorer._ranked()[0][1] in weights.meta["categories"]
+    assert len(explorer.cache) == 20
+    explorer.close()

@@ -1,0 +1,273 @@
+"""Pictures and tensors in, and the picture of them back out."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import cbook
+from PIL import Image
+from torch import nn
+from torchvision.models import Inception_V3_Weights, ResNet34_Weights
+from torchvision.transforms import v2
+
+import hookviz
+from hookviz.inputs import class_names_of, load_picture, picture_of, prepare_input
+
+RGB = nn.Conv2d(3, 2, 1)
+
+
+def photograph():
+    return cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+
+
+# Loading
+
+
+def save(image, tmp_path, name="x.png", **options):
+    path = tmp_path / name
+    image.save(path, **options)
+    return path
+
+
+def ramp(mode="RGB", size=(8, 6)):
+    values = np.linspace(0, 255, size[0] * size[1]).reshape(size[1], size[0]).astype("uint8")
+    return Image.fromarray(values).convert(mode)
+
+
+@pytest.mark.parametrize(
+    "mode", ["1", "L", "P", "RGB", "RGBA", "CMYK", "YCbCr", "LAB", "HSV", "LA"]
+)
+def test_modes(mode):
+    picture = load_picture(ramp("L").convert("RGB").convert(mode) if mode != "LA" else ramp("LA"))
+    assert picture.mode == "RGB"
+    assert picture.size == (8, 6)
+
+
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
+    values = np.linspace(0, 65535, 48).reshape(6, 8).astype("uint16")
+    picture = load_picture(save(Image.fromarray(values), tmp_path))
+    got = np.asarray(picture)[..., 0].astype(int)
+    assert abs(got - values / 257).max() <= 1
+
+
+def test_alpha_goes_over_white():
+    clear = Image.new("RGBA", (2, 2), (255, 0, 0, 0))
+    assert np.asarray(load_picture(clear)).min() == 255
+
+
+def test_exif_rotation_is_applied(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    path = save(ramp(), tmp_path, "x.jpg", exif=exif)
+    assert load_picture(path).size == (6, 8)
+
+
+def test_animation_gives_the_first_frame(tmp_path):
+    frames = [Image.new("RGB", (3, 3), colour) for colour in ("red", "blue")]
+    path = save(frames[0], tmp_path, "x.gif", save_all=True, append_images=frames[1:])
+    assert np.asarray(load_picture(path))[0, 0].tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("array", "pixel"),
+    [
+        (np.full((2, 3), 128, "uint8"), 128),
+        (np.full((2, 3, 1), 128, "uint8"), 128),
+        (np.full((2, 3, 3), 0.5, "float32"), 128),
+        (np.full((2, 3, 3), 200, "int64"), 200),
+        (np.ones((2, 3), bool), 255),
+    ],
+)
+def test_arrays(array, pixel):
+    picture = load_picture(array)
+    assert picture.size == (3, 2)
+    assert np.asarray(picture)[0, 0].tolist() == [pixel] * 3
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((2, 3, 5), "uint8"), r"shape \(2, 3, 5\) is no picture"),
+        (np.zeros((1, 2, 3, 3), "uint8"), "is no picture"),
+        (np.zeros((0, 3), "uint8"), "is no picture"),
+        (np.zeros((2, 3), "complex64"), "complex64 is no picture"),
+        (np.full((2, 3), 300), "from 300 to 300: scale them to 0 to 255"),
+        (np.full((2, 3), 254.0), "from 254 to 254: scale them to 0 to 1"),
+        (np.full((2, 3), np.nan), "6 NaN or infinite values"),
+    ],
+)
+def test_arrays_that_are_no_pictures(array, words):
+    with pytest.raises(ValueError, match=words):
+        load_picture(array)
+
+
+def test_files_that_are_no_pictures(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file '.*nowhere.png': check the path"):
+        load_picture(tmp_path / "nowhere.png")
+    with pytest.raises(ValueError, match="is a folder"):
+        load_picture(tmp_path)
+    (tmp_path / "text.png").write_text("not a picture")
+    with pytest.raises(ValueError, match="cannot be read as a picture"):
+        load_picture(tmp_path / "text.png")
+    whole = io.BytesIO()
+    ramp(size=(300, 300)).save(whole, "PNG")
+    (tmp_path / "half.png").write_bytes(whole.getvalue()[: len(whole.getvalue()) // 2])
+    with pytest.raises(ValueError, match="cannot be read as a picture"):
+        load_picture(tmp_path / "half.png")
+
+
+def test_decompression_bomb_is_refused(tmp_path, monkeypatch):
+    path = save(ramp(size=(40, 40)), tmp_path)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
+    with pytest.raises(ValueError, match="too large to open safely"):
+        load_picture(path)
+
+
+# Transforming
+
+
+def test_weights_of_torchvision():
+    weights = ResNet34_Weights.DEFAULT
+    got = prepare_input(photograph(), RGB, weights=weights)
+    expected = weights.transforms()(load_picture(photograph()))[None]
+    assert torch.equal(got.args[0], expected)
+    assert got.mean == (0.485, 0.456, 0.406)
+    assert class_names_of(RGB, weights)[652] == "military uniform"
+    assert prepare_input(photograph(), RGB, weights=Inception_V3_Weights.DEFAULT).args[0].shape == (
+        1,
+        3,
+        299,
+        299,
+    )
+
+
+def test_default_is_what_imagenet_models_take():
+    got = prepare_input(photograph(), RGB).args[0]
+    expected = ResNet34_Weights.IMAGENET1K_V1.transforms()(load_picture(photograph()))[None]
+    assert torch.allclose(got, expected, atol=1e-6)
+
+
+def test_own_transform_comes_first():
+    transform = v2.Compose([v2.Resize((5, 7)), v2.PILToTensor(), v2.ToDtype(torch.float32)])
+    got = prepare_input(photograph(), RGB, weights=ResNet34_Weights.DEFAULT, transform=transform)
+    assert got.args[0].shape == (1, 3, 5, 7)
+
+
+def test_pretrained_cfg_as_timm_reads_it():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("efficientnet_lite0", pretrained=False)
+    config = timm.data.resolve_model_data_config(model)
+    expected = timm.data.create_transform(**config)(load_picture(photograph()))[None]
+    got = prepare_input(photograph(), model).args[0]
+    assert got.shape == expected.shape
+    assert (got - expected).abs().max() < 0.02  # one grey level of 255
+
+
+def test_grey_models():
+    got = prepare_input(photograph(), nn.Conv2d(1, 2, 3)).args[0]
+    assert got.shape == (1, 1, 224, 224)
+
+
+def test_models_that_take_no_pictures():
+    with pytest.raises(ValueError, match="takes 7 channels in 2d, not a picture: pass a tensor"):
+        prepare_input(photograph(), nn.Conv2d(7, 2, 3))
+    with pytest.raises(ValueError, match="3 channels in 1d"):
+        prepare_input(photograph(), nn.Conv1d(3, 2, 3))
+
+
+def test_device_and_dtype_are_the_models():
+    half = nn.Conv2d(3, 2, 1).bfloat16()
+    assert prepare_input(photograph(), half).args[0].dtype == torch.bfloat16
+
+
+# Tensors and the rest
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "taken"),
+    [
+        (nn.Conv2d(3, 2, 1), (3, 4, 5), (1, 3, 4, 5)),
+        (nn.Conv2d(3, 2, 1), (2, 3, 4, 5), (2, 3, 4, 5)),
+        (nn.Conv2d(3, 2, 1), (1, 4, 5), (1, 4, 5)),  # no batch is made up for another count
+        (nn.Conv1d(3, 2, 1), (3, 9), (1, 3, 9)),
+        (nn.Conv1d(3, 2, 1), (2, 3, 9), (2, 3, 9)),
+        (nn.Conv3d(1, 2, 1), (1, 4, 5, 6), (1, 1, 4, 5, 6)),
+        (nn.Linear(3, 2), (3, 4), (3, 4)),
+    ],
+)
+def test_tensors(model, given, taken):
+    tensor = torch.rand(given)
+    got = prepare_input(tensor, model).args[0]
+    assert got.shape == taken
+    assert torch.equal(got.view(-1), tensor.view(-1))
+
+
+def test_several_inputs():
+    x = torch.rand(1, 3, 4, 4)
+    assert len(prepare_input((x, x), RGB).args) == 2
+    assert prepare_input({"pixel_values": x}, RGB).kwargs["pixel_values"].equal(x)
+    assert isinstance(prepare_input([x[0]], RGB).args[0], list)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: (x,), lambda x: [x], lambda x: {"x": x}])
+def test_nan_is_refused(wrap):
+    x = torch.rand(1, 3, 4, 4)
+    x[0, 0, 0, :2] = torch.tensor([torch.nan, torch.inf])
+    with pytest.raises(ValueError, match="1 NaN and 1 infinite values of 48"):
+        prepare_input(wrap(x), RGB)
+
+
+def test_what_no_model_takes():
+    with pytest.raises(TypeError, match="Cannot make an input of int"):
+        prepare_input(3, RGB)
+    with pytest.raises(TypeError, match="returned Image, not a tensor"):
+        prepare_input(photograph(), RGB, transform=lambda picture: picture)
+    with pytest.raises(TypeError, match="has no transforms"):
+        prepare_input(photograph(), RGB, weights="DEFAULT")
+
+
+# Back to a picture
+
+
+def test_the_picture_is_what_the_network_saw():
+    model = hookviz.demo_model()
+    for image in hookviz.demo_images()[:3]:
+        shown = picture_of(prepare_input(image, model))
+        assert np.abs(shown.astype(int) - np.asarray(image)).max() <= 1
+
+
+def test_normalized_tensors_are_undone():
+    pixels = torch.rand(1, 3, 8, 8)
+    mean, std = (
+        torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    )
+    shown = picture_of(prepare_input((pixels - mean) / std, RGB))
+    assert np.abs(shown.transpose(2, 0, 1) / 255 - pixels[0].numpy()).max() < 0.01
+    plain = picture_of(prepare_input(pixels, RGB))
+    assert (plain == shown).all()
+
+
+def test_pictures_of_other_inputs():
+    wide = picture_of(prepare_input(torch.randn(1, 7, 8, 8) * 100, nn.Conv2d(7, 1, 1)))
+    assert wide.shape == (8, 8, 3)
+    signal = picture_of(prepare_input(torch.randn(1, 2, 60), nn.Conv1d(2, 1, 1)))
+    assert signal.shape == (10, 60, 3)
+    volume = torch.zeros(1, 1, 3, 4, 4)
+    volume[0, 0, 2] = 1
+    inputs = prepare_input(volume, nn.Conv3d(1, 1, 1))
+    assert picture_of(inputs, depth=0.0).max() == 0
+    assert picture_of(inputs, depth=1.0).min() == 255
+    assert picture_of(prepare_input(torch.zeros(1, 4, dtype=torch.long), RGB)) is None
+    batch = torch.stack([torch.zeros(3, 2, 2), torch.ones(3, 2, 2)])
+    assert picture_of(prepare_input(batch, RGB), sample=1).min() == 255
+
+
+def test_class_names():
+    assert class_names_of(hookviz.demo_model())[6] == "moon"
+    assert class_names_of(RGB, None, ["a", "b"]) == ["a", "b"]
+    assert class_names_of(RGB) == []
+    with pytest.raises(TypeError, match="list of strings"):
+        class_names_of(RGB, None, "abc")

@@ -1,0 +1,87 @@
+"""Layers' tensors as maps, and their statistics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hookviz.cache import statistics
+from hookviz.maps import as_maps, channel_order, channel_statistics, layer_view, to_numpy
+
+
+@pytest.mark.parametrize(
+    ("shape", "module", "maps"),
+    [
+        ((2, 8, 5, 5), nn.Conv2d(3, 8, 3), (2, 8, 5, 5)),
+        ((8, 5, 5), nn.Conv2d(3, 8, 3), (1, 8, 5, 5)),
+        ((8, 9), nn.Conv1d(3, 8, 3), (1, 8, 9)),
+        ((2, 8, 9), nn.Conv1d(3, 8, 3), (2, 8, 9)),
+        ((8, 4, 5, 6), nn.ConvTranspose3d(3, 8, 3), (1, 8, 4, 5, 6)),
+        ((2, 8, 4, 5, 6), nn.Conv3d(3, 8, 3), (2, 8, 4, 5, 6)),
+        ((2, 10), nn.Linear(3, 10), (2, 10, 1)),
+    ],
+)
+def test_as_maps(shape, module, maps):
+    assert as_maps(torch.zeros(shape), module).shape == maps
+
+
+def test_not_maps():
+    with pytest.raises(ValueError, match=r"shape \(3,\) cannot be shown as maps"):
+        as_maps(torch.zeros(3))
+    with pytest.raises(ValueError, match="empty"):
+        layer_view(torch.zeros(0, 3, 4, 4), None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.complex64])
+def test_to_numpy(dtype):
+    assert to_numpy(torch.ones(2, dtype=dtype)).tolist() == [1.0, 1.0]
+
+
+def test_view_of_a_volume():
+    activation = torch.arange(2 * 3 * 4 * 5 * 6.0).view(2, 3, 4, 5, 6)
+    view = layer_view(activation, -activation, nn.Conv3d(1, 3, 1), sample=1, depth=2)
+    assert (view.maps == activation[1, :, 2].numpy()).all()
+    assert (view.gradients == -activation[1, :, 2].numpy()).all()
+    assert (view.samples, view.depths) == (2, 4)
+    assert layer_view(activation, None, None, 9, 9).maps[0, 0, 0] == activation[1, 0, 3, 0, 0]
+
+
+def test_channel_statistics_agree_with_the_tensors():
+    torch.manual_seed(0)
+    tensor = torch.randn(5, 6, 7).relu()
+    tensor[1] = 0
+    tensor[2, 0, 0] = torch.nan
+    tensor[3, 0, :2] = torch.tensor([torch.inf, -torch.inf])
+    tensor[4] = torch.nan
+    got = channel_statistics(tensor.numpy())
+    for channel in range(5):
+        exact = statistics(tensor[channel])
+        for name in ("min", "max", "mean", "zeros", "nans", "infs", "norm"):
+            value, wanted = getattr(got, name)[channel], getattr(exact, name)
+            if channel == 4 and name == "norm":
+                continue  # nothing finite: 0 there, NaN here
+            assert value == pytest.approx(wanted, rel=1e-5, nan_ok=True), (channel, name)
+    assert got.dead.tolist() == [False, True, False, False, False]
+
+
+def test_orders():
+    activation = torch.tensor([[[0.0, 4.0], [1.0, 2.0], [0.0, 0.0], [torch.nan, torch.nan]]])
+    gradient = torch.tensor([[[0.0, 1.0], [0.0, 3.0], [2.0, 0.0], [0.0, 0.0]]])
+    view = layer_view(activation, gradient)
+    expected = {
+        "index": [0, 1, 2, 3],
+        "mean": [0, 1, 2, 3],
+        "max": [0, 1, 2, 3],
+        "zeros": [2, 0, 1, 3],
+        "gradient": [1, 2, 0, 3],
+    }
+    for order, channels in expected.items():
+        assert channel_order(view, order).tolist() == channels, order
+    assert channel_order(layer_view(activation, None), "gradient").tolist() == [0, 1, 2, 3]
+
+
+def test_maps_are_the_tensors_values():
+    activation = torch.randn(1, 3, 4, 5)
+    assert np.array_equal(layer_view(activation, None).maps, activation[0].numpy())

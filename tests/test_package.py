@@ -1,0 +1,69 @@
+"""What a user installs works in an environment that has nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TRY = """
+import hookviz
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+assert explorer._ranked()[0][1] == "moon"
+explorer.save("view.png")
+print(hookviz.__file__)
+"""
+
+
+def run(*command, cwd):
+    # Neither this environment nor this checkout may be of help.
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    clean.pop("VIRTUAL_ENV", None)
+    done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "uv", "build", "--wheel", "-o", str(folder), str(ROOT), cwd=folder)
+    return next(folder.glob("*.whl"))
+
+
+def test_wheel_holds_what_it_needs_and_no_more(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "hookviz/assets/weights.pt" in names
+    assert sum(name.startswith("hookviz/assets/pictures/") for name in names) == 30
+    assert not [name for name in names if name.startswith(("tests", "notebooks"))]
+    assert wheel.stat().st_size < 4_000_000
+
+
+@pytest.mark.parametrize("what", ["wheel", "."])
+def test_install_in_an_empty_environment(wheel, what, tmp_path):
+    python = tmp_path / "venv" / "bin" / "python"
+    uv = [sys.executable, "-m", "uv"]
+    run(*uv, "venv", "--python", sys.executable, str(tmp_path / "venv"), cwd=tmp_path)
+    source = str(wheel) if what == "wheel" else str(ROOT)
+    pins = str(ROOT / "tests" / "constraints.txt")
+    run(*uv, "pip", "install", "--python", str(python), "-c", pins, source, cwd=tmp_path)
+    where = run(str(python), "-c", TRY, cwd=tmp_path)
+    assert str(tmp_path / "venv") in where
+    assert (tmp_path / "view.png").stat().st_size > 10_000
+
+
+def test_no_file_names_a_package_registry():
+    hosts = ["pypi" + ".org", "pythonhosted" + ".org", "debian" + ".org", "npmjs" + ".org"]
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.split("\n")
+    for name in filter(None, listed):
+        text = (
+            (ROOT / name).read_bytes().decode("utf-8", "ignore") if (ROOT / name).is_file() else ""
+        )
+        assert not [host for host in hosts if host in text], name

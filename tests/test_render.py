@@ -1,0 +1,185 @@
+"""Colours are matplotlib's, levels are exact, NaN and Inf have colours of their own."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from matplotlib import colormaps
+from matplotlib.colors import Normalize, to_rgb
+from PIL import Image
+
+from hookviz.mosaic import mosaic
+from hookviz.render import (
+    DIVERGING,
+    GAP,
+    SEQUENTIAL,
+    colormap,
+    colour_ranges,
+    levels_png,
+    map_png,
+    palette,
+    picture_png,
+    to_levels,
+)
+
+RANDOM = np.random.default_rng(0)
+
+
+def decode(png):
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+@pytest.mark.parametrize("name", [SEQUENTIAL, DIVERGING, "magma", "gray", "tab10"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_colours_are_matplotlibs(name, dtype):
+    values = RANDOM.normal(size=(40, 30)).astype(dtype)
+    low, high = values.min(), values.max()
+    got = decode(map_png(values, name, low, high)).astype(int)
+    exact = colormap(name)(Normalize(low, high)(values), bytes=True)[..., :3].astype(int)
+    off = (got != exact).any(-1)
+    assert off.mean() < 0.01  # rounding at the border of two levels
+    levels = to_levels(values, low, high).astype(int)
+    expected = np.minimum((Normalize(low, high)(values) * 252).astype(int), 251)
+    assert abs(levels - expected).max() <= 1
+    # and close to the map in all of its own colours
+    full = colormaps[name](Normalize(low, high)(values), bytes=True)[..., :3].astype(int)
+    assert name == "tab10" or abs(got - full).max() <= 12
+
+
+def test_ends_and_beyond():
+    values = np.array([[-9.0, 0.0, 1.0, 9.0]])
+    assert to_levels(values, 0.0, 1.0).tolist() == [[0, 0, 251, 251]]
+
+
+def test_not_finite_values_have_their_own_colours():
+    values = np.array([[0.0, np.nan, np.inf, -np.inf], [1.0, 0.5, 0.25, 0.75]])
+    pixels = decode(map_png(values, "viridis", 0.0, 1.0))
+    special = [tuple(pixels[0, column]) for column in (1, 2, 3)]
+    wanted = [
+        tuple(round(255 * c) for c in to_rgb(name)) for name in ("#ff00ff", "#39ff14", "#00e5ff")
+    ]
+    assert special == wanted
+    for name in ("viridis", "magma", "RdBu_r", "gray"):
+        colours = {tuple(row) for row in palette(name)[:252, :3]}
+        assert not colours & set(wanted)
+    assert tuple(pixels[1, 0]) == tuple(palette("viridis")[251, :3])
+
+
+def test_zero_is_in_the_middle_of_the_diverging_map():
+    middle = palette(DIVERGING)[125:127, :3].astype(int)
+    assert middle.min() > 235  # nearly white
+    level = to_levels(np.zeros((1, 1)), -3.0, 3.0)[0, 0]
+    assert level in (125, 126)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (7, 5)])
+def test_pictures_keep_their_size(size):
+    pixels = decode(map_png(np.zeros(size), "viridis", 0.0, 1.0))
+    assert pixels.shape[1] == size[1]
+    assert pixels.shape[0] == (7 if size == (1, 40) else size[0])
+    exact = RANDOM.integers(0, 256, (*size, 3)).astype("uint8")
+    assert (decode(picture_png(exact)) == exact).all()
+
+
+# Ranges
+
+MAPS = np.stack([np.linspace(-1, 3, 100), np.linspace(0, 9, 100), np.full(100, 2.0), np.zeros(100)])
+MAPS = MAPS.reshape(4, 10, 10)
+
+
+def ranges(normalize, diverging=False, maps=MAPS):
+    flat = maps.reshape(len(maps), -1)
+    return colour_ranges(
+        maps, np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1), normalize, diverging=diverging
+    )
+
+
+def test_ranges():
+    low, high = ranges("channel")
+    assert low.tolist() == [-1, 0, 2, 0]
+    assert high.tolist() == [3, 9, 3, 1]
+    low, high = ranges("layer")
+    assert low.tolist() == [-1] * 4
+    assert high.tolist() == [9] * 4
+    low, high = ranges("symmetric")
+    assert (low == -high).all()
+    assert high.tolist() == [3, 9, 2, 1]
+    low, high = ranges("percentile")
+    assert np.allclose(low, np.append(np.percentile(MAPS[:3], 1, (1, 2)), 0))
+    assert np.allclose(high[:2], np.percentile(MAPS[:2], 99, (1, 2)))
+    low, high = ranges("channel", diverging=True)
+    assert (low == -high).all()
+
+
+@pytest.mark.parametrize("normalize", ["channel", "layer", "percentile", "symmetric"])
+@pytest.mark.parametrize("diverging", [False, True])
+def test_ranges_pass_over_what_is_not_finite(normalize, diverging):
+    maps = MAPS.copy()
+    maps[0, 0, :2] = np.nan, np.inf
+    maps[1] = np.nan
+    with np.errstate(all="raise"):
+        flat = np.where(np.isfinite(maps), maps, np.nan).reshape(4, -1)
+        low, high = colour_ranges(
+            maps, np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1), normalize, diverging=diverging
+        )
+    assert np.isfinite(low).all()
+    assert np.isfinite(high).all()
+    assert (low < high).all()
+
+
+# Mosaic
+
+
+def tiles_of(maps, **options):
+    flat = maps.reshape(len(maps), -1)
+    return mosaic(maps, flat.min(1), flat.max(1) + (flat.min(1) == flat.max(1)), **options)
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 2048])
+def test_every_tile_is_its_map(count):
+    maps = RANDOM.normal(size=(count, 7, 7)).astype("float32")
+    sheet = tiles_of(maps)
+    height, width = sheet.levels.shape
+    for position in {0, 1 % count, count // 2, count - 1}:
+        left, top, wide, tall = sheet.box(position)
+        x, y = round(left * width), round(top * height)
+        tile = sheet.levels[y : y + round(tall * height), x : x + round(wide * width)]
+        times = tile.shape[0] // 7
+        expected = to_levels(maps[position], maps[position].min(), maps[position].max())
+        assert (tile == expected.repeat(times, 0).repeat(times, 1)).all()
+    assert max(height, width) <= 800
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(64, 112, 112), (512, 56, 56), (8, 1, 100), (2048, 1, 1), (3, 400, 20), (1, 1000, 1000)],
+)
+def test_mosaics_are_of_a_size_to_look_at(shape):
+    sheet = tiles_of(np.ones(shape, "float32"))
+    assert max(sheet.levels.shape) <= 1400
+    assert min(sheet.levels.shape) >= 4
+    assert len(levels_png(sheet.levels, "viridis")) < 200_000
+
+
+def test_large_maps_are_averaged():
+    maps = RANDOM.normal(size=(64, 112, 112)).astype("float32")
+    sheet = tiles_of(maps)
+    assert sheet.tile_width == 56
+    mean = maps[0].reshape(56, 2, 56, 2).mean((1, 3))
+    expected = to_levels(mean, maps[0].min(), maps[0].max()).astype(int)
+    assert abs(sheet.levels[:56, :56].astype(int) - expected).max() <= 1
+
+
+def test_dead_tiles_are_crossed_out():
+    maps = np.ones((2, 9, 9), "float32")
+    sheet = tiles_of(maps, dead=np.array([False, True]))
+    tall, wide = sheet.tile_height, sheet.tile_width
+    assert (sheet.levels[:tall, :wide] != GAP).all()
+    assert (sheet.levels[:tall, wide + 1 :] == GAP).any()
+
+
+def test_gaps_are_transparent():
+    png = levels_png(np.array([[0, GAP]], np.uint8), "viridis")
+    assert np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))[0, :, 3].tolist() == [255, 0]
