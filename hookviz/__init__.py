@@ -4,6 +4,8 @@ from .cache import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .capture import capture
 from .demo import demo_images, demo_model
 from .explorer import Explorer, explore
+from .inputs import prepare_input
+from .pretrained import pretrained
 
 __version__ = "0.1.0"
 __all__ = [
@@ -17,4 +19,6 @@ __all__ = [
     "demo_images",
     "demo_model",
     "explore",
+    "prepare_input",
+    "pretrained",
 ]

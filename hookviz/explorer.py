@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from torch import nn
 from . import panels
 from .cache import Call, FeatureCache, megabytes
 from .controls import Controls, Options
-from .figure import draw_figure
+from .figure import draw_figure, small_png
 from .frame import Frame, Panel
 from .inputs import Transform, class_names_of, picture_of, prepare_input
 from .layers import Layers, close_names
@@ -567,13 +566,11 @@ class Explorer(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         """The live widget, and a picture for places without a kernel, such as GitHub."""
-        buffer = io.BytesIO()
-        self.figure().savefig(buffer, format="png", dpi=72)
         alt = self._describe()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         data = {
             "text/plain": alt,
-            "image/png": base64.b64encode(buffer.getvalue()).decode(),
+            "image/png": base64.b64encode(small_png(self.figure())).decode(),
             "application/vnd.jupyter.widget-view+json": view,
         }
         return data, {"image/png": {"alt": alt}}

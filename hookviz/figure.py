@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from .frame import Frame, Panel
 from .render import colormap, palette
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, though pyplot, which would teach it to, is not there."""
+
+    def _repr_png_(self) -> bytes:
+        return small_png(self)
 
 
 def draw_figure(frame: Frame) -> Figure:
@@ -17,7 +27,7 @@ def draw_figure(frame: Frame) -> Figure:
     columns = len(frame.panels) + (frame.picture is not None)
     height, width = frame.tiles.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
-    figure = Figure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
+    figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
     figure.suptitle(_plain(frame.title), fontsize="medium")
     grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
     if frame.picture is not None:
@@ -29,6 +39,14 @@ def draw_figure(frame: Frame) -> Figure:
         _draw_panel(figure.add_subplot(grid[0, column]), panel)
     _draw_mosaic(figure.add_subplot(grid[1, :]), frame)
     return figure
+
+
+def small_png(figure: Figure) -> bytes:
+    """A figure in few colours and at screen size: notebooks that hold it stay small."""
+    buffer, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=72)
+    Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
+    return small.getvalue()
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:

@@ -25,16 +25,20 @@ STYLE = """<style>
 
 ROOT_CLASS = "hookviz-explorer"
 
-# Core sliders leave their handle without a name for screen readers, and have no setting for
-# it. This tiny picture gives each handle the label beside it; it does so again a little
-# later, for sliders that the page draws after it.
-_NAME_SLIDERS = f"""<img alt="" style="display: none" onload="
+# What core widgets have no setting for, done by a tiny picture when the page has loaded it: a
+# slider's handle gets the label beside it as its name for screen readers, and JupyterLab
+# leaves the arrow keys to a menu that has the focus. It is done again a little later, for
+# controls that the page draws after the picture.
+_KEYBOARD = f"""<img alt="" style="display: none" onload="
 var root = this.closest('.{ROOT_CLASS}') || document;
 function name() {{
   root.querySelectorAll('.noUi-handle, .ui-slider-handle').forEach(function (handle) {{
     var slider = handle.closest('.widget-inline-hbox, .widget-slider');
     var label = slider && slider.querySelector('.widget-label');
     if (label) handle.setAttribute('aria-label', label.textContent);
+  }});
+  root.querySelectorAll('select').forEach(function (menu) {{
+    menu.setAttribute('data-lm-suppress-shortcuts', 'true');
   }});
 }}
 name(); setTimeout(name, 300); setTimeout(name, 2000);"
@@ -110,7 +114,7 @@ def readings(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
 
 def title(name: str, facts: list[str]) -> str:
     return (
-        f'{STYLE}{_NAME_SLIDERS}<div class="hookviz"><div class="title"><b>{escape(name)}</b> · '
+        f'{STYLE}{_KEYBOARD}<div class="hookviz"><div class="title"><b>{escape(name)}</b> · '
         + " · ".join(map(escape, facts))
         + "</div></div>"
     )

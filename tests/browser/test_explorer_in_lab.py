@@ -1,0 +1,231 @@
+"""The tour in a real JupyterLab: moved by keyboard, compared pixel by pixel."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import cbook
+from PIL import Image
+
+import hookviz
+
+TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
+
+# Draw an <img> as the browser decoded it, at its own size, and read the pixels back.
+PIXELS = """async (image) => {
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  canvas.width = image.naturalWidth; canvas.height = image.naturalHeight;
+  const context = canvas.getContext('2d');
+  context.drawImage(image, 0, 0);
+  const data = context.getImageData(0, 0, canvas.width, canvas.height).data;
+  return [canvas.height, canvas.width, Array.from(data)];
+}"""
+
+
+def pixels(image):
+    height, width, data = image.evaluate(PIXELS)
+    return np.array(data, np.uint8).reshape(height, width, 4)[..., :3]
+
+
+def decode(png):
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def twin():
+    """The explorer of the tour's first picture, made here."""
+    try:
+        model, weights = hookviz.pretrained("resnet34")
+    except RuntimeError:
+        model, weights = hookviz.demo_model(), None
+    photograph = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+    return hookviz.explore(model, photograph, weights=weights)
+
+
+def expected(explorer, place):
+    """The pixels that `hookviz.render` gives for the map (0) or the gradient (1)."""
+    from hookviz.render import map_png
+
+    panel = explorer._frame().panels[place]
+    return decode(map_png(panel.values, panel.cmap, panel.low, panel.high))
+
+
+def same(got, wanted):
+    """Equal, but for values that another process rounds to the next of 252 colours."""
+    return got.shape == wanted.shape and (got != wanted).any(-1).mean() < 0.01
+
+
+@pytest.fixture(scope="module")
+def reference():
+    explorer = twin()
+    yield explorer
+    explorer.close()
+
+
+def test_tour(open_notebook, shots, reference):
+    notebook = open_notebook(TOUR, seconds=300)
+    page = notebook.page
+    widget = page.locator(".hookviz-explorer").first
+    widget.scroll_into_view_if_needed()
+    pictures = widget.locator("figure .frame img")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=shots / "tour-light.png")
+
+    layers = list(reference.cache)
+    assert same(pixels(pictures.nth(1)), expected(reference, 0))
+    assert same(pixels(pictures.nth(2)), expected(reference, 1))
+    assert same(pixels(pictures.nth(0)), reference._frame().picture)
+
+    first = pixels(pictures.nth(1))
+    widget.get_by_role("slider", name="channel").focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    reference.channel = 5
+    wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
+    assert (pixels(pictures.nth(1)) != first).any()
+    assert f"channel 5 of {len(reference._view.maps)}" in pictures.nth(1).get_attribute("alt")
+
+    before = pixels(pictures.nth(3))
+    widget.get_by_role("slider", name="layer").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
+    reference.layer = layers[4]
+    wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
+    assert same(pixels(pictures.nth(2)), expected(reference, 1))
+    assert (
+        before.shape != pixels(pictures.nth(3)).shape or (before != pixels(pictures.nth(3))).any()
+    )
+    assert layers[4] in pictures.nth(3).get_attribute("alt")
+    assert layers[4] in widget.inner_text()
+
+    widget.get_by_label("order").select_option("max")
+    reference.order = "max"
+    widget.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("Home")
+    reference.channel = int(reference._channels[0])
+    wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
+    widget.get_by_label("order").select_option("index")
+    reference.order = "index"
+
+    notebook.theme("JupyterLab Dark")
+    widget.scroll_into_view_if_needed()
+    page.screenshot(path=shots / "tour-dark.png")
+    assert notebook.errors == []
+
+
+def test_names_and_alternatives(open_notebook):
+    notebook = open_notebook(
+        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"]
+    )
+    widget = notebook.page.locator(".hookviz-explorer")
+    notebook.page.wait_for_timeout(2500)
+    for role in ("slider", "combobox"):
+        names = [
+            control.evaluate("e => e.getAttribute('aria-label') || (e.labels[0] || {}).textContent")
+            for control in widget.get_by_role(role).all()
+        ]
+        assert (
+            names
+            == {
+                "slider": ["layer", "channel"],
+                "combobox": ["target", "order", "colours", "range"],
+            }[role]
+        )
+        for name in names:  # and the browser's own idea of the name agrees
+            assert widget.get_by_role(role, name=name, exact=True).count() == 1
+    texts = [image.get_attribute("alt") for image in widget.locator("figure .frame img").all()]
+    assert len(texts) == 4
+    assert "as the network saw it" in texts[0]
+    assert texts[1] == "channel 0 of 24 of layer stem.0 (Conv2d), a map of 56×56, in DemoNet"
+    assert texts[2].startswith("gradient of moon: ")
+    assert texts[3] == "All 24 channels of layer stem.0"
+    assert notebook.errors == []
+
+
+def test_target_by_keyboard(open_notebook):
+    notebook = open_notebook(
+        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"]
+    )
+    page = notebook.page
+    widget = page.locator(".hookviz-explorer")
+    pictures = widget.locator("figure .frame img")
+    menu = widget.get_by_role("combobox", name="target")
+    menu.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    explorer.target = explorer._ranked()[1][0]
+    wait_until(lambda: same(pixels(pictures.nth(2)), expected(explorer, 1)), page)
+    assert "gradient of flower" in widget.inner_text()
+    explorer.close()
+    assert notebook.errors == []
+
+
+def test_hostile_names_stay_text(open_notebook):
+    notebook = open_notebook(
+        [
+            "import hookviz, torch\nfrom torch import nn",
+            "model = nn.Sequential()\n"
+            "evil = '<img src=x onerror=hacked=1>'\n"
+            "model.add_module(evil, nn.Conv2d(3, 4, 1)); model.add_module('flat', nn.Flatten())\n"
+            "explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=[evil] * 16)",
+            "explorer",
+            "with hookviz.capture(model) as cache: model(torch.rand(1, 3, 2, 2))\ncache",
+        ]
+    )
+    notebook.page.wait_for_timeout(1000)
+    assert notebook.page.evaluate("window.hacked") is None
+    assert notebook.page.locator("img[src=x]").count() == 0
+
+
+def test_progress_bar_comes_and_goes(open_notebook):
+    notebook = open_notebook(
+        [
+            "import hookviz, time, torch\nfrom torch import nn",
+            "class Slow(nn.Conv2d):\n"
+            "    def forward(self, x):\n        time.sleep(0.5); return super().forward(x)\n"
+            "bars = []\nimport hookviz.progress, ipywidgets\n"
+            "made = ipywidgets.FloatProgress\n"
+            "def noted(*a, **k):\n    bars.append(made(*a, **k)); return bars[-1]\n"
+            "hookviz.progress.widgets.FloatProgress = noted\n"
+            "model = nn.Sequential(*[Slow(1, 1, 1) for _ in range(6)])\n"
+            "hookviz.explore(model, torch.rand(1, 1, 4, 4), target=torch.sum)",
+            "print('bars', len(bars), 'share', 0 < bars[0].value <= 1)",
+        ]
+    )
+    assert "bars 1 share True" in notebook.page.locator(".jp-OutputArea").last.inner_text()
+    assert notebook.page.locator(".widget-hprogress").count() == 0
+    assert notebook.errors == []
+
+
+def test_static_picture_without_a_kernel(open_notebook, lab, shots):
+    notebook = open_notebook(
+        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"]
+    )
+    notebook.page.keyboard.press("Escape")
+    notebook.page.keyboard.press("Control+s")
+    import json
+
+    def saved():
+        book = json.loads((lab.files / notebook.name).read_text())
+        found = [o for cell in book["cells"] for o in cell["outputs"] if "image/png" in o["data"]]
+        return found[0] if found else None
+
+    wait_until(saved, notebook.page)
+    output = saved()
+    assert output["metadata"]["image/png"]["alt"].startswith("channel 0 of 24")
+    picture = Image.open(io.BytesIO(base64.b64decode(output["data"]["image/png"])))
+    picture.save(shots / "static.png")
+    assert picture.size[0] > 500
+
+
+def wait_until(done, page, seconds=15):
+    for _ in range(seconds * 10):
+        if done():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("what was waited for did not come")
