@@ -149,6 +149,7 @@ class Call:
     outputs: tuple[CapturedTensor, ...]
     inputs: tuple[CapturedTensor, ...] = ()
     layer: str = ""
+    module: nn.Module | None = field(default=None, repr=False)
 
     @property
     def activation(self) -> Tensor:

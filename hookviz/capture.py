@@ -195,7 +195,7 @@ class Capture(FeatureCache):
         if self._rerun(record, "outputs", returned):
             return
         outputs = tuple(self._take(record.name, path, tensor) for path, tensor in returned)
-        record.calls.append(Call(outputs, inputs, record.name))
+        record.calls.append(Call(outputs, inputs, record.name, record.module))
         self._ran.setdefault(record.name, record)
 
     def _take(self, name: str, path: str, tensor: Tensor) -> CapturedTensor:

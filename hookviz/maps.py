@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +12,23 @@ from torch import Tensor, nn
 _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
 
 
-def as_maps(tensor: Tensor, module: nn.Module | None = None) -> Tensor:
+def as_maps(
+    tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
+) -> Tensor:
     """Arrange what a layer returned as feature maps ``(N, C, *spatial)``.
 
     Parameters
     ----------
     tensor : torch.Tensor
-        A convolution's output, batched or not, or ``(N, F)``: F channels of one pixel.
+        Maps ``(N, C, *spatial)`` with one to three spatial dimensions; a convolution's
+        unbatched output ``(C, *spatial)``; features ``(N, C)``, as maps of one pixel; or a
+        transformer's tokens ``(N, T, C)`` or patches ``(N, H, W, C)``.
     module : torch.nn.Module, optional
-        The layer; tells an unbatched output from a batched one.
+        The layer. Tells an unbatched output from a batched one, and tokens from 1d maps: the
+        sizes of the norms and linear layers in it say which dimension holds the channels.
+    grid : tuple of int, optional
+        Rows and columns of the tokens' patches; a square if left out. Tokens that come before
+        the patches, such as the class token, are dropped.
 
     Raises
     ------
@@ -29,23 +38,62 @@ def as_maps(tensor: Tensor, module: nn.Module | None = None) -> Tensor:
     Examples
     --------
     >>> import torch
+    >>> from torch import nn
     >>> as_maps(torch.zeros(2, 10)).shape
     torch.Size([2, 10, 1])
-    >>> as_maps(torch.zeros(8, 5, 5), torch.nn.Conv2d(3, 8, 3)).shape
+    >>> as_maps(torch.zeros(8, 5, 5), nn.Conv2d(3, 8, 3)).shape
     torch.Size([1, 8, 5, 5])
+    >>> as_maps(torch.zeros(2, 197, 768), nn.LayerNorm(768)).shape
+    torch.Size([2, 768, 14, 14])
     """
-    name = type(module).__name__.lower()
-    spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), None)
-    if spatial is not None and tensor.ndim == spatial + 1 and hasattr(module, "kernel_size"):
-        return tensor[None]
+    if module is not None and hasattr(module, "kernel_size"):
+        name = type(module).__name__.lower()
+        spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
+        if tensor.ndim == spatial + 1:
+            return tensor[None]
     if tensor.ndim == 2:
         return tensor[..., None]
+    if tensor.ndim in (3, 4) and _channels_last(tensor, module):
+        return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
     if tensor.ndim in (3, 4, 5):
         return tensor
     raise ValueError(
         f"A tensor of shape {tuple(tensor.shape)} cannot be shown as maps: (N, C, *spatial) with "
         "one to three spatial dimensions can."
     )
+
+
+def _channels_last(tensor: Tensor, module: nn.Module | None) -> bool:
+    """Whether the layers within a module work on the last dimension, not on the second."""
+    if module is None:
+        return False
+    sizes: set[object] = set()
+    for part in module.modules():
+        if hasattr(part, "out_channels"):
+            sizes.add(("maps", part.out_channels))
+        elif isinstance(part, nn.LayerNorm):
+            sizes.add(part.normalized_shape[-1])
+        elif isinstance(part, nn.Linear):
+            sizes.add(part.out_features)
+    first, last = tensor.shape[1], tensor.shape[-1]
+    return last in sizes and first not in sizes and ("maps", first) not in sizes
+
+
+def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
+    """Tokens ``(N, T, C)`` as maps ``(N, C, *grid)``: the last ones are the patches."""
+    count = tokens.shape[1]
+    side = math.isqrt(count)
+    grid = grid or (side, side)
+    before = count - math.prod(grid)
+    if before < 0 or before > _MOST_PREFIX_TOKENS:
+        raise ValueError(
+            f"{count} tokens cannot be arranged as {'×'.join(map(str, grid))} patches with up to "
+            f"{_MOST_PREFIX_TOKENS} tokens before them: give grid=(rows, columns)."
+        )
+    return tokens[:, before:].mT.unflatten(2, grid)
+
+
+_MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
