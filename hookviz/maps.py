@@ -96,6 +96,33 @@ def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
 _MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
 
 
+def patch_grid(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...] | None:
+    """How many patches of each dimension a vision transformer cuts an input into.
+
+    Parameters
+    ----------
+    size : tuple of int
+        The input's spatial dimensions.
+
+    Returns
+    -------
+    tuple of int or None
+        By the first convolution, if its stride is its kernel: that is how patches are cut.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> patch_grid(nn.Sequential(nn.Conv2d(3, 8, 16, stride=16)), (224, 160))
+    (14, 10)
+    """
+    for module in model.modules():
+        kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
+        if isinstance(kernel, tuple) and isinstance(stride, tuple):
+            patches = kernel == stride and max(stride) > 1 and len(stride) == len(size)
+            return tuple(s // k for s, k in zip(size, kernel, strict=True)) if patches else None
+    return None
+
+
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """Any tensor as float32: from any device, half precision and bfloat16 too."""
     tensor = tensor.detach()
@@ -143,6 +170,8 @@ class LayerView:
         The same shape.
     statistics, gradient_statistics : ChannelStatistics
         Of the maps and of the gradients.
+    weights : numpy.ndarray or None
+        Grad-CAM's, ``(C,)``: each channel's gradient, averaged over all its places.
     samples, depths : int
         How many there are to choose from.
     """
@@ -151,6 +180,7 @@ class LayerView:
     gradients: np.ndarray | None
     statistics: ChannelStatistics
     gradient_statistics: ChannelStatistics | None
+    weights: np.ndarray | None
     samples: int
     depths: int
 
@@ -166,6 +196,7 @@ def layer_view(
     module: nn.Module | None = None,
     sample: int = 0,
     depth: int = 0,
+    grid: tuple[int, ...] | None = None,
 ) -> LayerView:
     """Cut one sample, and of a volume one slice, out of a layer's tensors.
 
@@ -175,13 +206,15 @@ def layer_view(
         ``(N, C, *spatial)``, see `as_maps`.
     sample, depth : int
         Taken down to the last there is.
+    grid : tuple of int, optional
+        See `as_maps`.
 
     Raises
     ------
     ValueError
         No maps, or none in the tensor.
     """
-    stacked = as_maps(activation, module)
+    stacked = as_maps(activation, module, grid)
     if not stacked.numel():
         raise ValueError(f"The layer returned an empty tensor, shape {tuple(activation.shape)}.")
     sample = min(sample, len(stacked) - 1)
@@ -189,15 +222,19 @@ def layer_view(
     depth = min(depth, depths - 1)
 
     def cut(tensor: Tensor) -> np.ndarray:
-        maps = as_maps(tensor, module)[sample]
+        maps = as_maps(tensor, module, grid)[sample]
         if maps.ndim == 4:
             maps = maps[:, depth]
         return to_numpy(maps[:, None] if maps.ndim == 2 else maps)
 
     maps = cut(activation)
     gradients = None if gradient is None else cut(gradient)
-    slopes = None if gradients is None else channel_statistics(gradients)
-    return LayerView(maps, gradients, channel_statistics(maps), slopes, len(stacked), depths)
+    slopes = weights = None
+    if gradient is not None and gradients is not None:
+        slopes = channel_statistics(gradients)
+        weights = to_numpy(as_maps(gradient, module, grid)[sample].flatten(1).float().mean(1))
+    own = channel_statistics(maps)
+    return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
 
 
 def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
@@ -220,8 +257,9 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
 
 
-ORDERS = ("index", "mean", "max", "zeros", "gradient")
-"""Channel orders: by index, or the largest mean, maximum, share of zeros or gradient norm first."""
+ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight")
+"""Channel orders: by index, or the largest mean, maximum, share of zeros, gradient norm or
+Grad-CAM weight first."""
 
 
 def channel_order(view: LayerView, order: str) -> np.ndarray:
@@ -235,8 +273,11 @@ def channel_order(view: LayerView, order: str) -> np.ndarray:
     [1, 2, 0]
     """
     slopes = view.gradient_statistics
-    if order == "index" or (order == "gradient" and slopes is None):
+    if order == "index" or (order in ("gradient", "weight") and slopes is None):
         return np.arange(len(view.maps))
-    key = slopes.norm if order == "gradient" and slopes else getattr(view.statistics, order)
+    if slopes is not None and view.weights is not None and order in ("gradient", "weight"):
+        key = slopes.norm if order == "gradient" else view.weights
+    else:
+        key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.
     return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")

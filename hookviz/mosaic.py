@@ -77,15 +77,19 @@ def mosaic(
 
 
 def _shrink(maps: np.ndarray, factor: int) -> np.ndarray:
-    """Average over squares of ``factor`` pixels; what is left over at the edges counts less."""
+    """Average over squares of ``factor`` pixels, or of what is left of one at an edge."""
     if factor == 1:
         return maps
     for axis in (1, 2):
-        starts = np.arange(0, maps.shape[axis], factor)
-        sizes = np.diff(np.append(starts, maps.shape[axis]))
-        shape = [1, 1, 1]
-        shape[axis] = -1
-        maps = np.add.reduceat(maps, starts, axis) / sizes.reshape(shape).astype(np.float32)
+        rows = maps.swapaxes(1, axis)
+        # Sums of strided slices: several times faster than np.add.reduceat.
+        sums = rows[:, ::factor].copy()
+        for start in range(1, factor):
+            part = rows[:, start::factor]
+            sums[:, : part.shape[1]] += part
+        sizes = np.full(sums.shape[1], factor, maps.dtype)
+        sizes[-1] = (rows.shape[1] - 1) % factor + 1
+        maps = (sums / sizes[:, None]).swapaxes(1, axis)
     return maps
 
 

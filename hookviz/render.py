@@ -8,6 +8,7 @@ browser. The palette holds 252 colours of a matplotlib colormap and one each for
 from __future__ import annotations
 
 import io
+import zlib
 from functools import lru_cache
 
 import matplotlib
@@ -148,6 +149,7 @@ def picture_png(pixels: np.ndarray) -> bytes:
 
 def _png(image: Image.Image, **options: int) -> bytes:
     buffer = io.BytesIO()
-    # Level 1 is several times faster than the default and hardly larger here.
-    image.save(buffer, "PNG", compress_level=1, **options)
+    # Level 1 with run-length matching is several times faster than the default, and hardly
+    # larger here.
+    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, **options)
     return buffer.getvalue()

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .layers import close_names
 
-Target = None | int | str | Callable[[Any], Tensor]
+Class = int | str
+Target = None | Class | tuple[Class, ...] | list[Any] | Callable[[Any], Tensor]
 
 
 def logits_of(output: Any) -> Tensor | None:
@@ -42,7 +43,7 @@ def probabilities(logits: Tensor) -> Tensor:
     return logits.softmax(1)
 
 
-def class_index(target: int | str, classes: int, class_names: Sequence[str] = ()) -> int:
+def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) -> int:
     """The number of the class that a user named.
 
     Raises
@@ -78,15 +79,27 @@ def check_target(target: Target) -> Target:
     Raises
     ------
     TypeError
-        Not None, an integer, a name or a callable.
+        Not None, a class, a tuple of classes, a list of those, or a callable.
     """
-    if target is None or isinstance(target, str) or callable(target):
+    if isinstance(target, list) and target:
+        for each in target:
+            if isinstance(each, list) or callable(each):
+                raise TypeError(f"target=[{each!r}, …] does not hold one target a sample.")
+        return [check_target(each) for each in target]
+    if isinstance(target, tuple) and len(target) > 1 and all(map(_is_class, target)):
         return target
-    if isinstance(target, Integral) and not isinstance(target, bool):
-        return int(target)
+    if target is None or callable(target) or _is_class(target):
+        return int(target) if isinstance(target, Integral) else target
     raise TypeError(
-        f"target={target!r} is none of: None (the top prediction), a class number, a class name, "
-        "a function output -> scalar."
+        f"target={target!r} is none of: None (the top prediction), a class number or name, a "
+        "tuple of classes (the first against the others), a list with one of these for each "
+        "sample, a function output -> scalar."
+    )
+
+
+def _is_class(target: object) -> bool:
+    return isinstance(target, str) or (
+        isinstance(target, Integral) and not isinstance(target, bool)
     )
 
 
@@ -98,8 +111,10 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
     output
         What the model returned.
     target
-        None: each sample's own top class. A class: its logit, summed over the batch, so that
-        each sample gets the gradient of its own logit. A callable: what it returns.
+        None: each sample's own top class. A class: its logit. A tuple of classes: the logit of
+        the first less the mean logit of the others. A list: one of these for each sample. The
+        samples' scores are summed, so that each gets the gradient of its own. A callable: what
+        it returns.
 
     Returns
     -------
@@ -110,16 +125,11 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
     Raises
     ------
     ValueError
-        No such class, or the callable did not return one number that depends on the output.
+        No such class, a list of another length than the batch, or the callable did not return
+        one number that depends on the output.
     """
     if callable(target):
-        score = target(output)
-        if not isinstance(score, Tensor) or score.numel() != 1:
-            shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
-            raise ValueError(f"target= returned {shape}, not one number: sum or index it.")
-        if not score.requires_grad:
-            raise ValueError("target= returned a number without a gradient: do not detach it.")
-        return score.reshape(())
+        return _called(target, output)
     logits = logits_of(output)
     if logits is None:
         if target is None:
@@ -128,11 +138,46 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
             f"target={target!r} needs class scores (N, K), but the model returned "
             f"{_described(output)}: give a function output -> scalar as target."
         )
-    if target is not None:
-        chosen = logits[:, class_index(target, logits.shape[1], class_names)].sum()
-    else:
-        chosen = logits.amax(1).sum()
-    return chosen if chosen.requires_grad else None
+    scores = sample_scores(logits, target, class_names).sum()
+    return scores if scores.requires_grad else None
+
+
+def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
+    """Each sample's score ``(N,)``, from logits ``(N, K)``; for every target but a callable.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 1.0]])
+    >>> sample_scores(logits, None).tolist()
+    [5.0, 4.0]
+    >>> sample_scores(logits, (1, 0)).tolist()
+    [4.0, -4.0]
+    >>> sample_scores(logits, [2, (0, 1)]).tolist()
+    [2.0, 4.0]
+    """
+    if isinstance(target, list):
+        if len(target) != len(logits):
+            raise ValueError(
+                f"target= is a list of {len(target)} for a batch of {len(logits)}: give one for "
+                "each sample, or one for all."
+            )
+        rows = zip(logits.split(1), target, strict=True)
+        return torch.cat([sample_scores(row, each, class_names) for row, each in rows])
+    if target is None:
+        return logits.amax(1)
+    classes: Any = target if isinstance(target, tuple) else (target,)
+    first, *others = (class_index(each, logits.shape[1], class_names) for each in classes)
+    return logits[:, first] - logits[:, others].mean(1) if others else logits[:, first]
+
+
+def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    score = target(output)
+    if not isinstance(score, Tensor) or score.numel() != 1:
+        shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
+        raise ValueError(f"target= returned {shape}, not one number: sum or index it.")
+    if not score.requires_grad:
+        raise ValueError("target= returned a number without a gradient: do not detach it.")
+    return score.reshape(())
 
 
 def _described(output: Any) -> str:
