@@ -88,7 +88,9 @@ class Controls(widgets.VBox):
 
     def _show_one(self, name: str, trait: str, extent: Any, value: int, choices: int) -> None:
         control = self.by_name[name]
+        control.layout.display = None if choices > 1 else "none"
+        if choices <= 1:
+            return
         if getattr(control, trait) != extent:  # the same options again would reset the value
             setattr(control, trait, extent)
         control.value = value
-        control.layout.display = None if choices > 1 else "none"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,20 +25,20 @@ class ShownFigure(Figure):
 
 
 def draw_figure(frame: Frame) -> Figure:
-    """Draw the input, the panels and, below, the mosaic with one tile outlined."""
-    columns = len(frame.panels) + (frame.picture is not None)
+    """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
+    draw: list[Callable[[Axes], None]] = [partial(_draw_panel, panel) for panel in frame.panels]
+    if frame.picture is not None:
+        draw.insert(0, partial(_draw_picture, frame.picture, "input"))
+    if frame.heat is not None:
+        draw.append(partial(_draw_picture, frame.heat.pixels, frame.heat.caption))
+    columns = len(draw)
     height, width = frame.tiles.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
     figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
     figure.suptitle(_plain(frame.title), fontsize="medium")
     grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
-    if frame.picture is not None:
-        axes = figure.add_subplot(grid[0, 0])
-        axes.imshow(frame.picture)
-        axes.set_title("input", fontsize="small")
-        axes.set_axis_off()
-    for column, panel in enumerate(frame.panels, columns - len(frame.panels)):
-        _draw_panel(figure.add_subplot(grid[0, column]), panel)
+    for column, draw_one in enumerate(draw):
+        draw_one(figure.add_subplot(grid[0, column]))
     _draw_mosaic(figure.add_subplot(grid[1, :]), frame)
     return figure
 
@@ -49,7 +51,13 @@ def small_png(figure: Figure) -> bytes:
     return small.getvalue()
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
+def _draw_picture(pixels: np.ndarray, title: str, axes: Axes) -> None:
+    axes.imshow(pixels)
+    axes.set_title(_plain(title), fontsize="small")
+    axes.set_axis_off()
+
+
+def _draw_panel(panel: Panel, axes: Axes) -> None:
     axes.set_title(_plain(panel.caption), fontsize="small")
     axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:

@@ -72,8 +72,7 @@ def heatmap(
     torch.Size([2, 4, 4])
     >>> del hookviz.HEATMAPS["max"]
     """
-    if method not in HEATMAPS:
-        raise ValueError(f"method={method!r} is no heatmap; {close_names(method, HEATMAPS)}.")
+    check_method(method)
     call = record.calls[-1] if isinstance(record, LayerRecord) else record
     maps = _wide(as_maps(call.activation, call.module, grid))
     gradient = call.gradient
@@ -86,6 +85,12 @@ def heatmap(
             f"score.backward() within the capture's block, or take one of {without}."
         )
     return HEATMAPS[method](maps, gradient)
+
+
+def check_method(method: str) -> None:
+    """Raise ``ValueError`` for a method that is not in ``HEATMAPS``."""
+    if method not in HEATMAPS:
+        raise ValueError(f"method={method!r} is no heatmap; {close_names(method, HEATMAPS)}.")
 
 
 def needs_gradient(method: str) -> bool:
@@ -176,9 +181,9 @@ def eigencam(activation: Tensor, gradient: Tensor | None = None) -> Tensor:
 
     Notes
     -----
-    A component's sign is arbitrary: here it is the one that goes along with the mean over
-    channels. As pytorch-grad-cam does, and the paper does not, each channel's mean over the
-    places is taken off first; without that the component mostly repeats the mean activation.
+    A component's sign is arbitrary: here the value of largest magnitude is positive. As
+    pytorch-grad-cam does, and the paper does not, each channel's mean over the places is taken
+    off first; without that the component mostly repeats the mean activation.
     """
     return _first_component(activation)
 
@@ -219,12 +224,11 @@ def _first_component(maps: Tensor) -> Tensor:
     places = maps.flatten(2).mT  # (N, places, C)
     if not places.isfinite().all():  # a decomposition of NaN is an error; NaN is the answer
         return torch.full_like(maps[:, 0], torch.nan)
-    mean = places.mean(2)
     places = places - places.mean(1, keepdim=True)
     _, _, rows = torch.linalg.svd(places, full_matrices=False)
     component = (places @ rows[:, 0, :, None]).squeeze(2)
-    agreement = (component * (mean - mean.mean(1, keepdim=True))).sum(1, keepdim=True)
-    component = torch.where(agreement < 0, -component, component)
+    peak = component.gather(1, component.abs().argmax(1, keepdim=True))
+    component = torch.where(peak < 0, -component, component)
     return component.view(maps.shape[0], *maps.shape[2:])
 
 

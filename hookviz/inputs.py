@@ -73,7 +73,8 @@ def prepare_input(
         A path, PIL image or array ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)`` is a picture:
         uint8, or floats from 0 to 1. A tensor goes in as it is; only a batch dimension is
         added to one ``(C, *spatial)``. A tuple is the model's positional arguments, a dict
-        its keyword arguments, a list one argument (as detection models take).
+        its keyword arguments, a list one argument (as detection models take). What this
+        function returned stays as it is.
     model : torch.nn.Module
         Its first parameter's device is where the input goes.
     weights : torchvision weights entry, optional
@@ -98,6 +99,8 @@ def prepare_input(
     >>> prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
     torch.Size([1, 3, 112, 112])
     """
+    if isinstance(image, ModelInput):
+        return image
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     if isinstance(image, (str, PathLike, Image.Image, np.ndarray)):
         transform = transform or _transform_for(model, weights)

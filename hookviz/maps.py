@@ -123,6 +123,15 @@ def patch_grid(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...] | Non
     return None
 
 
+def token_grid(
+    model: nn.Module, size: tuple[int, ...], tokens: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """`patch_grid` for an input of this size, if tokens of this shape still have as many."""
+    grid = patch_grid(model, tuple(size)) if len(tokens) == 3 else None
+    fits = grid is not None and 0 <= tokens[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS
+    return grid if fits else None
+
+
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """Any tensor as float32: from any device, half precision and bfloat16 too."""
     tensor = tensor.detach()

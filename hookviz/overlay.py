@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
+from PIL import Image
 from torch.nn.functional import interpolate
 
 from .maps import all_finite
@@ -75,11 +78,47 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
     return np.round(picture + np.float32(alpha) * (coloured - picture)).astype(np.uint8)
 
 
-def contact_sheet(pictures: list[np.ndarray], columns: int) -> np.ndarray:
-    """Pictures of one size in rows, uint8 ``(rows * H, columns * W, 3)``; the rest is white."""
-    height, width, _ = pictures[0].shape
-    rows = -(-len(pictures) // columns)
-    sheet = np.full((rows * columns, height, width, 3), 255, np.uint8)
-    sheet[: len(pictures)] = pictures
-    sheet = sheet.reshape(rows, columns, height, width, 3).swapaxes(1, 2)
-    return sheet.reshape(rows * height, columns * width, 3)
+STRIP_SIDE, STRIP_COLUMNS = 72, 14
+
+
+def draw_strip(
+    picture: np.ndarray | None, heats: list[np.ndarray], alpha: float
+) -> np.ndarray | None:
+    """Several heatmaps over one small picture, in rows.
+
+    Parameters
+    ----------
+    picture : numpy.ndarray or None
+        uint8 ``(H, W, 3)``; None for a gray ground.
+    heats : list of numpy.ndarray
+        ``(h, w)`` each, of any sizes; each gets its own colour range.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        uint8 ``(rows * 72, columns * 72, 3)``; None without heatmaps.
+    """
+    if not heats:
+        return None
+    side = (STRIP_SIDE, STRIP_SIDE)
+    ground = np.full((*side, 3), 128, np.uint8)
+    if picture is not None:
+        ground = np.asarray(Image.fromarray(picture).resize(side))
+    rows, columns = _layout(len(heats))
+    sheet = np.full((rows * columns, *side, 3), 255, np.uint8)
+    sheet[: len(heats)] = [blend(ground, heat, alpha) for heat in heats]
+    sheet = sheet.reshape(rows, columns, *side, 3).swapaxes(1, 2)
+    return sheet.reshape(rows * STRIP_SIDE, columns * STRIP_SIDE, 3)
+
+
+def strip_box(place: int, count: int) -> tuple[float, float, float, float]:
+    """Where one of ``count`` pictures is: left, top, width and height as shares of the strip."""
+    rows, columns = _layout(count)
+    row, column = divmod(place, columns)
+    return column / columns, row / rows, 1 / columns, 1 / rows
+
+
+def _layout(count: int) -> tuple[int, int]:
+    """Rows and columns, the rows as equally full as can be."""
+    rows = math.ceil(count / STRIP_COLUMNS)
+    return rows, math.ceil(count / rows)

@@ -7,27 +7,29 @@ from uuid import uuid4
 import ipywidgets as widgets
 
 from . import panels
-from .frame import Frame, Panel
+from .frame import Frame, Panel, Sheet
 from .render import levels_png, map_png, picture_png, scale_png
 
-_PANELS = 2  # the feature map and the gradient
+_PANELS = 3  # the feature map, the gradient, and a heatmap that stands alone
 
 
 class Pictures(widgets.VBox):
-    """Input, feature map, gradient, mosaic and readings. `show` draws a frame."""
+    """Input, feature map, gradient, heatmap, mosaic, readings. `show` draws a frame."""
 
     def __init__(self) -> None:
         self.input = _column("150px", "210px")
         self.panels = [_column("150px", "210px") for _ in range(_PANELS)]
+        self.heat = _column("150px", "210px")
+        self.strip, self.strip_outline = _column("100%", "850px"), widgets.HTML()
         self.mosaic = _column("300px", "420px")
         self.readings, self.outline = widgets.HTML(), widgets.HTML()
         self._css = f"hookviz-{uuid4().hex[:8]}"  # several explorers may be on one page
         self._shown: Frame | None = None
-        row = widgets.HBox([self.input, *self.panels], layout=_wrapping())
-        left = widgets.VBox([row, self.readings])
-        left.layout.flex, left.layout.max_width = "1 1 480px", "680px"
-        both = widgets.HBox([left, self.mosaic], layout=_wrapping())
-        super().__init__([both, self.outline])
+        row = widgets.HBox([self.input, *self.panels, self.heat], layout=_wrapping())
+        row.layout.flex, row.layout.max_width = "1 1 400px", "450px"
+        both = widgets.HBox([row, self.mosaic], layout=_wrapping())
+        outlines = (self.outline, self.strip_outline)
+        super().__init__([both, self.readings, self.strip, *outlines])
 
     def show(self, frame: Frame) -> None:
         """Bring the page to this frame."""
@@ -40,6 +42,11 @@ class Pictures(widgets.VBox):
             _visible(widget, panel is not None)
             if panel is not None:
                 widget.value = _panel_html(panel)
+        self._show_sheet(self.heat, frame.heat, before.heat if before else None)
+        strip = before.strip if before else None
+        self._show_sheet(self.strip, frame.strip, strip, f"{self._css}-strip")
+        if frame.strip is not None and frame.strip.box is not None:
+            self.strip_outline.value = panels.outline(f"{self._css}-strip", frame.strip.box)
         if before is None or (frame.tiles, frame.tiles_cmap) != (before.tiles, before.tiles_cmap):
             png = levels_png(frame.tiles.levels, frame.tiles_cmap)
             self.mosaic.value = panels.picture(
@@ -47,6 +54,17 @@ class Pictures(widgets.VBox):
             )
         self.outline.value = panels.outline(self._css, frame.tiles.box(frame.position))
         self.readings.value = panels.readings(frame.readings)
+
+    def _show_sheet(
+        self, widget: widgets.HTML, sheet: Sheet | None, before: Sheet | None, css: str = ""
+    ) -> None:
+        _visible(widget, sheet is not None)
+        if sheet is None:
+            return
+        if before is None or _drawn(sheet) != _drawn(before):
+            css = css if sheet.box else ""
+            png = picture_png(sheet.pixels)
+            widget.value = panels.picture(png, sheet.alt, sheet.caption, css=css, smooth=True)
 
     def _show_input(self, frame: Frame) -> None:
         _visible(self.input, frame.picture is not None)
@@ -58,6 +76,11 @@ class Pictures(widgets.VBox):
                 f"input, {height}×{width}",
                 smooth=True,
             )
+
+
+def _drawn(sheet: Sheet) -> tuple:
+    """What a sheet's picture depends on; where its outline is does not matter."""
+    return sheet.caption, sheet.alt, id(sheet.pixels), sheet.box is None
 
 
 def _panel_html(panel: Panel) -> str:

@@ -75,7 +75,7 @@ def test_steps_run_no_model_code(explorer, monkeypatch):
     for name in explorer.cache:
         explorer.layer = name
         for setting in ("channel", "sample", "call", "depth"):
-            setattr(explorer, setting, explorer._counts()[setting] - 1)
+            setattr(explorer, setting, explorer._scene().counts()[setting] - 1)
         for order in ("mean", "max", "zeros", "gradient", "index"):
             explorer.order = order
         for normalize in ("layer", "percentile", "symmetric", "channel"):
@@ -103,7 +103,7 @@ def test_outline_follows_the_channel(explorer):
     assert float(corner()[0]) == pytest.approx(20, abs=0.5)
     assert float(corner()[1]) == pytest.approx(20, abs=0.5)
     explorer.order = "mean"
-    place = explorer._channels.tolist().index(6)
+    place = explorer._scene().channels.tolist().index(6)
     assert float(corner()[0]) == pytest.approx(20 * (place % 5), abs=0.5)
 
 
@@ -146,11 +146,11 @@ def test_signals_and_volumes():
         nn.Sequential(nn.Conv1d(2, 8, 5)), torch.randn(2, 2, 60), target=torch.sum
     )
     assert signal._frame().panels[0].values.shape == (1, 56)
-    assert signal._counts() == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
+    assert signal._scene().counts() == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
     assert len(signal.figure().axes[1].lines) == 2
     signal.close()
     volume = hookviz.explore(nn.Sequential(nn.Conv3d(1, 4, 3)), torch.randn(1, 1, 9, 8, 8))
-    assert volume._counts()["depth"] == 7
+    assert volume._scene().counts()["depth"] == 7
     volume.depth = 6
     exact = volume.cache["0"].activation[0, 0, 6].numpy()
     assert (volume._frame().panels[0].values == exact).all()
@@ -275,7 +275,7 @@ def test_top_five(explorer):
     with torch.no_grad():
         exact = MODEL(prepare_input(PICTURES[6], MODEL).args[0]).softmax(1)[0]
     best = exact.topk(5)
-    ranked = explorer._ranked()
+    ranked = explorer._subject.ranked(0)
     assert [index for index, _, _ in ranked] == best.indices.tolist()
     assert [share for _, _, share in ranked] == pytest.approx(best.values.tolist())
     assert ranked[0][1] == "moon"
@@ -302,7 +302,7 @@ def test_a_batch_gets_each_pictures_own_target():
         a, b = (e.cache["layer3.1.conv2"].gradient for e in (together, alone))
         assert torch.allclose(a[sample], b[0], atol=1e-7)
         together.sample = sample
-        assert together._target_name() == MODEL.class_names[index]
+        assert together._scene().target_name == MODEL.class_names[index]
         alone.close()
     together.close()
 
@@ -396,9 +396,9 @@ def test_controls_set_the_explorer(explorer):
     best = explorer.cache[explorer.layer].activation[0].amax((1, 2)).argmax().item()
     assert explorer.channel == best
     controls["target"].index = 2
-    assert explorer.target == explorer._ranked()[1][0]
+    assert explorer.target == explorer._subject.ranked(0)[1][0]
     explorer.channel = 0
-    assert controls["channel"].value == explorer._channels.tolist().index(0)
+    assert controls["channel"].value == explorer._scene().channels.tolist().index(0)
 
 
 def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
@@ -622,6 +622,6 @@ def test_weights_that_can_be(monkeypatch):
     photograph = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
     weights = torchvision.models.ResNet18_Weights.DEFAULT
     explorer = hookviz.explore("resnet18", photograph, weights=weights)
-    assert explorer._ranked()[0][1] in weights.meta["categories"]
+    assert explorer._subject.ranked(0)[0][1] in weights.meta["categories"]
     assert len(explorer.cache) == 20
     explorer.close()

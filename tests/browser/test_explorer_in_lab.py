@@ -87,7 +87,7 @@ def test_tour(open_notebook, shots, reference):
     reference.channel = 5
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     assert (pixels(pictures.nth(1)) != first).any()
-    assert f"channel 5 of {len(reference._view.maps)}" in pictures.nth(1).get_attribute("alt")
+    assert f"channel 5 of {len(reference._scene().view.maps)}" in pictures.nth(1).get_attribute("alt")
 
     before = pixels(pictures.nth(3))
     widget.get_by_role("slider", name="layer").focus()
@@ -106,7 +106,7 @@ def test_tour(open_notebook, shots, reference):
     reference.order = "max"
     widget.get_by_role("slider", name="channel").focus()
     page.keyboard.press("Home")
-    reference.channel = int(reference._channels[0])
+    reference.channel = int(reference._scene().channels[0])
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     widget.get_by_label("order").select_option("index")
     reference.order = "index"
@@ -158,7 +158,7 @@ def test_target_by_keyboard(open_notebook):
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-    explorer.target = explorer._ranked()[1][0]
+    explorer.target = explorer._subject.ranked(0)[1][0]
     wait_until(lambda: same(pixels(pictures.nth(2)), expected(explorer, 1)), page)
     assert "gradient of flower" in widget.inner_text()
     explorer.close()

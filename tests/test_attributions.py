@@ -1,0 +1,508 @@
+"""Attributions against references by hand, and the model as it was before."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional
+
+import hookviz
+from hookviz.attributions import ATTRIBUTIONS, attribute, picture_map
+
+MODEL = hookviz.demo_model()
+PICTURES = hookviz.demo_images()
+X = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])[..., ::2, ::2]
+
+# Enough to see that a method works; the defaults are for pictures.
+QUICK = {"smoothgrad": {"nt_samples": 3}, "integrated_gradients": {"n_steps": 3}}
+
+
+def quick(model, x, method, target=None, **options):
+    return attribute(model, x, method, target, **{**QUICK.get(method, {}), **options})
+
+
+def gradient(score, x):
+    x = x.detach().clone().requires_grad_()
+    return torch.autograd.grad(score(x), x)[0]
+
+
+def logit(target, model=MODEL):
+    return lambda x: model(x)[:, target].sum()
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+# Saliency, SmoothGrad, integrated gradients, by hand
+
+
+def test_saliency_is_the_gradients_magnitude():
+    expected = gradient(logit(3), X)
+    assert torch.equal(attribute(MODEL, X, target=3), expected.abs())
+    assert torch.equal(attribute(MODEL, X, target="flower", abs=False), expected)
+
+
+def test_each_sample_has_its_own_top_class():
+    top = MODEL(X).argmax(1)
+    assert top[0] != top[1]
+    for i in (0, 1):
+        expected = gradient(logit(int(top[i])), X)[i]
+        assert torch.equal(attribute(MODEL, X, abs=False)[i], expected)
+
+
+def test_smoothgrad_is_a_mean_over_noisy_copies():
+    def by_hand(x, target, seed, stdev):
+        torch.manual_seed(seed)
+        copies = [x + torch.normal(0, torch.full_like(x, stdev)) for _ in range(4)]
+        return sum(gradient(logit(target), noisy) for noisy in copies) / 4
+
+    top = MODEL(X).argmax(1).tolist()
+    given = attribute(MODEL, X, "smoothgrad", nt_samples=4)
+    with torch.random.fork_rng():
+        for i, x in enumerate(X.split(1)):
+            spread = 0.15 * (x.max() - x.min()).item()
+            torch.testing.assert_close(given[i : i + 1], by_hand(x, top[i], 0, spread))
+        other = attribute(MODEL, X[:1], "smoothgrad", 3, nt_samples=4, stdevs=1, seed=7)
+        torch.testing.assert_close(other, by_hand(X[:1], 3, 7, 1.0))
+
+
+def test_smoothgrad_repeats_itself():
+    first = quick(MODEL, X, "smoothgrad")
+    torch.rand(3)
+    assert torch.equal(first, quick(MODEL, X, "smoothgrad"))
+    assert not torch.equal(first, quick(MODEL, X, "smoothgrad", seed=1))
+    without_noise = quick(MODEL, X, "smoothgrad", stdevs=0)
+    torch.testing.assert_close(without_noise, attribute(MODEL, X, abs=False))
+    at_once = quick(MODEL, X, "smoothgrad", stdevs=0, nt_samples_batch_size=3)
+    torch.testing.assert_close(at_once, without_noise)
+
+
+@pytest.mark.parametrize("baselines", [0, -1.0, torch.rand(1, 3, 1, 1)])
+def test_integrated_gradients_by_hand(baselines):
+    points, widths = np.polynomial.legendre.leggauss(5)
+    start = torch.zeros_like(X) + baselines
+    expected = sum(
+        width / 2 * gradient(logit(3), start + (1 + point) / 2 * (X - start)) * (X - start)
+        for point, width in zip(points.tolist(), widths.tolist(), strict=True)
+    )
+    for batch in (None, 1, 4, 100):
+        given = attribute(
+            MODEL,
+            X,
+            "integrated_gradients",
+            3,
+            n_steps=5,
+            baselines=baselines,
+            internal_batch_size=batch,
+        )
+        torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_integrated_gradients_are_complete():
+    start = torch.full_like(X, 0.1)
+    given = attribute(MODEL, X, "integrated_gradients", n_steps=200, baselines=start)
+    with torch.no_grad():
+        at_input, at_start = MODEL(X), MODEL(start)
+    top = at_input.argmax(1, keepdim=True)
+    difference = (at_input.gather(1, top) - at_start.gather(1, top))[:, 0]
+    assert difference.abs().min() > 0.5
+    torch.testing.assert_close(given.sum((1, 2, 3)), difference, rtol=0.05, atol=0)
+    mapped = picture_map(given, "integrated_gradients")
+    torch.testing.assert_close(mapped.sum((1, 2)), given.sum((1, 2, 3)))
+
+
+def test_integrated_gradients_of_a_smooth_model_are_complete_to_many_digits():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.LazyLinear(2)).double()
+    x = torch.rand(2, 3, 6, 6, dtype=torch.float64)
+    with torch.no_grad():
+        difference = (model(x) - model(torch.zeros_like(x)))[:, 1]
+    given = attribute(model, x, "integrated_gradients", 1, n_steps=20)
+    torch.testing.assert_close(given.sum((1, 2, 3)), difference, rtol=1e-5, atol=1e-6)
+
+
+# Guided backpropagation against a ReLU whose backward is written by hand
+
+
+class GuidedByHand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, inplace):
+        ctx.save_for_backward(x > 0)
+        if inplace:
+            ctx.mark_dirty(x)
+            return x.clamp_(min=0)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, arriving):
+        (positive,) = ctx.saved_tensors
+        return arriving.clamp(min=0) * positive, None
+
+
+def guided_by_hand(model, x, target):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(functional, "relu", lambda x, inplace=False: GuidedByHand.apply(x, inplace))
+        patch.setattr(torch, "relu", lambda x: GuidedByHand.apply(x, False))
+        patch.setattr(torch.Tensor, "relu", lambda x: GuidedByHand.apply(x, False))
+        patch.setattr(torch.Tensor, "relu_", lambda x: GuidedByHand.apply(x, True))
+        return gradient(lambda x: model(x.clone())[:, target].sum(), x)
+
+
+def guided_by_captum(model, x, target):
+    from captum.attr import GuidedBackprop
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GuidedBackprop(model).attribute(x.clone().requires_grad_(), target=target)
+
+
+def differ(first, second):
+    return (first - second).abs().max() > 0.01 * second.abs().max()
+
+
+def vgg11():
+    features = torchvision.models.vgg.make_layers(torchvision.models.vgg.cfgs["A"])
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 8), nn.ReLU(True)]
+    return nn.Sequential(features, *head, nn.Linear(8, 5))
+
+
+class Small(nn.Module):
+    """Base of the small ones below."""
+
+    def __init__(self, inplace=False):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+        self.relu = nn.ReLU(inplace)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.fc(self.features(self.conv1(x)).mean((2, 3)))
+
+
+class Shared(Small):
+    """As pre-activation ResNets: a ReLU's input goes past it, too."""
+
+    def features(self, x):
+        x = x + self.conv2(self.relu(x))
+        x = x + self.conv2(self.relu(x))
+        return self.relu(x)
+
+
+class ReliesOnInPlace(Small):
+    def features(self, x):
+        self.relu(x)
+        return x
+
+
+class Functional(Small):
+    def features(self, x):
+        x = self.conv2(torch.relu(x))
+        x = self.conv2(x.relu_())
+        return functional.relu(self.conv2(x.relu()), inplace=True)
+
+
+class OfABuffer(Small):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("gate", torch.linspace(-1, 1, 8).view(8, 1, 1))
+
+    def features(self, x):
+        return self.relu(x) * self.relu(self.gate)
+
+
+MODELS = {
+    "vgg11": vgg11,
+    "resnet18": torchvision.models.resnet18,
+    "mobilenet_v3_small": torchvision.models.mobilenet_v3_small,
+    "densenet121": torchvision.models.densenet121,
+    "shared": Shared,
+    "shared, in place": lambda: Shared(inplace=True),
+    "relies on in place": lambda: ReliesOnInPlace(inplace=True),
+    "functional": Functional,
+    "of a buffer": OfABuffer,
+}
+RIGHT_IN_CAPTUM = ("vgg11", "resnet18", "mobilenet_v3_small")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_guided_backprop(name):
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = MODELS[name]().eval()
+        x = torch.randn(2, 3, 40, 40)
+    expected = guided_by_hand(model, x, 3)
+    assert torch.equal(attribute(model, x, "guided_backprop", 3), expected)
+    assert differ(gradient(logit(3, model), x), expected)
+    if name in RIGHT_IN_CAPTUM:
+        assert torch.equal(guided_by_captum(model, x, 3), expected)
+
+
+@pytest.mark.parametrize("name", ["shared", "shared, in place", "relies on in place", "functional"])
+def test_why_captums_guided_backprop_is_not_used(name):
+    model, x = MODELS[name](), torch.randn(1, 3, 8, 8)
+    assert differ(guided_by_captum(model, x, 3), guided_by_hand(model, x, 3))
+
+
+def test_guided_backprop_of_wrapped_models():
+    expected = attribute(MODEL, X, "guided_backprop")
+    assert torch.equal(attribute(nn.DataParallel(MODEL), X, "guided_backprop"), expected)
+    compiled = torch.compile(MODEL, backend="eager")
+    assert torch.equal(attribute(compiled, X, "guided_backprop"), expected)
+
+
+# What is asked: targets, inputs
+
+
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_samples_know_nothing_of_each_other(method):
+    both = quick(MODEL, X, method)
+    for i in (0, 1):
+        alone = quick(MODEL, X[i : i + 1], method)
+        torch.testing.assert_close(both[i : i + 1], alone, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_a_function_as_target(method):
+    def like(expected, target):
+        given = quick(MODEL, X, method, target, **noise)
+        torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-6)
+
+    noise = {"stdevs": 0.0} if method == "smoothgrad" else {}
+    by_class = quick(MODEL, X, method, 3, **noise)
+    like(by_class, lambda output: output[:, 3].sum())
+    like(by_class / 2, lambda output: output[:, 3].mean())
+    like(by_class * torch.tensor([1.0, 0.0]).view(2, 1, 1, 1), lambda output: output[0, 3])
+
+
+def test_class_numbers_of_any_integer_type():
+    expected = attribute(MODEL, X, target=3)
+    assert torch.equal(attribute(MODEL, X, target=np.int64(3)), expected)
+
+
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_number_types(method, dtype):
+    model = Small().to(dtype)
+    model.features = model.relu
+    given = quick(model, torch.rand(2, 3, 6, 6, dtype=dtype), method)
+    assert given.dtype == dtype
+    assert given.shape == (2, 3, 6, 6)
+    assert given.isfinite().all()
+
+
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_whatever_surrounds_the_call(method):
+    expected = quick(MODEL, X, method)
+    with torch.no_grad():
+        assert torch.equal(quick(MODEL, X, method), expected)
+    with torch.inference_mode():
+        given = quick(MODEL, X.clone(), method)
+    assert not given.is_inference()
+    assert not given.requires_grad
+    assert torch.equal(given, expected)
+    with torch.inference_mode():
+        start = torch.zeros(3, 1, 1)
+    attribute(MODEL, X, "integrated_gradients", n_steps=1, baselines=start)
+
+
+class InPlace(nn.Module):
+    """Changes its input, and takes it by name."""
+
+    def forward(self, picture, scale):
+        return (picture.sub_(0.5).mul_(scale) ** 2).mean((2, 3))
+
+
+@pytest.mark.parametrize("method", ["saliency", "smoothgrad", "integrated_gradients"])
+def test_inputs_by_name_and_changed_in_place(method):
+    x = torch.rand(2, 3, 4, 4)
+    kept = x.clone()
+    given = quick(InPlace(), {"picture": x, "scale": 3}, method, 1)
+    assert torch.equal(x, kept)
+    assert given[:, 1].abs().min() > 0
+    assert not given[:, [0, 2]].any()
+
+
+def test_pictures_of_any_size_signals_and_volumes():
+    assert attribute(MODEL, PICTURES[0]).shape == (1, 3, 112, 112)
+    signal = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten())
+    assert quick(signal, torch.rand(2, 9), "guided_backprop").shape == (1, 2, 9)
+    volume = nn.Sequential(nn.Conv3d(1, 4, 3), nn.ReLU(), nn.Flatten())
+    given = quick(volume, torch.rand(2, 1, 5, 5, 5), "smoothgrad")
+    assert picture_map(given, "smoothgrad").shape == (2, 5, 5, 5)
+
+
+def test_picture_map():
+    attribution = torch.tensor([[[1.0, -4.0], [-3.0, 2.0]]])
+    assert picture_map(attribution).tolist() == [[3.0, 4.0]]
+    assert picture_map(attribution, "guided_backprop").tolist() == [[-2.0, -2.0]]
+    with pytest.raises(ValueError, match=r"shape \(3,\) has no channels"):
+        picture_map(torch.rand(3))
+    with pytest.raises(ValueError, match="'grad' is no attribution"):
+        picture_map(attribution, "grad")
+
+
+# The model is as it was
+
+
+class Messy(nn.Module):
+    """Does in its forward all that a forward should not."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.bn = nn.BatchNorm2d(4)
+        self.relu = nn.ReLU(inplace=True)
+        self.drop = nn.Dropout(0.5)
+        self.register_buffer("seen", torch.zeros(()))
+        self.steps = 0
+
+    def forward(self, x):
+        self.seen += 1
+        self.steps += 1
+        self.last = x
+        noise = torch.rand(1) + random.random() + np.random.rand()
+        out = self.drop(self.relu(self.bn(self.conv(x)))) + noise
+        return out.mean((2, 3))
+
+
+def everything(model):
+    """All that can be told of a model and of the generators, to be compared by ``==``."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    modules = list(model.modules())
+    return {
+        "state": {name: value.tolist() for name, value in model.state_dict().items()},
+        "attributes": [sorted(module.__dict__) for module in modules],
+        "training": [module.training for module in modules],
+        "hooks": [len(getattr(module, name)) for module in modules for name in hooks],
+        "in place": model.relu.inplace,
+        "steps": model.steps,
+        "gradients": [p.grad if p.grad is None else p.grad.tolist() for p in model.parameters()],
+        "learning": [p.requires_grad for p in model.parameters()],
+        "random": (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[2]),
+        "numpy": np.random.get_state()[1].tolist(),
+        "grad mode": torch.is_grad_enabled(),
+        "relu": torch.relu(torch.ones(1, requires_grad=True))._backward_hooks,
+    }
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, ArithmeticError])
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_the_model_is_as_it_was(method, error):
+    def interrupted(output):
+        if model.steps >= 2:
+            raise error
+        return output.sum()
+
+    model = Messy().train()
+    model.bn.eval()
+    model.conv.bias.requires_grad_(False)
+    model.conv.weight.grad = torch.full_like(model.conv.weight, 2.0)
+    x = torch.rand(2, 3, 8, 8)
+    before, kept = everything(model), x.clone()
+    if error is None:
+        quick(model, x, method)
+    elif method in QUICK:
+        with pytest.raises(error):
+            quick(model, x, method, interrupted)
+    else:
+        with pytest.raises(error):
+            quick(model, x, method, lambda output: (_ for _ in ()).throw(error))
+    assert everything(model) == before
+    assert torch.equal(x, kept)
+    assert x.grad is None
+    assert not x.requires_grad
+
+
+def test_a_frozen_model():
+    model = copy.deepcopy(MODEL).requires_grad_(False)
+    assert torch.equal(attribute(model, X), attribute(MODEL, X))
+    assert not any(p.requires_grad for p in model.parameters())
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "error", "words"),
+    [
+        ("saliencey", {}, ValueError, r"'saliencey' is no attribution; close to it: 'saliency'"),
+        ("saliency", {"n_steps": 3}, TypeError, r"'n_steps' is no option of 'saliency', .* abs\."),
+        ("guided_backprop", {"abs": True}, TypeError, r"'abs' is no option .* has none\."),
+        ("integrated_gradients", {"n_steps": 0}, ValueError, r"n_steps=0 cannot be used"),
+        ("integrated_gradients", {"n_steps": 2.5}, ValueError, r"n_steps=2\.5 .* whole number"),
+        ("integrated_gradients", {"baselines": "black"}, ValueError, r"baselines='black' cannot"),
+        (
+            "integrated_gradients",
+            {"baselines": torch.rand(7)},
+            ValueError,
+            r"shape \(7,\), which does not fit the input's \(2, 3, 56, 56\)",
+        ),
+        (
+            "integrated_gradients",
+            {"internal_batch_size": 8, "target": torch.sum},
+            ValueError,
+            r"internal_batch_size=8 needs a class as target",
+        ),
+        ("smoothgrad", {"nt_samples": True}, ValueError, r"nt_samples=True cannot be used"),
+        ("smoothgrad", {"seed": -1}, ValueError, r"seed=-1 cannot be used: .* from 0 up"),
+        ("smoothgrad", {"stdevs": -1.0}, ValueError, r"stdevs=-1\.0 is no standard deviation"),
+        ("smoothgrad", {"nt_type": "grad"}, ValueError, r"nt_type='grad' is none of 'smoothgrad'"),
+        ("saliency", {"target": 10}, ValueError, r"target=10 is no class .* 0 to 9"),
+        ("saliency", {"target": "stra"}, ValueError, r"No class is called 'stra'.*'star'"),
+        ("saliency", {"target": 1.5}, TypeError, r"target=1\.5 is none of"),
+        ("saliency", {"target": lambda output: output}, ValueError, r"shape \(2, 10\), not one"),
+    ],
+)
+def test_errors_say_what_to_do(method, options, error, words):
+    with pytest.raises(error, match=words):
+        quick(MODEL, X, method, **options)
+
+
+def test_inputs_and_models_that_have_no_attribution():
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not type"):
+        attribute(nn.Conv2d, X)
+    with pytest.raises(ValueError, match=r"tensors of shapes \(2, .*, \(2, .*: wrap the model"):
+        attribute(MODEL, (X, X))
+    with pytest.raises(ValueError, match=r"shapes \(3, 9, 9\), in a list"):
+        attribute(MODEL, [torch.rand(3, 9, 9)])
+    with pytest.raises(ValueError, match=r"torch\.int64, which has no gradient"):
+        attribute(MODEL, X.long())
+    with pytest.raises(ValueError, match=r"shape \(2, 4, 56, 56\), does not fit layer 'stem\.0'"):
+        attribute(MODEL, torch.rand(2, 4, 56, 56))
+    with pytest.raises(ValueError, match=r"class scores \(2, K\), .* Tensor of shape \(2, 4, 54"):
+        attribute(nn.Conv2d(3, 4, 3), X)
+    with pytest.raises(ValueError, match=r"'0' is lazy"):
+        attribute(nn.Sequential(nn.LazyConv2d(4, 3)), X)
+
+
+def test_scores_that_do_not_depend_on_the_input():
+    model = Small()
+    model.features = lambda x: x.detach()
+    with pytest.raises(ValueError, match="does not depend on the input"):
+        attribute(model, X)
+    with pytest.raises(ValueError, match="does not depend on the input"):
+        attribute(model.requires_grad_(False), X)
+
+
+def test_guided_backprop_without_a_relu():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten())
+    with pytest.raises(ValueError, match=r"No ReLU ran, .* take method='saliency'"):
+        attribute(model, X, "guided_backprop")
+
+
+def test_without_captum(monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum", None)
+    with pytest.raises(ImportError, match=r'need captum.*: pip install "hookviz\[attributions\]"'):
+        attribute(MODEL, X)

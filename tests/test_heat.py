@@ -1,0 +1,293 @@
+"""Heatmaps in the explorer: over the input, alone, in a strip, and said to be empty if they are."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+import traitlets
+from matplotlib import colormaps
+from PIL import Image
+from torch import nn
+
+import hookviz
+from hookviz.heat import PRODUCT
+from hookviz.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
+
+MODEL = hookviz.demo_model()
+PICTURES = hookviz.demo_images()
+
+
+@pytest.fixture
+def explorer():
+    made = hookviz.explore(MODEL, PICTURES[12], layer="layer3.1.conv2")
+    yield made
+    made.close()
+
+
+def pixels_in(html):
+    png = base64.b64decode(re.findall(r'base64,([^"]+)"', html)[0])
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+# Blending
+
+
+def test_blend_by_hand():
+    picture = np.full((4, 4, 3), 100, np.uint8)
+    heat = np.array([[0.0, 0.0], [0.0, 8.0]])
+    assert (blend(picture, heat, 0.0) == picture).all()
+    full = blend(picture, heat, 1.0)
+    lowest, highest = (np.array(colormaps[HEAT](end, bytes=True)[:3], int) for end in (0.0, 1.0))
+    assert abs(full[0, 0].astype(int) - lowest).max() <= 3
+    assert abs(full[3, 3].astype(int) - highest).max() <= 3
+    half = blend(picture, heat, 0.5).astype(float)
+    assert abs(half - (100 + full.astype(float)) / 2).max() <= 1
+
+
+def test_upsampling_is_bilinear_between_centres():
+    heat = np.random.default_rng(0).normal(size=(5, 7))
+    got = upsample(heat, 50, 70)
+    exact = Image.fromarray(heat.astype("float32")).resize((70, 50), Image.Resampling.BILINEAR)
+    assert abs(got - np.asarray(exact)).max() < 1e-5
+
+
+def test_nothing_to_show_is_not_drawn():
+    picture = np.random.default_rng(0).integers(0, 255, (6, 6, 3)).astype("uint8")
+    for empty in (np.zeros((2, 2)), np.full((2, 2), np.nan)):
+        assert heat_colours(empty) is None
+        assert (blend(picture, empty, 0.7) == picture).all()
+    assert heat_colours(np.array([[np.inf, 2.0, 0.0]]))[1:] == (0.0, 2.0)
+
+
+@pytest.mark.parametrize("count", [1, 14, 15, 53])
+def test_strip(count):
+    picture = np.full((9, 9, 3), 50, np.uint8)
+    heats = [np.full((2, 2), float(place == count - 1)) for place in range(count)]
+    sheet = draw_strip(picture, heats, 1.0)
+    left, top, width, height = strip_box(count - 1, count)
+    y, x = round(top * sheet.shape[0]), round(left * sheet.shape[1])
+    tile = sheet[y : y + round(height * sheet.shape[0]), x : x + round(width * sheet.shape[1])]
+    assert tile.shape == (72, 72, 3)
+    assert (tile != 50).any()
+    assert (sheet[:72, :72] == 50).all() or count == 1
+    assert draw_strip(picture, [], 0.5) is None
+
+
+# In the explorer
+
+
+@pytest.mark.parametrize("method", hookviz.HEATMAPS)
+def test_the_overlay_is_the_function(explorer, method):
+    explorer.heatmap = method
+    explorer.alpha = 0.8
+    heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], method)[0].numpy()
+    picture = np.asarray(PICTURES[12])
+    assert abs(pixels_in(explorer._pictures.input.value).astype(int) - picture).max() <= 1
+    shown = pixels_in(explorer._pictures.heat.value)
+    expected = blend(pixels_in(explorer._pictures.input.value), heat, 0.8)
+    assert (shown == expected).all()
+    readings = explorer._pictures.readings.value
+    assert f"{heat.max():.4g}".replace("-", "−") in readings
+
+
+def test_alone(explorer):
+    explorer.overlay = False
+    explorer.heatmap = "hirescam"
+    heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], "hirescam")[0].numpy()
+    assert (explorer._frame().panels[-1].values == heat).all()
+    assert explorer._pictures.heat.layout.display == "none"
+    assert explorer._controls.by_name["alpha"].layout.display == "none"
+    explorer.overlay = True
+    assert explorer._pictures.heat.layout.display is None
+
+
+def test_product_of_the_channel(explorer):
+    explorer.heatmap, explorer.overlay = PRODUCT, False
+    record = explorer.cache["layer3.1.conv2"]
+    for channel in (0, 31):
+        explorer.channel = channel
+        exact = (record.activation * record.gradient)[0, channel].numpy()
+        assert (explorer._frame().panels[-1].values == exact).all()
+    explorer.overlay = True
+    first = pixels_in(explorer._pictures.heat.value)
+    explorer.channel = 69
+    assert (first != pixels_in(explorer._pictures.heat.value)).any()
+
+
+def test_switching_layer_and_method_runs_no_model_code(explorer, monkeypatch):
+    monkeypatch.setattr(nn.Module, "__call__", lambda *_: pytest.fail("the model ran"))
+    explorer.strip = True
+    for layer in list(explorer.cache)[::5]:
+        explorer.layer = layer
+        for method in (*hookviz.HEATMAPS, PRODUCT):
+            explorer.heatmap = method
+
+
+def test_all_layers_at_once(explorer):
+    maps = explorer.heatmaps("layercam")
+    assert list(maps) == list(explorer.cache)
+    for name, heat in maps.items():
+        assert torch.equal(heat, hookviz.heatmap(explorer.cache[name], "layercam"))
+    assert list(explorer.heatmaps()) == list(explorer.cache)
+    with pytest.raises(ValueError, match="method='grad' is no heatmap; close to it"):
+        explorer.heatmaps("grad")
+
+
+def test_strip_shows_all_layers(explorer):
+    assert explorer._pictures.strip.layout.display == "none"
+    explorer.strip = True
+    maps = explorer.heatmaps()
+    heats = [heat[0].numpy() for heat in maps.values()]
+    picture = pixels_in(explorer._pictures.input.value)
+    assert (pixels_in(explorer._pictures.strip.value) == draw_strip(picture, heats, 0.5)).all()
+    box = explorer._frame().strip.box
+    assert box == strip_box(14, 15)
+    assert f"left: {100 * box[0]:.4f}%" in explorer._pictures.strip_outline.value
+    assert "layer2.0.conv1" in explorer._pictures.strip.value  # in the alt text
+
+
+def test_order_by_gradcam_weight(explorer):
+    explorer.order = "weight"
+    weights = explorer.cache["layer3.1.conv2"].gradient[0].mean((1, 2))
+    assert explorer._scene().channels.tolist()[:5] == weights.argsort(descending=True)[:5].tolist()
+    explorer.channel = int(weights.argmax())
+    assert explorer._controls.by_name["channel"].value == 0
+    assert f"Grad-CAM weight {weights.max():.4g}" in explorer._pictures.readings.value
+
+
+def test_empty_and_nan_heatmaps_say_so():
+    class Net(nn.Module):
+        def __init__(self, factor):
+            super().__init__()
+            self.conv, self.factor = nn.Conv2d(3, 2, 1), factor
+
+        def forward(self, x):
+            return (self.conv(x) * self.factor).mean((2, 3))
+
+    for factor, words in ((0.0, "zero everywhere"), (torch.nan, "16 of 16 values are NaN")):
+        explorer = hookviz.explore(Net(factor), torch.rand(1, 3, 4, 4), target=0)
+        assert words in explorer._pictures.heat.value
+        assert words in explorer._pictures.readings.value
+        shown = pixels_in(explorer._pictures.heat.value)
+        assert (shown == pixels_in(explorer._pictures.input.value)).all()
+        explorer.close()
+
+
+def test_no_gradient_no_heatmap_but_the_others():
+    model = torchvision.models.segmentation.lraspp_mobilenet_v3_large(
+        weights=None, weights_backbone=None
+    )
+    explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64))
+    assert explorer._frame().heat is None
+    explorer.heatmap = "eigencam"
+    assert explorer._frame().heat is not None
+    explorer.target = lambda output: output["out"][:, 3].mean()
+    explorer.heatmap = "gradcam"
+    assert explorer._frame().heat is not None
+    explorer.close()
+
+
+def test_unknown_heatmap(explorer):
+    with pytest.raises(traitlets.TraitError, match="close to it: 'gradcam'.*eigencam"):
+        explorer.heatmap = "gradcan"
+    with pytest.raises(traitlets.TraitError):
+        explorer.alpha = 1.5
+
+
+def test_a_method_of_the_users(explorer):
+    hookviz.HEATMAPS["mine"] = lambda activation, gradient: activation.amax(1)
+    try:
+        explorer.heatmap = "mine"
+        exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
+        assert (explorer._frame().heat.pixels == blend(explorer._frame().picture, exact, 0.5)).all()
+    finally:
+        explorer.heatmap = "gradcam"
+        del hookviz.HEATMAPS["mine"]
+
+
+def test_signals_and_volumes():
+    net = nn.Sequential(nn.Conv1d(2, 8, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+    signal = hookviz.explore(net, torch.randn(2, 2, 60))
+    assert signal._frame().heat.pixels.shape == (10, 60, 3)
+    signal.close()
+    net = nn.Sequential(nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+    volume = hookviz.explore(net, torch.rand(1, 1, 9, 8, 8), overlay=False, heatmap="hirescam")
+    volume.depth = 5
+    exact = hookviz.heatmap(volume.cache["0"], "hirescam")[0, 5].numpy()
+    assert (volume._frame().panels[-1].values == exact).all()
+    volume.close()
+
+
+def test_tokens_of_a_vision_transformer():
+    torch.manual_seed(0)
+    model = torchvision.models.VisionTransformer(32, 8, 2, 2, 24, 48, num_classes=5)
+    nn.init.normal_(model.heads.head.weight)  # torchvision starts it at zero: no gradient
+    explorer = hookviz.explore(
+        model, torch.rand(2, 3, 32, 32), layers="encoder.layers.encoder_layer_1", heatmap="hirescam"
+    )
+    record = explorer.cache["encoder.layers.encoder_layer_1"]
+    assert explorer._scene().view.maps.shape == (24, 4, 4)
+    exact = record.activation[0, 1:].reshape(4, 4, 24).permute(2, 0, 1).numpy()
+    assert (explorer._scene().view.maps == exact).all()
+    assert explorer._frame().heat is not None
+    explorer.close()
+
+
+def test_patches_that_are_no_square():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 144), num_classes=4)
+    explorer = hookviz.explore(model, torch.rand(1, 3, 64, 144), layers="blocks.3")
+    assert explorer._scene().view.maps.shape[1:] == (4, 9)  # 37 tokens: not 6×6 and one
+    assert next(iter(explorer.heatmaps("activation").values())).shape == (1, 4, 9)
+    explorer.close()
+
+
+# Targets
+
+
+def test_targets_per_sample_and_contrasted():
+    x = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (12, 6)])
+    explorer = hookviz.explore(MODEL, x, target=["fish", ("moon", "ring")])
+    assert explorer._scene().target_name == "fish"
+    explorer.sample = 1
+    assert explorer._scene().target_name == "moon against ring"
+    got = explorer.cache["stem.0"].gradient
+    y = x.clone().requires_grad_()
+    with hookviz.capture(MODEL, "stem.0") as cache:
+        scores = MODEL(y)
+        torch.autograd.grad(scores[0, 2] + scores[1, 6] - scores[1, 8], y)
+    assert torch.allclose(got, cache["stem.0"].gradient, atol=1e-7)
+    explorer.target = ("fish", "moon", 0)
+    assert explorer._scene().target_name == "fish against moon and ball"
+    with pytest.raises(ValueError, match="list of 3 for a batch of 2"):
+        explorer.target = [0, 1, 2]
+    with pytest.raises(TypeError, match="none of"):
+        explorer.target = (1,)
+    explorer.close()
+
+
+def test_attributions_are_offered_and_run(explorer, monkeypatch):
+    pytest.importorskip("captum")
+    explorer.heatmap = "saliency"
+    attribution = hookviz.attribute(MODEL, PICTURES[12], "saliency")
+    exact = attribution.abs().amax(1)[0].numpy()
+    shown = pixels_in(explorer._pictures.heat.value)
+    assert (shown == blend(pixels_in(explorer._pictures.input.value), exact, 0.5)).all()
+    explorer.channel = 3  # does not run the model again
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(traitlets.TraitError, match="no heatmap"):
+        explorer.heatmap = "smoothgrad"
+
+
+def test_embedding_models_by_a_function():
+    output = SimpleNamespace(logits=torch.zeros(1, 3))
+    from hookviz.targets import logits_of
+
+    assert logits_of(output).shape == (1, 3)

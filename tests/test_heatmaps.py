@@ -1,0 +1,608 @@
+"""Heatmaps: each method's formula one number at a time, awkward values, tokens as maps."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+
+import hookviz
+from hookviz.cache import Call, CapturedTensor
+from hookviz.heatmaps import needs_gradient
+from hookviz.maps import as_maps
+
+METHODS = (
+    "gradcam",
+    "gradcam++",
+    "hirescam",
+    "xgradcam",
+    "layercam",
+    "eigencam",
+    "eigengradcam",
+    "gradient",
+    "activation",
+)
+OF_THE_ACTIVATION = ("eigencam", "activation")  # these know of no gradient
+SHAPES = {
+    "features": (2, 5),
+    "1d": (2, 3, 7),
+    "2d": (2, 3, 4, 5),
+    "2d, more channels than places": (2, 9, 2, 3),
+    "2d, one channel": (2, 1, 3, 4),
+    "2d, one place": (2, 4, 1, 1),
+    "3d": (2, 3, 2, 3, 4),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Two collapse in the small decompositions as soon as anything else wants a core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def a_call(activation, gradient=None, module=None):
+    taken = CapturedTensor("conv", "", activation.shape, activation.dtype, 0, None, activation)
+    taken._gradient = gradient
+    return Call((taken,), (), "conv", module)
+
+
+def random_pair(shape, seed=0):
+    """An activation and a gradient of both signs, with some zeros in the gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    activation = torch.randn(shape, generator=generator) + 0.2
+    gradient = torch.randn(shape, generator=generator)
+    return activation, gradient * (torch.rand(shape, generator=generator) > 0.2)
+
+
+def largest(tensor):
+    return tensor.abs().max().item()
+
+
+# Each formula once more, in loops over plain numbers, for one sample (C, *spatial) in float64.
+
+
+def places(maps):
+    return list(np.ndindex(maps.shape[1:]))
+
+
+def relu(number):
+    return 0.0 if number < 0 else number  # NaN stays
+
+
+def summed(weights, maps):
+    """relu(sum_c w_c * A_c)."""
+    heat = np.zeros(maps.shape[1:])
+    for place in places(maps):
+        heat[place] = relu(sum(weights[c] * maps[c][place] for c in range(len(maps))))
+    return heat
+
+
+def gradcam(maps, slopes):
+    weights = []
+    for slope in slopes:
+        weights.append(sum(slope[place] for place in places(slopes)) / len(places(slopes)))
+    return summed(weights, maps)
+
+
+def gradcam_plus_plus(maps, slopes):
+    weights = []
+    for channel, slope in zip(maps, slopes, strict=True):
+        total = sum(channel[place] for place in places(maps))
+        weight = 0.0
+        for place in places(maps):
+            denominator = 2 * slope[place] ** 2 + total * slope[place] ** 3
+            if denominator != 0:
+                weight += slope[place] ** 2 / denominator * relu(slope[place])
+        weights.append(weight)
+    return summed(weights, maps)
+
+
+def hirescam(maps, slopes):
+    heat = np.zeros(maps.shape[1:])
+    for place in places(maps):
+        for channel, slope in zip(maps, slopes, strict=True):
+            heat[place] += slope[place] * channel[place]
+    return heat
+
+
+def xgradcam(maps, slopes):
+    weights = []
+    for channel, slope in zip(maps, slopes, strict=True):
+        total = sum(channel[place] for place in places(maps))
+        product = sum(channel[place] * slope[place] for place in places(maps))
+        weights.append(product / total if total != 0 else 0.0)
+    return summed(weights, maps)
+
+
+def layercam(maps, slopes):
+    heat = np.zeros(maps.shape[1:])
+    for place in places(maps):
+        terms = (relu(s[place]) * m[place] for m, s in zip(maps, slopes, strict=True))
+        heat[place] = relu(sum(terms))
+    return heat
+
+
+def first_component(maps):
+    """By the covariance of the channels, not by a decomposition of the maps."""
+    if not np.isfinite(maps).all():
+        return np.full(maps.shape[1:], np.nan)
+    count = len(maps)
+    centred = [[m[p] - np.mean(m) for m in maps] for p in places(maps)]
+    covariance = [
+        [sum(row[i] * row[j] for row in centred) for j in range(count)] for i in range(count)
+    ]
+    direction = np.linalg.eigh(np.array(covariance))[1][:, -1]
+    heat, agreement = np.zeros(maps.shape[1:]), 0.0
+    for place, row in zip(places(maps), centred, strict=True):
+        heat[place] = sum(d * value for d, value in zip(direction, row, strict=True))
+        agreement += heat[place] * np.mean(row)
+    return -heat if agreement < 0 else heat
+
+
+def mean(maps):
+    heat = np.zeros(maps.shape[1:])
+    for place in places(maps):
+        heat[place] = sum(channel[place] for channel in maps) / len(maps)
+    return heat
+
+
+ONE_BY_ONE = {
+    "gradcam": gradcam,
+    "gradcam++": gradcam_plus_plus,
+    "hirescam": hirescam,
+    "xgradcam": xgradcam,
+    "layercam": layercam,
+    "eigencam": lambda maps, slopes: first_component(maps),
+    "eigengradcam": lambda maps, slopes: first_component(maps * slopes),
+    "gradient": lambda maps, slopes: mean(slopes),
+    "activation": lambda maps, slopes: mean(maps),
+}
+
+
+def one_by_one(method, activation, gradient):
+    pairs = zip(activation.double().numpy(), gradient.double().numpy(), strict=True)
+    heat = [ONE_BY_ONE[method](maps, slopes) for maps, slopes in pairs]
+    return torch.from_numpy(np.stack(heat))
+
+
+# The formulas
+
+
+def test_these_are_the_methods():
+    assert tuple(hookviz.HEATMAPS) == METHODS == tuple(ONE_BY_ONE)
+
+
+# Two channels of two places. Mean gradients 3 and 1, sums of the activation 4 and 0.
+BY_HAND = {
+    "gradcam": (3 * 1 + 1 * 2, 3 * 3 - 1 * 2),
+    # alpha: 1 / (2 + 4 * 2) and 1 / (2 + 4 * 4); then, the sum being 0, 1/2 where G is positive.
+    "gradcam++": ((2 / 10 + 4 / 18) * 1 + (3 / 2) * 2, 0.0),
+    "hirescam": (2 * 1 - 1 * 2, 4 * 3 - 3 * 2),
+    "xgradcam": ((2 * 1 + 4 * 3) / 4 * 1, (2 * 1 + 4 * 3) / 4 * 3),
+    "layercam": (2 * 1 + 0 * 2, 4 * 3 - 3 * 2),
+    # Centred, the places are (-1, 2) and (1, -2); the mean over channels is larger at the first.
+    "eigencam": (math.sqrt(5), -math.sqrt(5)),
+    # The products' are (-5, 2) and (5, -2); their mean is larger at the second.
+    "eigengradcam": (-math.sqrt(29), math.sqrt(29)),
+    "gradient": ((2 - 1) / 2, (4 + 3) / 2),
+    "activation": ((1 + 2) / 2, (3 - 2) / 2),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_by_hand(method):
+    activation = torch.tensor([[[1.0, 3.0], [2.0, -2.0]]])
+    gradient = torch.tensor([[[2.0, 4.0], [-1.0, 3.0]]])
+    heat = hookviz.heatmap(a_call(activation, gradient), method)
+    torch.testing.assert_close(heat, torch.tensor([BY_HAND[method]], dtype=torch.float32))
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=list(SHAPES))
+@pytest.mark.parametrize("method", METHODS)
+def test_one_number_at_a_time(method, shape):
+    activation, gradient = random_pair(shape)
+    heat = hookviz.heatmap(a_call(activation, gradient), method)
+    if len(shape) == 2:
+        activation, gradient = activation[..., None], gradient[..., None]
+    truth = one_by_one(method, activation, gradient)
+    assert heat.shape == (shape[0], *(shape[2:] or (1,)))
+    assert heat.dtype == torch.float32
+    torch.testing.assert_close(heat.double(), truth, rtol=1e-4, atol=1e-5 * max(largest(truth), 1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_double_stays_double(method):
+    activation, gradient = (tensor.double() for tensor in random_pair((2, 4, 5, 6), seed=1))
+    heat = hookviz.heatmap(a_call(activation, gradient), method)
+    assert heat.dtype == torch.float64
+    truth = one_by_one(method, activation, gradient)
+    torch.testing.assert_close(heat, truth, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_is_widened_first(method, dtype):
+    activation, gradient = (tensor.to(dtype) for tensor in random_pair((2, 64, 12, 12)))
+    # A channel's sum, and the sum over channels, are beyond 65504, where float16 ends.
+    activation = activation.abs() * 1000
+    heat = hookviz.heatmap(a_call(activation, gradient), method)
+    wide = hookviz.heatmap(a_call(activation.float(), gradient.float()), method)
+    assert heat.dtype == torch.float32
+    assert heat.isfinite().all()
+    assert torch.equal(heat, wide)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pure(method):
+    pair = random_pair((2, 3, 4, 5))
+    before = [tensor.clone() for tensor in pair]
+    call = a_call(*pair)
+    first, second = hookviz.heatmap(call, method), hookviz.heatmap(call, method)
+    first.mul_(0)  # nor does the answer share memory with what was captured
+    assert all(torch.equal(*each) for each in zip(pair, before, strict=True))
+    assert largest(second) > 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_samples_do_not_know_each_other(method):
+    activation, gradient = random_pair((4, 5, 6, 7))
+    together = hookviz.heatmap(a_call(activation, gradient), method)
+    for sample in range(4):
+        one = slice(sample, sample + 1)
+        alone = hookviz.heatmap(a_call(activation[one], gradient[one]), method)
+        torch.testing.assert_close(together[one], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["eigencam", "eigengradcam"])
+def test_eigen_sign_goes_along_with_the_mean(method):
+    for seed in range(20):
+        activation, gradient = random_pair((3, 6, 4, 4), seed)
+        heat = hookviz.heatmap(a_call(activation, gradient), method)
+        source = activation if method == "eigencam" else activation * gradient
+        centred = source.mean(1) - source.mean((1, 2, 3))[:, None, None]
+        assert ((heat * centred).sum((1, 2)) > 0).all()
+
+
+# Awkward values
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_zero_gradient(method):
+    activation, gradient = random_pair((2, 3, 4, 5))
+    heat = hookviz.heatmap(a_call(activation, torch.zeros_like(gradient)), method)
+    if method in OF_THE_ACTIVATION:
+        assert torch.equal(heat, hookviz.heatmap(a_call(activation, gradient), method))
+        assert largest(heat) > 0
+    else:
+        assert heat.eq(0).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_zero_activation(method):
+    _, gradient = random_pair((2, 3, 4, 5))
+    heat = hookviz.heatmap(a_call(torch.zeros_like(gradient), gradient), method)
+    if method == "gradient":
+        assert torch.equal(heat, gradient.mean(1))
+    else:
+        assert heat.eq(0).all()
+
+
+def test_constant_activation_has_no_component():
+    activation = torch.full((2, 3, 4, 5), 7.0)
+    assert largest(hookviz.heatmap(a_call(activation), "eigencam")) < 1e-5
+
+
+def test_gradcam_plus_plus_at_its_pole():
+    # 2 + sum(A) * G is 2 - 2 * 1: that place has no weight, the other one (G = 3) 3 / (2 - 2 * 3).
+    activation, gradient = torch.tensor([[[-3.0, 1.0]]]), torch.tensor([[[1.0, 3.0]]])
+    heat = hookviz.heatmap(a_call(activation, gradient), "gradcam++")
+    torch.testing.assert_close(heat, torch.tensor([[-3.0 * -0.75, 0.0]]))
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_gradcam_plus_plus_without_powers(scale):
+    """The square of such a gradient is at the end of float32, its cube is beyond."""
+    activation, gradient = random_pair((2, 3, 4, 5))
+    heat = hookviz.heatmap(a_call(activation, gradient * scale), "gradcam++")
+    truth = one_by_one("gradcam++", activation.double(), gradient.double() * scale)
+    assert largest(truth) > 0
+    torch.testing.assert_close(heat.double(), truth, rtol=1e-4, atol=1e-5 * largest(truth))
+
+
+def test_xgradcam_of_a_channel_that_sums_to_zero():
+    activation = torch.tensor([[[2.0, -2.0], [1.0, 3.0]]])
+    gradient = torch.tensor([[[5.0, 1.0], [1.0, 1.0]]])
+    heat = hookviz.heatmap(a_call(activation, gradient), "xgradcam")
+    torch.testing.assert_close(heat, torch.tensor([[1.0, 3.0]]))
+
+
+@pytest.mark.parametrize("where", ["activation", "gradient"])
+@pytest.mark.parametrize("method", METHODS)
+def test_nan_is_shown_and_stays_in_its_sample(method, where):
+    activation, gradient = random_pair((2, 3, 4, 5))
+    clean = hookviz.heatmap(a_call(activation, gradient), method)
+    (activation if where == "activation" else gradient)[0, 1, 2, 3] = math.nan
+    heat = hookviz.heatmap(a_call(activation, gradient), method)
+    truth = one_by_one(method, activation, gradient)
+    assert torch.equal(heat[0].isnan(), truth[0].isnan())
+    untouched = (*OF_THE_ACTIVATION,) if where == "gradient" else ("gradient",)
+    assert heat[0, 2, 3].isnan() == (method not in untouched)
+    torch.testing.assert_close(heat[1], clean[1], rtol=1e-4, atol=1e-5)
+
+
+# Asking for one
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_which_need_a_gradient(method):
+    activation, gradient = random_pair((2, 3, 4, 5))
+    assert needs_gradient(method) == (method not in OF_THE_ACTIVATION)
+    if method in OF_THE_ACTIVATION:
+        expected = hookviz.heatmap(a_call(activation, gradient), method)
+        assert torch.equal(hookviz.heatmap(a_call(activation), method), expected)
+        return
+    with pytest.raises(ValueError) as caught:
+        hookviz.heatmap(a_call(activation), method)
+    message = str(caught.value)
+    for part in ("'conv'", repr(method), "backward()", "'eigencam'", "'activation'"):
+        assert part in message
+    assert "'layercam'" not in message.replace(repr(method), "")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [("gradcm", "'gradcam'"), ("GradCAM++", "'gradcam++'"), ("layer", "'layercam'")],
+)
+def test_unknown_method(wrong, right):
+    with pytest.raises(ValueError, match=repr(wrong).replace("+", r"\+")) as caught:
+        hookviz.heatmap(a_call(*random_pair((1, 2, 3, 3))), wrong)
+    assert "close to it" in str(caught.value)
+    assert right in str(caught.value)
+
+
+def test_unknown_method_close_to_none():
+    with pytest.raises(ValueError, match="there are: 'gradcam', 'gradcam\\+\\+'"):
+        hookviz.heatmap(a_call(*random_pair((1, 2, 3, 3))), "0123")
+
+
+def test_a_method_of_ones_own(monkeypatch):
+    activation, gradient = random_pair((2, 3, 4, 5))
+    both = lambda activation, gradient: (activation - gradient).amax(1)  # noqa: E731
+    monkeypatch.setitem(hookviz.HEATMAPS, "both", both)
+    monkeypatch.setitem(hookviz.HEATMAPS, "max", lambda a, g=None: a.amax(1))
+    heat = hookviz.heatmap(a_call(activation, gradient), "both")
+    assert torch.equal(heat, (activation - gradient).amax(1))
+    assert torch.equal(hookviz.heatmap(a_call(activation), "max"), activation.amax(1))
+    with pytest.raises(ValueError, match="'both' needs.*'max'"):
+        hookviz.heatmap(a_call(activation), "both")
+    with pytest.raises(ValueError, match="'both'"):
+        hookviz.heatmap(a_call(activation), "boht")
+
+
+def test_a_method_of_ones_own_gets_maps_in_float32(monkeypatch):
+    seen = []
+    own = lambda activation, gradient: seen.append((activation, gradient)) or activation[:, 0]  # noqa: E731
+    monkeypatch.setitem(hookviz.HEATMAPS, "own", own)
+    activation, gradient = (tensor.half() for tensor in random_pair((2, 17, 6)))
+    hookviz.heatmap(a_call(activation, gradient, nn.LayerNorm(6)), "own")
+    for given, tensor in zip(seen[0], (activation, gradient), strict=True):
+        assert torch.equal(given, tensor[:, 1:].mT.reshape(2, 6, 4, 4).float())
+
+
+class Reused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = torch.relu_(self.conv(x))
+        return x
+
+
+def test_of_a_record_the_last_call_counts():
+    torch.manual_seed(0)
+    model = Reused()
+    with hookviz.capture(model) as cache:
+        model(torch.randn(2, 3, 5, 6)).square().sum().backward()
+    record = cache["conv"]
+    heats = [hookviz.heatmap(call, "hirescam") for call in record.calls]
+    for heat, call in zip(heats, record.calls, strict=True):
+        assert torch.equal(heat, (call.activation * call.gradient).sum(1))
+    assert torch.equal(hookviz.heatmap(record, "hirescam"), heats[2])
+    assert not torch.equal(heats[0], heats[2])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("batched", [True, False])
+def test_captured_from_a_convolution(dimensions, batched):
+    torch.manual_seed(0)
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
+    model = nn.Sequential(kind(2, 4, 3), nn.ReLU())
+    x = torch.randn(*((2,) if batched else ()), 2, *(5, 6, 7)[:dimensions])
+    with hookviz.capture(model) as cache:
+        model(x).square().sum().backward()
+    heat = hookviz.heatmap(cache["0"])
+    assert heat.shape == (2 if batched else 1, *(3, 4, 5)[:dimensions])
+    # The score by hand: sum(relu(A)**2), so that the gradient is 2 * relu(A).
+    output = model[0](x) if batched else model[0](x)[None]
+    activation = output.detach()
+    truth = one_by_one("gradcam", activation, 2 * activation.relu())
+    torch.testing.assert_close(heat.double(), truth, rtol=1e-4, atol=1e-5)
+
+
+def test_over_the_budget():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with pytest.warns(RuntimeWarning, match="max_bytes"), hookviz.capture(model, max_bytes=8) as c:
+        model(torch.ones(1, 3, 5, 5)).sum().backward()
+    with pytest.raises(RuntimeError, match="max_bytes"):
+        hookviz.heatmap(c["0"])
+
+
+# Tokens
+
+
+@functools.cache
+def token_model(name, **options):
+    torch.manual_seed(0)
+    if name in ("vit_b_16", "swin_t"):
+        model = torchvision.models.get_model(name, weights=None, **options)
+    else:
+        model = timm.create_model(name, pretrained=False, **options)
+    if isinstance(model, torchvision.models.VisionTransformer):
+        nn.init.normal_(model.heads[-1].weight)  # zero at first, and with it every gradient
+    return model.eval().requires_grad_(False)  # the gradient is the input's
+
+
+def captured(model, layers, size, inputs=False):
+    torch.manual_seed(1)
+    # In float64 the order of a sum does not matter, not even where it is close to zero: behind
+    # what goes through a layer norm, the gradient's mean over channels is zero but for rounding.
+    with hookviz.capture(model, layers, inputs=inputs, dtype=torch.float64) as cache:
+        model(torch.randn(2, 3, *size, requires_grad=True))[:, 3].sum().backward()
+    return cache
+
+
+def explicit_maps(tokens, before, rows, columns):
+    """Tokens (N, T, C) -> maps (N, C, rows, columns), each number put where it belongs."""
+    count, total, channels = tokens.shape
+    assert total == before + rows * columns
+    maps = tokens.new_full((count, channels, rows, columns), math.nan)
+    for row in range(rows):
+        for column in range(columns):
+            maps[:, :, row, column] = tokens[:, before + row * columns + column]
+    return maps
+
+
+def check_tokens(record, arrange, grid=None):
+    """Every method on the tokens gives what it gives on the arranged maps."""
+    maps, slopes = arrange(record.activation), arrange(record.gradient)
+    assert torch.equal(as_maps(record.activation, record.module, grid), maps)
+    for method, function in hookviz.HEATMAPS.items():
+        heat = hookviz.heatmap(record, method, grid=grid)
+        expected = function(maps, slopes)
+        assert largest(expected) > 0, method
+        assert largest(heat - expected) <= 1e-6 * largest(expected), method
+
+
+def test_torchvision_vit_blocks():
+    model = token_model("vit_b_16", image_size=64)
+    names = [f"encoder.layers.encoder_layer_{number}" for number in (0, 5, 10)]
+    cache = captured(model, [*names, "encoder.layers.*.self_attention"], (64, 64))
+    for name in (*names, "encoder.layers.encoder_layer_5.self_attention"):
+        assert cache[name].activation.shape == (2, 17, 768)
+        check_tokens(cache[name], lambda tokens: explicit_maps(tokens, 1, 4, 4))
+
+
+def test_order_of_the_patches_is_that_of_the_picture():
+    """What enters the first block, less the position's share, is the patch convolution's map."""
+    model = token_model("vit_b_16", image_size=64)
+    first = "encoder.layers.encoder_layer_0.ln_1"
+    cache = captured(model, ["conv_proj", first], (64, 64), inputs=True)
+    tokens = cache[first].input - model.encoder.pos_embedding.detach()
+    maps = as_maps(tokens, cache[first].module)
+    torch.testing.assert_close(maps, cache["conv_proj"].activation, rtol=1e-4, atol=1e-5)
+
+
+def test_no_gradient_on_the_patches_of_the_last_block():
+    """The class is read off the class token alone: zeros, and not NaN."""
+    model = token_model("vit_b_16", image_size=64)
+    record = captured(model, "encoder.layers.encoder_layer_11", (64, 64))[
+        "encoder.layers.encoder_layer_11"
+    ]
+    assert largest(record.gradient[:, 0]) > 0
+    for method in METHODS:
+        heat = hookviz.heatmap(record, method)
+        assert heat.shape == (2, 4, 4)
+        assert heat.isfinite().all()
+        assert heat.eq(0).all() == (method not in OF_THE_ACTIVATION)
+
+
+def test_torchvision_swin_blocks():
+    model = token_model("swin_t")
+    cache = captured(model, ["features.?", "features.*.0", "features.*.1"], (64, 96))
+    shapes = {
+        "features.0": (16, 24, 96),
+        "features.1": (16, 24, 96),
+        "features.1.0": (16, 24, 96),
+        "features.2": (8, 12, 192),  # the patches are merged
+        "features.3.1": (8, 12, 192),
+        "features.5.1": (4, 6, 384),
+        "features.7.0": (2, 3, 768),
+    }
+    for name, shape in shapes.items():
+        assert cache[name].activation.shape == (2, *shape)
+        check_tokens(cache[name], lambda patches: patches.permute(0, 3, 1, 2))
+    stem = cache["features.0.0"]  # the convolution before them has its channels in front
+    assert stem.activation.shape == (2, 96, 16, 24)
+    check_tokens(stem, lambda maps: maps)
+
+
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("vit_tiny_patch16_224", 1),
+        ("deit_tiny_distilled_patch16_224", 2),
+        ("vit_wee_patch16_reg1_gap_256", 1),  # a register, no class token
+        ("vit_little_patch16_reg4_gap_256", 4),
+    ],
+)
+def test_timm_vit_blocks(name, before):
+    model = token_model(name, img_size=64)
+    assert model.num_prefix_tokens == before
+    layers = ("blocks.0", "blocks.5", "blocks.10", "blocks.5.attn.qkv", "blocks.5.mlp.fc1")
+    cache = captured(model, list(layers), (64, 64))
+    for layer in layers:
+        check_tokens(cache[layer], lambda tokens: explicit_maps(tokens, before, 4, 4))
+
+
+def test_timm_swin_blocks():
+    model = token_model("swin_tiny_patch4_window7_224", img_size=64)
+    layers = ("patch_embed", "layers.0.blocks.0", "layers.0", "layers.1.downsample", "layers.2")
+    cache = captured(model, list(layers), (64, 64))
+    sides = (16, 16, 16, 8, 4)
+    for layer, side in zip(layers, sides, strict=True):
+        assert cache[layer].activation.shape[1:3] == (side, side)
+        check_tokens(cache[layer], lambda patches: patches.permute(0, 3, 1, 2))
+
+
+def test_patches_that_are_not_a_square():
+    model = token_model("vit_tiny_patch16_224", img_size=(64, 288))
+    record = captured(model, "blocks.3", (64, 288))["blocks.3"]
+    assert record.activation.shape == (2, 1 + 4 * 18, 192)
+    with pytest.raises(ValueError, match="73 tokens.*8×8.*grid="):
+        hookviz.heatmap(record)
+    check_tokens(record, lambda tokens: explicit_maps(tokens, 1, 4, 18), grid=(4, 18))
+    turned = hookviz.heatmap(record, "hirescam", grid=(18, 4))
+    assert turned.shape == (2, 18, 4)
+    plain = hookviz.heatmap(record, "hirescam", grid=(4, 18))
+    assert torch.equal(turned.flatten(1), plain.flatten(1))
+
+
+@pytest.mark.parametrize("method", ["gradcam", "activation"])
+@pytest.mark.parametrize(
+    ("count", "grid", "message"),
+    [
+        (13, (4, 4), "13 tokens cannot be arranged as 4×4"),  # too few
+        (30, (3, 7), "30 tokens cannot be arranged as 3×7"),  # nine too many
+        (45, None, "45 tokens cannot be arranged as 6×6"),
+    ],
+)
+def test_tokens_that_cannot_be_arranged(method, count, grid, message):
+    activation, gradient = random_pair((2, count, 6))
+    with pytest.raises(ValueError, match=message):
+        hookviz.heatmap(a_call(activation, gradient, nn.LayerNorm(6)), method, grid=grid)
+
+
+def test_a_shape_that_is_none_of_maps():
+    with pytest.raises(ValueError, match="cannot be shown as maps"):
+        hookviz.heatmap(a_call(*random_pair((1, 2, 2, 2, 2, 2))))

@@ -1,0 +1,289 @@
+"""Metrics of heatmaps: hand-worked numbers, against a slow loop, odd maps and odd masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import hookviz
+from hookviz.inputs import prepare_input
+from hookviz.metrics import deletion_curve, energy_in_mask, insertion_curve, pointing_game
+
+MODEL = hookviz.demo_model()
+PICTURES = hookviz.demo_images()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def mask_at(row, column, size=(8, 8)):
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[row, column] = True
+    return mask
+
+
+def peak(row, column, size=(4, 4)):
+    return mask_at(row, column, size).float()
+
+
+# The pointing game
+
+
+def test_the_largest_value_hits_or_misses():
+    heatmap = peak(1, 2)  # at twice the size the peak covers rows 2 and 3, columns 4 and 5
+    assert pointing_game(heatmap, mask_at(2, 4)) is True
+    assert pointing_game(heatmap, mask_at(6, 4)) is False
+    assert pointing_game(heatmap, mask_at(1, 2, (4, 4))) is True
+    assert pointing_game(-heatmap, mask_at(0, 0)) is True  # the first of many
+
+
+def test_tolerance_is_a_distance_in_pixels():
+    heatmap = peak(2, 2, (9, 9))
+    inside = mask_at(6, 5, (9, 9))  # 4 down and 3 to the right
+    assert pointing_game(heatmap, inside, tolerance=5) is True
+    assert pointing_game(heatmap, inside, tolerance=4.9) is False
+
+
+def test_heatmaps_that_never_hit():
+    everywhere = torch.ones(8, 8)
+    for value in (0.0, 0.7, torch.nan):
+        assert pointing_game(torch.full((4, 4), value), everywhere) is False
+    for value in (torch.nan, torch.inf):
+        assert pointing_game(peak(1, 1) + peak(2, 2) * value, everywhere) is False
+
+
+def test_a_batch_of_heatmaps():
+    heatmaps = torch.stack([peak(0, 0), peak(3, 3), torch.zeros(4, 4)])
+    hits = pointing_game(heatmaps, mask_at(0, 0))
+    assert hits.tolist() == [True, False, False]
+    masks = torch.stack([mask_at(7, 7), mask_at(7, 7), mask_at(0, 0)])
+    assert pointing_game(heatmaps, masks).tolist() == [False, True, False]
+    assert pointing_game(heatmaps[:1], mask_at(0, 0)).tolist() == [True]
+
+
+def test_masks_of_all_kinds():
+    inside = mask_at(2, 4).numpy()
+    kinds = [
+        inside,
+        inside[None],
+        inside.astype(int),
+        inside.astype(float),
+        (inside * 255).astype(np.uint8),
+        torch.from_numpy(inside * 255),
+        Image.fromarray(inside),
+        Image.fromarray((inside * 255).astype(np.uint8)),
+        Image.fromarray((inside * 255).astype(np.uint8)).convert("RGB"),
+    ]
+    for heatmap in (peak(1, 2), peak(1, 2).numpy(), peak(1, 2).bfloat16(), peak(1, 2).double()):
+        for kind in kinds:
+            assert pointing_game(heatmap, kind) is True
+            assert energy_in_mask(heatmap, kind) == pytest.approx(0.5625 / 4)
+    flipped = np.flip(peak(1, 2).numpy(), 0)  # negative strides
+    assert pointing_game(flipped, np.flip(inside, 0)) is True
+
+
+# Energy
+
+
+def test_energy_by_hand():
+    heatmap = torch.tensor([[3.0, 1.0], [-2.0, 4.0]])
+    assert energy_in_mask(heatmap, torch.tensor([[1, 0], [1, 0]])) == pytest.approx(3 / 8)
+    # Enlarged to 1×4, 1 and 3 are 1, 1.5, 2.5, 3.
+    wide = energy_in_mask(torch.tensor([[1.0, 3.0]]), torch.tensor([[0, 0, 1, 1]]))
+    assert wide == pytest.approx(5.5 / 8)
+    assert energy_in_mask(torch.full((2, 2), 1e30), mask_at(0, 0)) == pytest.approx(1 / 64)
+
+
+def test_energy_of_odd_heatmaps():
+    heatmaps = torch.zeros(4, 2, 2)
+    heatmaps[1] = -1
+    heatmaps[2, 0, 0] = torch.nan
+    heatmaps[3, 0, 0] = torch.inf
+    assert energy_in_mask(heatmaps, torch.ones(2, 2)).tolist() == [0, 0, 0, 0]
+    assert isinstance(energy_in_mask(heatmaps[0], torch.ones(2, 2)), float)
+
+
+def test_a_map_that_is_the_mask():
+    for picture in PICTURES[:3]:
+        mask = picture.info["mask"]
+        heatmap = np.asarray(mask) / 255
+        assert energy_in_mask(heatmap, mask) == 1
+        assert energy_in_mask(1 - heatmap, mask) == 0
+        assert pointing_game(heatmap, mask)
+
+
+# Deletion and insertion
+
+
+class Sum(nn.Module):
+    """Two classes; the first one's probability is the sigmoid of the sum of all pixels."""
+
+    def forward(self, x):
+        total = x.flatten(1).sum(1)
+        return torch.stack([total, torch.zeros_like(total)], 1)
+
+
+X = torch.tensor([[[[4.0, 1.0], [2.0, 3.0]]]])
+
+
+def test_curves_by_hand():
+    falling = deletion_curve(Sum(), X, X[0, 0], 0, steps=4)
+    expected = torch.tensor([10.0, 6.0, 3.0, 1.0, 0.0]).sigmoid()
+    torch.testing.assert_close(falling.fractions, torch.tensor([0, 0.25, 0.5, 0.75, 1]))
+    torch.testing.assert_close(falling.scores, expected)
+    area = (expected[1:-1].sum() + (expected[0] + expected[-1]) / 2) / 4
+    assert falling.area == pytest.approx(area.item())
+    rising = insertion_curve(Sum(), X, X[0, 0], 0, steps=2, baseline=-1)
+    expected = torch.tensor([-4.0, 5.0, 10.0]).sigmoid()  # 4 and 3 go in, then 2 and 1
+    torch.testing.assert_close(rising.scores, expected)
+    lifted = deletion_curve(Sum(), X, -X[0, 0], lambda out: out[0, 0], steps=2, baseline=X[0] + 1)
+    assert lifted.scores.tolist() == [10, 12, 14]
+
+
+def test_equal_values_go_row_by_row():
+    curve = deletion_curve(Sum(), X, torch.zeros(2, 2), lambda out: out[0, 0], steps=4)
+    assert curve.scores.tolist() == [10, 6, 5, 3, 0]
+
+
+def test_more_steps_than_pixels():
+    curve = deletion_curve(Sum(), X, X[0, 0], lambda out: out[0, 0], steps=8)
+    assert curve.scores[::2].tolist() == [10, 6, 3, 1, 0]
+    assert set(curve.scores.tolist()) == {10, 6, 3, 1, 0}
+
+
+def slow_insertion(x, heatmap, target, steps):
+    """RISE's loop, one picture at a time."""
+    offsets = torch.arange(-5.0, 6.0)
+    weights = torch.exp(-(offsets[:, None] ** 2 + offsets**2) / 50)
+    padded = nn.functional.pad(x, (5, 5, 5, 5), mode="replicate")
+    kernel = (weights / weights.sum()).expand(3, 1, 11, 11)
+    picture = nn.functional.conv2d(padded, kernel, groups=3).flatten(2)
+    order = np.argsort(-heatmap.flatten().numpy(), kind="stable")
+    scores, done = [], 0
+    for step in range(steps + 1):
+        upto = round(step / steps * len(order))
+        for place in order[done:upto]:
+            picture[..., place] = x.flatten(2)[..., place]
+        done = upto
+        scores.append(MODEL(picture.view_as(x)).softmax(1)[0, target])
+    return torch.stack(scores)
+
+
+@torch.no_grad()
+def test_insertion_is_what_a_slow_loop_gives():
+    x = prepare_input(PICTURES[4], MODEL).args[0]
+    torch.manual_seed(0)
+    heatmap = torch.rand(112, 112)
+    curve = insertion_curve(MODEL, PICTURES[4], heatmap, "fish", steps=7, batch_size=3)
+    torch.testing.assert_close(curve.scores, slow_insertion(x, heatmap, 2, 7), atol=1e-5, rtol=0)
+
+
+def test_the_object_matters_more_than_the_ground():
+    picture = PICTURES[0]
+    mask = np.asarray(picture.info["mask"]) / 255
+    label = picture.info["label"]
+    for curve, sign in ((deletion_curve, -1), (insertion_curve, 1)):
+        inside = curve(MODEL, picture, mask, label, steps=8).area
+        outside = curve(MODEL, picture, -mask, label, steps=8).area
+        assert sign * inside > sign * outside
+
+
+def test_a_batch_and_its_samples():
+    x = torch.cat([prepare_input(PICTURES[number], MODEL).args[0] for number in (2, 15)])
+    with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
+        MODEL(x).amax(1).sum().backward()
+    heatmaps = hookviz.heatmap(cache["layer3.1.conv2"])
+    for curve in (deletion_curve, insertion_curve):
+        together = curve(MODEL, x, heatmaps, steps=5)
+        assert together.scores.shape == (2, 6)
+        assert together.area.shape == (2,)
+        for number in range(2):
+            alone = curve(MODEL, x[number], heatmaps[number].numpy(), steps=5)
+            torch.testing.assert_close(together.scores[number], alone.scores)
+            assert together.area[number] == pytest.approx(alone.area)
+
+
+@pytest.mark.parametrize("spatial", [1, 3])
+def test_signals_and_volumes(spatial):
+    x = torch.rand(1, 2, *(6, 5, 7)[:spatial])
+    heatmap = torch.rand((3, 3, 4)[:spatial])
+    for curve in (deletion_curve, insertion_curve):
+        found = curve(Sum(), x, heatmap, 0, steps=3)
+        assert found.scores.shape == (4,)
+    assert found.scores[-1] == pytest.approx(x.sum().sigmoid().item())
+    assert found.scores[0] != pytest.approx(found.scores[-1].item(), abs=1e-9)
+
+
+def test_the_model_is_untouched_also_by_an_interrupt():
+    model = nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.Flatten())
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    given = X.clone()
+
+    def interrupt(output):
+        raise KeyboardInterrupt
+
+    deletion_curve(model, X, X[0, 0])
+    with pytest.raises(KeyboardInterrupt):
+        deletion_curve(model, X, X[0, 0], interrupt)
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    assert torch.equal(X, given)
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("heatmap", "mask", "message"),
+    [
+        (torch.rand(4), torch.ones(4, 4), "A heatmap is (H, W)"),
+        (torch.rand(4, 4), torch.ones(1, 1, 4, 4), "A mask is (H, W)"),
+        (torch.rand(4, 0), torch.ones(4, 4), "not (4, 0)"),
+        (torch.rand(2, 4, 4), torch.ones(3, 4, 4), "3 masks do not fit 2 heatmaps"),
+        (torch.rand(9, 4), torch.ones(8, 8), "larger than the mask (8, 8)"),
+        (torch.rand(4, 4), torch.zeros(8, 8), "The mask is empty"),
+        (torch.rand(4, 4), torch.eye(8) * 15, "give mask == label"),
+        (torch.rand(4, 4), -torch.ones(8, 8), "this one has -1 to -1"),
+        (torch.rand(4, 4), torch.full((8, 8), torch.nan), "this one has nan to nan"),
+        (torch.rand(4, 4), Image.new("P", (8, 8), 1), "palette"),
+    ],
+)
+def test_masks_that_do_not_fit(heatmap, mask, message):
+    for metric in (pointing_game, energy_in_mask):
+        with pytest.raises(ValueError) as error:
+            metric(heatmap, mask)
+        assert message in str(error.value)
+
+
+def test_what_is_no_heatmap():
+    with pytest.raises(TypeError, match="heatmap is a str"):
+        pointing_game("gradcam", torch.ones(4, 4))
+    with pytest.raises(TypeError, match="complex"):
+        energy_in_mask(torch.ones(2, 2, dtype=torch.complex64), torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("curve", [deletion_curve, insertion_curve])
+@pytest.mark.parametrize(
+    ("heatmap", "options", "message"),
+    [
+        (torch.rand(2), {}, "A heatmap of shape (2,) does not fit an input of 1 samples"),
+        (torch.rand(3, 2, 2), {}, "(3, 2, 2)"),
+        (torch.full((2, 2), torch.nan), {}, "4 NaN or infinite values"),
+        (torch.rand(2, 2), {"steps": 0}, "steps=0"),
+        (torch.rand(2, 2), {"target": 2}, "classes are 0 to 1"),
+        (torch.rand(2, 2), {"baseline": "black"}, "baseline='black'"),
+        (torch.rand(2, 2), {"baseline": torch.zeros(3)}, "does not broadcast"),
+    ],
+)
+def test_curves_that_cannot_be_drawn(curve, heatmap, options, message):
+    with pytest.raises(ValueError) as error:
+        curve(Sum(), X, heatmap, **options)
+    assert message in str(error.value)

@@ -1,0 +1,557 @@
+"""Score-CAM and Ablation-CAM: by hand, by a slow loop, against the peers; and what stays behind."""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import pytorch_grad_cam
+import pytorch_grad_cam.base_cam
+import torch
+import torchcam.methods
+import torchvision
+from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
+from torch import nn
+from torch.nn import functional
+
+import hookviz
+from hookviz.inputs import prepare_input
+from hookviz.perturbation import ablationcam, scorecam
+
+METHODS = [scorecam, ablationcam]
+DEMO = hookviz.demo_model()
+PICTURES = hookviz.demo_images()
+CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+POOL = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Small batches on several threads take many times as long on a machine with other work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def small_net(spatial=2, classes=3):
+    """Two convolutions, each overwritten in place by the ReLU behind it."""
+    torch.manual_seed(spatial)
+    convolution = CONVOLUTION[spatial]
+    return nn.Sequential(
+        convolution(2, 4, 3, padding=1),
+        nn.ReLU(inplace=True),
+        convolution(4, 5, 3, stride=2, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        POOL[spatial](2),
+        nn.Flatten(),
+        nn.Linear(5 * 2**spatial, classes),
+    ).double()
+
+
+def small_batch(spatial=2, count=2):
+    torch.manual_seed(7)
+    return torch.randn(count, 2, *(8, 6, 5)[:spatial], dtype=torch.float64)
+
+
+# By hand
+
+
+class ByHand(nn.Module):
+    """Channels x and 4 - x, means of both, score 3 times the one and once the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 1)
+        with torch.no_grad():
+            self.conv.weight.copy_(torch.tensor([1.0, -1.0]).view(2, 1, 1, 1))
+            self.conv.bias.copy_(torch.tensor([0.0, 4.0]))
+
+    def forward(self, x):
+        one, other = self.conv(x).mean((2, 3)).unbind(1)
+        return torch.stack([3 * one + other, -3 * one - other], 1)
+
+
+X = torch.tensor([[[[0.0, 2.0], [2.0, 4.0]]]])
+
+
+def test_ablationcam_by_hand():
+    # Both means are 2: the score is 8, without x it is 2, without 4 - x it is 6.
+    expected = 6 / 8 * X[0] + 2 / 8 * (4 - X[0])
+    torch.testing.assert_close(ablationcam(ByHand(), X, "conv"), expected)
+    # The other class scores -8: both channels speak against it.
+    assert ablationcam(ByHand(), X, "conv", 1).count_nonzero() == 0
+
+
+def test_scorecam_by_hand():
+    # x * x/4 has mean 1.5, x * (4-x)/4 has mean 0.5; a picture of mean p scores 4 + 2p.
+    first = math.exp(7) / (math.exp(7) + math.exp(5))
+    expected = first * X[0] + (1 - first) * (4 - X[0])
+    torch.testing.assert_close(scorecam(ByHand(), X, "conv"), expected)
+
+
+# By a slow loop, which replaces forward methods and knows nothing of hooks
+
+
+@contextmanager
+def output_changed(module, change):
+    forward = module.forward
+    module.forward = lambda x: change(forward(x))
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+@torch.no_grad()
+def slowly(method, model, x, layer, classes):
+    module, maps = model.get_submodule(layer), []
+    for sample, wanted in zip(x.split(1), classes, strict=True):
+        seen = []
+        with output_changed(module, lambda out, seen=seen: seen.append(out.clone()) or out):
+            whole = model(sample.clone())[0, wanted]
+        activation, scores = seen[-1][0], []
+        for channel in range(len(activation)):
+            if method is ablationcam:
+
+                def ablate(out, channel=channel):
+                    out = out.clone()
+                    out[:, channel] = 0
+                    return out
+
+                with output_changed(module, ablate):
+                    scores.append(model(sample.clone())[0, wanted])
+            else:
+                mode = ("linear", "bilinear", "trilinear")[x.ndim - 3]
+                mask = activation[None, None, channel]
+                mask = functional.interpolate(mask, x.shape[2:], mode=mode)
+                mask = (mask - mask.min()) / ((mask.max() - mask.min()) or 1)
+                scores.append(model(sample * mask)[0, wanted])
+        weights = torch.stack(scores) - whole
+        weights = weights.softmax(0) if method is scorecam else -weights / whole.abs()
+        maps.append(sum(w * a for w, a in zip(weights, activation, strict=True)).clamp(min=0))
+    return torch.stack(maps)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("layer", ["0", "2", "3"])
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_is_what_a_slow_loop_gives(method, layer, spatial):
+    model, x = small_net(spatial), small_batch(spatial)
+    tops = model.eval()(x.clone()).argmax(1).tolist()
+    model.train()
+    found = method(model, x, layer, batch_size=3)
+    assert found.dtype == torch.float64
+    assert found.count_nonzero()
+    model.eval()
+    torch.testing.assert_close(found, slowly(method, model, x, layer, tops))
+    torch.testing.assert_close(method(model, x, layer, 1), slowly(method, model, x, layer, [1, 1]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_demo_model_before_an_in_place_addition(method):
+    x = prepare_input(PICTURES[4], DEMO).args[0]
+    found = method(DEMO, PICTURES[4], "layer1.0.bn2", "fish")
+    expected = slowly(method, DEMO, x, "layer1.0.bn2", [2])
+    assert found.shape == (1, 56, 56)
+    torch.testing.assert_close(found, expected, atol=2e-5 * expected.max().item(), rtol=0)
+
+
+# Against the peers
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    torch.manual_seed(1)
+    return torchvision.models.resnet18().eval()
+
+
+@pytest.fixture
+def raw_peer(monkeypatch):
+    """pytorch-grad-cam's raw map: not scaled to 0..1 nor enlarged, and without progress bars."""
+    monkeypatch.setattr(pytorch_grad_cam.base_cam, "scale_cam_image", lambda cam, size=None: cam)
+    monkeypatch.setattr("tqdm.tqdm", lambda values, **_: values)
+
+    def peer(kind, model, x, layer, targets):
+        with getattr(pytorch_grad_cam, kind)(model, [model.get_submodule(layer)]) as cam:
+            return torch.from_numpy(cam(x, [ClassifierOutputTarget(each) for each in targets]))
+
+    return peer
+
+
+def assert_close(found, expected):
+    assert expected.max() > 0
+    torch.testing.assert_close(found, expected, atol=1e-4 * expected.max().item(), rtol=0)
+
+
+@pytest.fixture(params=["demo stem", "demo layer3", "resnet layer2", "resnet layer3"])
+def case(request, resnet):
+    """A model, an input, the name of a layer that ends in a ReLU, and the samples' classes."""
+    name, layer = request.param.split()
+    if name == "demo":
+        x = torch.cat([prepare_input(PICTURES[number], DEMO).args[0] for number in (3, 20)])
+        return DEMO, x, layer, DEMO(x).argmax(1).tolist()
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 64, 64)
+    return resnet, x, layer, resnet(x).argmax(1).tolist()
+
+
+def test_ablationcam_is_pytorch_grad_cams_behind_a_relu(case, raw_peer):
+    model, x, layer, tops = case
+    assert model(x).amax(1).min() > 0  # the peer divides by the score, whatever its sign
+    assert_close(ablationcam(model, x, layer), raw_peer("AblationCAM", model, x, layer, tops))
+
+
+def test_scorecam_is_pytorch_grad_cams_but_for_the_corners(case, raw_peer, monkeypatch):
+    def upsample(size):
+        return nn.Upsample(size=size, mode="bilinear", align_corners=False)
+
+    model, x, layer, tops = case
+    monkeypatch.setattr(torch.nn, "UpsamplingBilinear2d", upsample)
+    assert_close(scorecam(model, x, layer), raw_peer("ScoreCAM", model, x, layer, tops))
+
+
+def test_scorecam_is_close_to_pytorch_grad_cams(raw_peer):
+    x = prepare_input(PICTURES[3], DEMO).args[0]
+    pair = scorecam(DEMO, x, "stem", 1), raw_peer("ScoreCAM", DEMO, x, "stem", [1])
+    assert torch.corrcoef(torch.stack([each.flatten() for each in pair]))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+def test_scorecam_is_torchcams_where_nothing_is_enlarged(spatial):
+    model, x = small_net(spatial).float().eval(), small_batch(spatial).float()
+    for module in model:
+        if isinstance(module, nn.ReLU):
+            module.inplace = False  # torchcam would take the overwritten values
+    with torchcam.methods.ScoreCAM(model, "0", input_shape=x.shape[1:]) as extractor:
+        scores = model(x)
+        (expected,) = extractor([1, 2], scores, normalized=False)
+    assert_close(scorecam(model, x, "0", [1, 2]), expected)
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_samples_know_nothing_of_each_other(method):
+    model, x = small_net().eval(), small_batch(count=3)
+    together = method(model, x, "2", batch_size=4)
+    for number, sample in enumerate(x):
+        torch.testing.assert_close(together[number], method(model, sample[None], "2")[0])
+    torch.testing.assert_close(together, method(model, x, "2", batch_size=1000))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_targets(method):
+    model, x = small_net().eval(), small_batch()
+    model.class_names = ["ant", "bee", "cat"]
+    each = [method(model, x, "0", number) for number in range(3)]
+    assert not torch.allclose(each[0], each[2])
+    tops = model(x.clone()).argmax(1).tolist()
+    by_top = torch.stack([each[top][number] for number, top in enumerate(tops)])
+    torch.testing.assert_close(method(model, x, "0"), by_top)
+    torch.testing.assert_close(method(model, x, model[0], "Cat"), each[2])
+    torch.testing.assert_close(method(model, x, "0", "z", class_names=["x", "y", "z"]), each[2])
+    torch.testing.assert_close(method(model, x, "0", np.int64(1)), each[1])
+    torch.testing.assert_close(method(model, x, "0", lambda out: out[0, 2]), each[2])
+    torch.testing.assert_close(method(model, x, "0", lambda out: float(out[0, 2])), each[2])
+    listed = method(model, x, "0", ["bee", None])
+    torch.testing.assert_close(listed[0], each[1][0])
+    torch.testing.assert_close(listed[1], by_top[1])
+    contrast = method(model, x, "0", lambda out: out[0, 0] - out[0, 1])
+    torch.testing.assert_close(method(model, x, "0", (0, 1)), contrast)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_function_is_given_one_picture_at_a_time(method):
+    class Segmenter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(2, 3, 3)
+
+        def forward(self, x):
+            return {"out": self.conv(x), "aux": None}
+
+    shapes = set()
+
+    def score(output):
+        shapes.add(output["out"].shape)
+        return output["out"][0, 1].sum()
+
+    found = method(Segmenter(), small_batch().float(), "conv", score)
+    assert found.shape == (2, 6, 4)
+    assert shapes == {(1, 3, 6, 4)}
+
+
+def test_a_negative_score_does_not_turn_the_map_around():
+    model, x = small_net().eval(), small_batch()
+    score = model(x.clone())[:, 0]
+    with torch.no_grad():
+        model[-1].bias[0] -= score.max() + 1
+    below = ablationcam(model, x, "2", 0)
+    now = model(x.clone())[:, 0]
+    assert now.max() < 0
+    with torch.no_grad():
+        model[-1].bias[0] += 100
+    above = ablationcam(model, x, "2", 0)
+    scale = (now / (now + 100)).abs().view(-1, 1, 1)
+    torch.testing.assert_close(below * scale, above)
+
+
+def test_a_score_of_zero_leaves_the_drop_as_it_is():
+    found = ablationcam(ByHand(), X, "conv", lambda out: out[0, 0] - 8)
+    torch.testing.assert_close(found, 6 * X[0] + 2 * (4 - X[0]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_last_call_of_a_shared_layer(method):
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.relu = nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(inplace=True)
+            self.second, self.fc = nn.Conv2d(4, 5, 3, padding=1), nn.Linear(5, 3)
+
+        def forward(self, x):
+            x = self.relu(self.second(self.relu(self.first(x))))
+            return self.fc(x.mean((2, 3)))
+
+    class Apart(Shared):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.ReLU()
+
+        def forward(self, x):
+            x = self.last(self.second(self.relu(self.first(x))))
+            return self.fc(x.mean((2, 3)))
+
+    shared, apart = Shared(), Apart()
+    apart.load_state_dict(shared.state_dict())
+    x = small_batch().float()
+    torch.testing.assert_close(method(shared, x, "relu", 1), method(apart, x, "last", 1))
+
+
+def test_a_constant_channel_is_a_mask_of_zeros():
+    conv = nn.Conv2d(1, 2, 1)
+    with torch.no_grad():
+        conv.weight.copy_(torch.tensor([1.0, 0.0]).view(2, 1, 1, 1))
+        conv.bias.copy_(torch.tensor([0.0, 0.1]))  # 0.1 is not exact, nor are its interpolations
+    model = nn.Sequential(nn.AvgPool2d(3), conv, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    x = torch.rand(1, 1, 21, 21)
+    found = scorecam(model, x, "1", 0)
+    activation = conv(nn.AvgPool2d(3)(x))[0]
+    mask = functional.interpolate(activation[:1, None], (21, 21), mode="bilinear")
+    mask = (mask - mask.min()) / (mask.max() - mask.min())
+    weights = torch.stack([model(x * mask)[0, 0], model(x * 0)[0, 0]]).softmax(0)
+    torch.testing.assert_close(found[0], (weights.view(2, 1, 1) * activation).sum(0).detach())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tokens_as_maps(method):
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches, self.norm = nn.Conv2d(2, 6, 2, stride=2), nn.LayerNorm(6)
+            self.fc = nn.Linear(6, 3)
+
+        def forward(self, x):
+            tokens = self.patches(x).flatten(2).mT
+            tokens = self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1))
+            return self.fc(tokens.relu().mean(1))
+
+    model, x = Tokens(), torch.rand(2, 2, 8, 6)
+    found = method(model, x, "norm")
+    assert found.shape == (2, 4, 3)
+    assert torch.equal(method(model, x, "norm", grid=(4, 3)), found)
+    assert method(model, x, "norm", grid=(6, 2)).shape == (2, 6, 2)
+    with pytest.raises(ValueError, match="13 tokens cannot be arranged as 5×3"):
+        method(model, x, "norm", grid=(5, 3))
+
+
+def test_only_patches_are_ablated():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches, self.norm = nn.Conv2d(1, 2, 2, stride=2), nn.LayerNorm(2)
+
+        def forward(self, x):
+            tokens = self.patches(x).flatten(2).mT
+            tokens = self.norm(torch.cat([torch.full_like(tokens[:, :1], 5), tokens], 1))
+            return tokens.sum(1)
+
+    torch.manual_seed(0)
+    model, x = Tokens(), torch.rand(1, 1, 4, 4)
+    model.norm.bias.data += 3  # the class token's values count, too
+    maps = model.norm(model.patches(x).flatten(2).mT).mT.unflatten(2, (2, 2))[0].detach()
+    expected = (maps[0] * maps[0].sum() / model(x)[0, 0]).relu().detach()
+    torch.testing.assert_close(ablationcam(model, x, "norm", 0)[0], expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_several_inputs_and_half_precision(method):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(2, 3, 3)
+
+        def forward(self, x, bias, scale=1.0):
+            return self.conv(x).relu_().mean((2, 3)) * scale + bias
+
+    x, bias = small_batch().float(), torch.tensor([[0.0, 1.0, 0.0], [3.0, 0.0, 0.0]])
+    model = Two()
+    found = method(model, (x, bias), "conv")
+    for number in range(2):
+        alone = method(model, (x[number, None], bias[number, None]), "conv")
+        torch.testing.assert_close(found[number], alone[0])
+    named = method(model, {"x": x, "bias": bias, "scale": 1.0}, "conv")
+    torch.testing.assert_close(named, found)
+    half = method(model.bfloat16(), (x.bfloat16(), bias.bfloat16()), "conv")
+    assert half.dtype == torch.float32
+    assert half.isfinite().all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_wrapped_and_compiled_models(method):
+    model, x = small_net(), small_batch()
+    expected = method(model, x, "2")
+    wrapped = nn.DataParallel(model)
+    torch.testing.assert_close(method(wrapped, x, "module.2"), expected)
+    torch.testing.assert_close(method(torch.compile(model, backend="eager"), x, "2"), expected)
+    compiled = small_net()
+    compiled.compile(backend="eager")
+    compiled.eval()(x.clone())
+    torch.testing.assert_close(method(compiled, x, "2"), expected)
+
+
+# What stays behind
+
+
+def state_of(model):
+    return {
+        "flags": [module.training for module in model.modules()],
+        "hooks": [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()],
+        "keys": [sorted(module.__dict__) for module in model.modules()],
+        "values": [value.clone() for value in model.state_dict().values()],
+        "asked": [parameter.requires_grad for parameter in model.parameters()],
+        "grads": [parameter.grad for parameter in model.parameters()],
+        "random": (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2]),
+        "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+    }
+
+
+def assert_same_state(before, after):
+    for one, other in zip(before.pop("values"), after.pop("values"), strict=True):
+        assert torch.equal(one, other)
+    assert before == after
+
+
+class Restless(nn.Module):
+    """Changes a buffer, draws random numbers, works in place on its input; may be interrupted."""
+
+    def __init__(self, stop_at=None):
+        super().__init__()
+        self.conv, self.relu = nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True)
+        self.norm, self.fc = nn.BatchNorm2d(4, track_running_stats=False), nn.Linear(4, 3)
+        self.register_buffer("count", torch.zeros(()))
+        self.left = stop_at
+
+    def forward(self, x):
+        self.count += 1
+        self.last = torch.rand(1) + random.random()
+        x = self.relu(self.conv(x.add_(1)))
+        if self.count == self.left:
+            raise KeyboardInterrupt
+        return self.fc(x.mean((2, 3)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("around", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_the_model_is_untouched(method, around):
+    model, x = Restless(), small_batch().float()
+    model.norm.eval()
+    model.conv.weight.requires_grad_(False)
+    given = x.clone()
+    with around():
+        before = state_of(model)
+        found = method(model, x, "conv")
+        assert_same_state(before, state_of(model))
+    assert torch.equal(x, given)
+    assert not found.requires_grad
+    assert not found.is_inference()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("stop_at", [1, 2, 4])
+def test_an_interrupt_leaves_nothing_behind(method, stop_at):
+    model, x = Restless(stop_at), small_batch().float()
+    before = state_of(model)
+    with pytest.raises(KeyboardInterrupt):
+        method(model, x, "conv", batch_size=2)
+    assert_same_state(before, state_of(model))
+
+
+# Errors
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layer": "conv9"}, "No layer of Sequential is called 'conv9'"),
+        ({"layer": "[02]"}, "stands for 2 layers"),
+        ({"target": 3}, "classes are 0 to 2"),
+        ({"target": "dog"}, "no class names are known"),
+        ({"target": [0, 1, 2]}, "list of 3 for a batch of 2"),
+        ({"target": lambda out: out}, "returned shape"),
+        ({"target": lambda out: "much"}, "'much', not one number"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"image": [torch.rand(2, 8, 6)]}, "no floating-point tensor"),
+        ({"image": torch.rand(2, 5, 8, 6)}, "does not fit layer '0'"),
+        ({"image": torch.full((1, 2, 8, 6), torch.nan)}, "NaN"),
+    ],
+)
+def test_errors_are_one_clear_sentence(method, arguments, message):
+    given = {"image": small_batch().float(), "layer": "0", **arguments}
+    with pytest.raises(ValueError, match=message.replace("[", r"\[")):
+        method(small_net().float(), given.pop("image"), given.pop("layer"), **given)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_models_that_cannot_be_asked(method):
+    x = small_batch().float()
+    with pytest.raises(ValueError, match="needs class scores"):
+        method(nn.Sequential(nn.Conv2d(2, 3, 3)), x, "0")
+    with pytest.raises(ValueError, match="is lazy"):
+        method(nn.Sequential(nn.LazyConv2d(3, 3)), x, "0")
+    with pytest.raises(RuntimeError, match="in layer '7'"):
+        method(nn.Sequential(*small_net().float()[:7], nn.Linear(9, 2)), x, "0")
+    model = small_net().float()
+    model.unused = nn.Identity()
+    model.forward = lambda x: nn.Sequential.forward(model[:8], x)
+    with pytest.raises(ValueError, match="'unused' did not run"):
+        method(model, x, "unused")
+
+
+def test_layers_that_do_not_fit_the_method():
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.pair, self.fc = Pair(), nn.Linear(2, 3)
+
+        def forward(self, x):
+            return self.fc(self.pair(x)[0].mean((2, 3)))
+
+    x = small_batch().float()
+    assert scorecam(Net(), x, "pair").shape == (2, 8, 6)
+    with pytest.raises(ValueError, match="'pair' does not return a tensor"):
+        ablationcam(Net(), x, "pair")
+    with pytest.raises(ValueError, match="'7' gives maps in 1d"):
+        scorecam(small_net().float(), x, "7")
+    assert ablationcam(small_net().float(), x, "7").shape == (2, 1)
