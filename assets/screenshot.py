@@ -28,9 +28,7 @@ def main() -> None:
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
         path = lab.files / "screenshot.ipynb"
         cells = [nbformat.v4.new_code_cell(CELL)]
-        nbformat.write(
-            nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path
-        )
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
         browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         notebook = Notebook(lab, browser, path, 60)
         notebook.page.wait_for_timeout(2000)

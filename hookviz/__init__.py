@@ -1,13 +1,13 @@
 """See every feature map of any PyTorch convnet, exactly, in one line, in any notebook."""
 
-from .attributions import ATTRIBUTIONS, attribute
+from .attributions import ATTRIBUTIONS, attribute, picture_map
 from .cache import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .capture import capture
 from .demo import demo_images, demo_model
 from .explorer import Explorer, explore
 from .heatmaps import HEATMAPS, heatmap
 from .inputs import prepare_input
-from .metrics import deletion_curve, energy_in_mask, insertion_curve, pointing_game
+from .metrics import Curve, deletion_curve, energy_in_mask, insertion_curve, pointing_game
 from .perturbation import ablationcam, scorecam
 from .pretrained import pretrained
 
@@ -17,6 +17,7 @@ __all__ = [
     "HEATMAPS",
     "Call",
     "CapturedTensor",
+    "Curve",
     "Explorer",
     "FeatureCache",
     "LayerRecord",
@@ -31,6 +32,7 @@ __all__ = [
     "explore",
     "heatmap",
     "insertion_curve",
+    "picture_map",
     "pointing_game",
     "prepare_input",
     "pretrained",

@@ -23,9 +23,9 @@ from .capture import _Eager, tensors_in
 from .inputs import ModelInput, Transform, class_names_of, prepare_input
 from .layers import close_names
 from .run import _explained, _refuse_lazy, untouched
-from .targets import Target, check_target, class_index, logits_of, score_of
+from .targets import Target, _described, check_target, logits_of, sample_scores, score_of
 
-Score = Callable[[Tensor], Tensor]
+Score = Callable[..., Tensor]
 
 
 def attribute(
@@ -54,10 +54,11 @@ def attribute(
         the way. ``guided_backprop``: the gradient, but only its positive part through each ReLU.
     target : optional
         None: each sample's own top class, as the model sees the input itself; the class stays
-        the same for noisy copies and on the way from a baseline. A class number or name: that
-        logit. A function output -> scalar: that score; it gets the output for the whole batch,
-        as often as there are steps. What it adds up over samples that know nothing of each other
-        gives each sample its own gradient; ``output.mean()`` divides them by N.
+        the same for noisy copies and on the way from a baseline. A class number or name: its
+        logit. A tuple of classes: the first's logit less the others' mean. A list: one of these
+        for each sample. A function output -> scalar: that score; it gets the output for the whole
+        batch, as often as there are steps. What it adds up over samples that know nothing of
+        each other gives each sample its own gradient; ``output.mean()`` divides them by N.
     weights, transform, class_names : optional
         As for `hookviz.explore`.
     **options
@@ -112,12 +113,18 @@ def attribute(
     eager = _Eager() if "torch._dynamo" in sys.modules else nullcontext()
     with eager, untouched(model):
         x = tensor.detach().clone()
-        score = _score_function(model, inputs, tensor, target)
-        classes = None if callable(target) else _classes(score, x, target, names)
+        forward = _forward_of(model, inputs, tensor)
+        chosen = None if callable(target) else _chosen(forward, x, target, names)
+        score = _score_of(forward, target)
         try:
-            attribution = _METHODS[method](score, x, classes, **options)
+            attribution = _METHODS[method](score, x, chosen, **options)
         except RuntimeError as error:
-            raise _without_gradient(error) from error
+            if _is_without_gradient(error):
+                raise ValueError(
+                    "The score does not depend on the input, so there is no gradient: see whether "
+                    "the model detaches or rounds its input, or runs under torch.no_grad()."
+                ) from error
+            raise
         return attribution.detach().to(x.dtype)
 
 
@@ -164,23 +171,25 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     return attribution.abs().amax(1) if method == "saliency" else attribution.sum(1)
 
 
-# The methods. ``score`` gives class scores (N, K), of which captum takes ``classes`` (N,); or,
-# where the target is a function, one number (1,), and ``classes`` is None.
+# The methods. ``score(x, chosen)`` gives each sample's score (N,), ``chosen`` (N, K) being how much
+# each class counts; or, where the target is a function, one number (1,), ``chosen`` being None.
+# Captum repeats ``chosen`` as it repeats the samples.
 
 
-def _saliency(score: Score, x: Tensor, classes: Tensor | None, *, abs: bool = True) -> Tensor:
+def _saliency(score: Score, x: Tensor, chosen: Tensor | None, *, abs: bool = True) -> Tensor:
     """The gradient's magnitude.
 
     ``|dS/dx|``, Simonyan, Vedaldi and Zisserman 2013, "Deep Inside Convolutional Networks:
     Visualising Image Classification Models and Saliency Maps".
     """
-    return _captum().Saliency(score).attribute(x.requires_grad_(), target=classes, abs=abs)
+    x.requires_grad_()
+    return _captum().Saliency(score).attribute(x, additional_forward_args=chosen, abs=abs)
 
 
 def _smoothgrad(
     score: Score,
     x: Tensor,
-    classes: Tensor | None,
+    chosen: Tensor | None,
     *,
     nt_samples: int = 25,
     stdevs: float | None = None,
@@ -194,7 +203,7 @@ def _smoothgrad(
     ``1/n sum_i dS/dx(x + e_i)`` with ``e_i ~ N(0, stdevs**2)``, Smilkov et al. 2017, "SmoothGrad:
     removing noise by adding noise"; 10 to 20 % of the input's range is what they recommend.
     """
-    batch = _batch("nt_samples_batch_size", nt_samples_batch_size, 1, classes)
+    batch = _batch("nt_samples_batch_size", nt_samples_batch_size, 1, chosen)
     kinds = ("smoothgrad", "smoothgrad_sq", "vargrad")
     if nt_type not in kinds:
         raise ValueError(f"nt_type={nt_type!r} is none of {', '.join(map(repr, kinds))}.")
@@ -204,9 +213,9 @@ def _smoothgrad(
     tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
     # Each sample by itself, from the same seed: its noise, and with it its map, must not hang on
     # what else is in the batch. A function as target may look across the batch and gets it whole.
-    alone = [(x, None)] if classes is None else zip(x.split(1), classes.split(1), strict=True)
+    alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
     maps = []
-    for part, chosen in alone:
+    for part, its in alone:
         spread = 0.15 * (part.max() - part.min()).item() if stdevs is None else float(stdevs)
         _seed(seed, x.device)
         maps.append(
@@ -216,7 +225,7 @@ def _smoothgrad(
                 nt_samples=_whole("nt_samples", nt_samples),
                 nt_samples_batch_size=batch,
                 stdevs=spread,
-                target=chosen,
+                additional_forward_args=its,
                 abs=abs,
             )
         )
@@ -226,7 +235,7 @@ def _smoothgrad(
 def _integrated_gradients(
     score: Score,
     x: Tensor,
-    classes: Tensor | None,
+    chosen: Tensor | None,
     *,
     baselines: float | Tensor = 0,
     n_steps: int = 50,
@@ -236,7 +245,8 @@ def _integrated_gradients(
 
     ``(x - b) * integral_0^1 dS/dx(b + t * (x - b)) dt``, Sundararajan, Taly and Yan 2017,
     "Axiomatic Attribution for Deep Networks"; by the Gauss-Legendre rule with ``n_steps`` points.
-    It is complete: its sum is ``S(x) - S(b)``, up to the rule's error.
+    It is complete: its sum is ``S(x) - S(b)``, up to the rule's error, which in a deep network of
+    ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
     return (
         _captum()
@@ -244,21 +254,21 @@ def _integrated_gradients(
         .attribute(
             x,
             baselines=_baseline(baselines, x),
-            target=classes,
+            additional_forward_args=chosen,
             n_steps=_whole("n_steps", n_steps),
-            internal_batch_size=_batch("internal_batch_size", internal_batch_size, len(x), classes),
+            internal_batch_size=_batch("internal_batch_size", internal_batch_size, len(x), chosen),
         )
     )
 
 
-def _guided_backprop(score: Score, x: Tensor, classes: Tensor | None) -> Tensor:
+def _guided_backprop(score: Score, x: Tensor, chosen: Tensor | None) -> Tensor:
     """The gradient, of which each ReLU lets only the positive part through.
 
     ``R_l = [f_l > 0] * max(R_{l+1}, 0)``, Springenberg et al. 2014, "Striving for Simplicity: The
     All Convolutional Net". See `_GuidedReLUs` for what it reaches.
     """
     with _GuidedReLUs() as guided:
-        gradient = _saliency(score, x, classes, abs=False)
+        gradient = _saliency(score, x, chosen, abs=False)
     if not guided.met:
         raise ValueError(
             "No ReLU ran, and without one guided backpropagation is the plain gradient "
@@ -327,55 +337,61 @@ def _positive_part(gradient: Tensor) -> Tensor:
 # What is asked of the model
 
 
-def _score_function(model: nn.Module, inputs: ModelInput, tensor: Tensor, target: Target) -> Score:
-    """The model as captum needs it: the input in, class scores or one number out."""
+def _forward_of(model: nn.Module, inputs: ModelInput, tensor: Tensor) -> Callable[[Tensor], Any]:
+    """The model as a function of its one tensor."""
 
-    def score(x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> Any:
         # A copy, because the model may change it in place; and noise comes in single precision.
         own = x.to(tensor.dtype, copy=True)
         args = [own if value is tensor else value for value in inputs.args]
         kwargs = {key: own if value is tensor else value for key, value in inputs.kwargs.items()}
         try:
-            output = model(*args, **kwargs)
+            return model(*args, **kwargs)
         except Exception as error:
             raise _explained(error, model, inputs) from error
-        if callable(target):
-            value = score_of(output, target)
-            assert value is not None  # score_of has raised if the function returned no number
-            return value.reshape(1)
-        logits = logits_of(output)
-        if logits is None or len(logits) != len(x):
-            shape = f" of shape {tuple(output.shape)}" if isinstance(output, Tensor) else ""
-            raise ValueError(
-                f"Without a function as target, the model must return class scores ({len(x)}, K), "
-                f"but it returned a {type(output).__name__}{shape}: give a function "
-                "output -> scalar as target."
-            )
-        return logits
+
+    return forward
+
+
+def _score_of(forward: Callable[[Tensor], Any], target: Target) -> Score:
+    def score(x: Tensor, chosen: Tensor | None = None) -> Tensor:
+        output = forward(x)
+        if chosen is not None:
+            return (_class_scores(output, x) * chosen).sum(1)
+        value = score_of(output, target)
+        assert value is not None  # score_of has raised if the function returned no number
+        return value.reshape(1)
 
     return score
 
 
-def _classes(score: Score, x: Tensor, target: Target, names: Sequence[str]) -> Tensor:
-    """Each sample's class ``(N,)``: the top one, or the one that was asked for."""
+def _chosen(
+    forward: Callable[[Tensor], Any], x: Tensor, target: Target, names: Sequence[str]
+) -> Tensor:
+    """How much each class counts in each sample's score, ``(N, K)``.
+
+    Every target but a function is a weighted sum of logits: the weights are its gradient.
+    """
     with torch.no_grad():
-        logits = score(x)
-    top = logits.argmax(1)
-    if isinstance(target, (int, str)):
-        return torch.full_like(top, class_index(target, logits.shape[1], names))
-    return top
+        logits = _class_scores(forward(x), x).detach().requires_grad_()
+    return torch.autograd.grad(sample_scores(logits, target, names).sum(), logits)[0]
 
 
-def _without_gradient(error: RuntimeError) -> Exception:
-    """Say what autograd means when there is no way from the score back to the input."""
+def _class_scores(output: Any, x: Tensor) -> Tensor:
+    logits = logits_of(output)
+    if logits is None or len(logits) != len(x):
+        raise ValueError(
+            f"The model must return class scores ({len(x)}, K), but it returned "
+            f"{_described(output)}: give a function output -> scalar as target."
+        )
+    return logits
+
+
+def _is_without_gradient(error: RuntimeError) -> bool:
+    """Whether autograd says that there is no way from the score back to the input."""
     told = str(error)
     no_way = "not have been used in the graph" in told or "does not require grad" in told
-    if told.startswith("The model raised") or not no_way:
-        return error
-    return ValueError(
-        "The score does not depend on the input, so there is no gradient: see whether the model "
-        "detaches or rounds its input, or runs under torch.no_grad()."
-    )
+    return no_way and not told.startswith("The model raised")
 
 
 def _only_tensor(inputs: ModelInput) -> Tensor:
@@ -444,11 +460,11 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def _batch(name: str, given: int | None, least: int, classes: Tensor | None) -> int:
+def _batch(name: str, given: int | None, least: int, chosen: Tensor | None) -> int:
     """How many samples go through the model at once."""
     if given is None:
         return least
-    if classes is None:
+    if chosen is None:
         # It would be given several copies of the batch as if they were one.
         raise ValueError(f"{name}={given} needs a class as target, not a function: leave it out.")
     return max(_whole(name, given), least)

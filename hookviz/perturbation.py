@@ -111,7 +111,7 @@ def scorecam(
 
         def seen_through(samples: Tensor, channels: Tensor) -> Tensor:
             masks = _masks(maps[samples, channels], pictures.shape[2:])
-            return probe.score(samples, pictures[samples] * masks.to(pictures.dtype))
+            return probe.score(samples, pictures[samples] * masks.to(pictures))
 
         return _weighted(_each_channel(probe, maps, seen_through).softmax(1), maps)
 

@@ -17,7 +17,8 @@ def _is_log(output: nbformat.NotebookNode) -> bool:
 def main() -> None:
     for path in sorted(Path(__file__).resolve().parent.glob("*.ipynb")):
         book = nbformat.read(path, as_version=4)
-        NotebookClient(book, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
+        resources = {"metadata": {"path": str(path.parent)}}
+        NotebookClient(book, timeout=600, resources=resources).execute()
         for cell in book.cells:
             cell.metadata.pop("execution", None)  # times of day, which would differ each run
             if cell.cell_type == "code":

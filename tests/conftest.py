@@ -7,6 +7,6 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the kernels that notebooks start
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)

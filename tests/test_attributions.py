@@ -41,7 +41,7 @@ def logit(target, model=MODEL):
 @pytest.fixture(autouse=True)
 def no_warnings():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)  # captum's
         yield
 
 
@@ -274,6 +274,22 @@ def test_samples_know_nothing_of_each_other(method):
 
 
 @pytest.mark.parametrize("method", ATTRIBUTIONS)
+def test_contrasts_and_a_target_for_each_sample(method):
+    def contrast(output):
+        return (output[:, 3] - output[:, [6, 8]].mean(1)).sum()
+
+    options = {"stdevs": 0.0} if method == "smoothgrad" else {}
+    given = quick(MODEL, X, method, (3, "moon", 8), **options)
+    expected = quick(MODEL, X, method, contrast, **options)
+    torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-6)
+    mixed = quick(MODEL, X, method, [None, (3, 6, 8)], **options)
+    torch.testing.assert_close(mixed[1], given[1], rtol=1e-3, atol=1e-6)
+    top = quick(MODEL, X, method, **options)
+    torch.testing.assert_close(mixed[0], top[0], rtol=1e-3, atol=1e-6)
+    assert differ(mixed[0], given[0])
+
+
+@pytest.mark.parametrize("method", ATTRIBUTIONS)
 def test_a_function_as_target(method):
     def like(expected, target):
         given = quick(MODEL, X, method, target, **noise)
@@ -461,6 +477,7 @@ def test_a_frozen_model():
         ("smoothgrad", {"nt_type": "grad"}, ValueError, r"nt_type='grad' is none of 'smoothgrad'"),
         ("saliency", {"target": 10}, ValueError, r"target=10 is no class .* 0 to 9"),
         ("saliency", {"target": "stra"}, ValueError, r"No class is called 'stra'.*'star'"),
+        ("saliency", {"target": [1, 2, 3]}, ValueError, r"a list of 3 for a batch of 2"),
         ("saliency", {"target": 1.5}, TypeError, r"target=1\.5 is none of"),
         ("saliency", {"target": lambda output: output}, ValueError, r"shape \(2, 10\), not one"),
     ],
@@ -481,10 +498,18 @@ def test_inputs_and_models_that_have_no_attribution():
         attribute(MODEL, X.long())
     with pytest.raises(ValueError, match=r"shape \(2, 4, 56, 56\), does not fit layer 'stem\.0'"):
         attribute(MODEL, torch.rand(2, 4, 56, 56))
-    with pytest.raises(ValueError, match=r"class scores \(2, K\), .* Tensor of shape \(2, 4, 54"):
+    with pytest.raises(ValueError, match=r"class scores \(2, K\), .* tensor of shape \(2, 4, 54"):
         attribute(nn.Conv2d(3, 4, 3), X)
     with pytest.raises(ValueError, match=r"'0' is lazy"):
         attribute(nn.Sequential(nn.LazyConv2d(4, 3)), X)
+
+
+def test_an_error_of_the_model_keeps_its_cause():
+    model = Small()
+    model.features = lambda x: torch.rand(2).backward()
+    with pytest.raises(RuntimeError, match="The model raised RuntimeError in Small") as caught:
+        attribute(model, X)
+    assert "does not require grad" in str(caught.value.__cause__)
 
 
 def test_scores_that_do_not_depend_on_the_input():

@@ -86,8 +86,8 @@ def test_masks_of_all_kinds():
         for kind in kinds:
             assert pointing_game(heatmap, kind) is True
             assert energy_in_mask(heatmap, kind) == pytest.approx(0.5625 / 4)
-    flipped = np.flip(peak(1, 2).numpy(), 0)  # negative strides
-    assert pointing_game(flipped, np.flip(inside, 0)) is True
+    mirrored = np.flip(peak(2, 2).numpy(), 0)  # negative strides
+    assert pointing_game(mirrored, np.flip(mask_at(5, 4).numpy(), 0)) is True
 
 
 # Energy
@@ -213,13 +213,14 @@ def test_a_batch_and_its_samples():
 
 @pytest.mark.parametrize("spatial", [1, 3])
 def test_signals_and_volumes(spatial):
-    x = torch.rand(1, 2, *(6, 5, 7)[:spatial])
+    x = torch.rand(1, 2, *(6, 5, 7)[:spatial]) / 100
     heatmap = torch.rand((3, 3, 4)[:spatial])
     for curve in (deletion_curve, insertion_curve):
         found = curve(Sum(), x, heatmap, 0, steps=3)
         assert found.scores.shape == (4,)
     assert found.scores[-1] == pytest.approx(x.sum().sigmoid().item())
-    assert found.scores[0] != pytest.approx(found.scores[-1].item(), abs=1e-9)
+    # Edges are repeated, so that the blurred input's sum differs a little.
+    assert found.scores[0] != found.scores[-1]
 
 
 def test_the_model_is_untouched_also_by_an_interrupt():

@@ -177,7 +177,7 @@ class Notebook:
         menus = self.page.get_by_role("menuitem", name="Settings", exact=True)
         menus.click()
         self.page.locator("li[data-type=submenu]", has_text="Theme").first.hover()
-        self.page.get_by_role("menuitem", name=name, exact=True).click()
+        self.page.locator(".lm-Menu-itemLabel", has_text=name).first.click()
         self.page.wait_for_timeout(600)
 
     def close(self) -> None:

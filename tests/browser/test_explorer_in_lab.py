@@ -12,8 +12,10 @@ from matplotlib import cbook
 from PIL import Image
 
 import hookviz
+from hookviz.overlay import blend
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
+MENUS = ["target", "heatmap", "shown", "all layers", "order", "colours", "range"]
 
 # Draw an <img> as the browser decoded it, at its own size, and read the pixels back.
 PIXELS = """async (image) => {
@@ -59,6 +61,14 @@ def same(got, wanted):
     return got.shape == wanted.shape and (got != wanted).any(-1).mean() < 0.01
 
 
+def close(got, wanted):
+    """Equal, but for a step of the colours where another process rounds otherwise."""
+    if got.shape != wanted.shape:
+        return False
+    off = np.abs(got.astype(int) - wanted)
+    return (off > 1).any(-1).mean() < 0.01 and off.max() < 40
+
+
 @pytest.fixture(scope="module")
 def reference():
     explorer = twin()
@@ -73,6 +83,7 @@ def test_tour(open_notebook, shots, reference):
     widget.scroll_into_view_if_needed()
     pictures = widget.locator("figure .frame img")
     page.wait_for_timeout(1000)
+    notebook.theme("JupyterLab Light")
     page.screenshot(path=shots / "tour-light.png")
 
     layers = list(reference.cache)
@@ -87,9 +98,10 @@ def test_tour(open_notebook, shots, reference):
     reference.channel = 5
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     assert (pixels(pictures.nth(1)) != first).any()
-    assert f"channel 5 of {len(reference._scene().view.maps)}" in pictures.nth(1).get_attribute("alt")
+    count = len(reference._scene().view.maps)
+    assert f"channel 5 of {count}" in pictures.nth(1).get_attribute("alt")
 
-    before = pixels(pictures.nth(3))
+    before = pixels(pictures.nth(4))
     widget.get_by_role("slider", name="layer").focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
@@ -97,9 +109,9 @@ def test_tour(open_notebook, shots, reference):
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     assert same(pixels(pictures.nth(2)), expected(reference, 1))
     assert (
-        before.shape != pixels(pictures.nth(3)).shape or (before != pixels(pictures.nth(3))).any()
+        before.shape != pixels(pictures.nth(4)).shape or (before != pixels(pictures.nth(4))).any()
     )
-    assert layers[4] in pictures.nth(3).get_attribute("alt")
+    assert layers[4] in pictures.nth(4).get_attribute("alt")
     assert layers[4] in widget.inner_text()
 
     widget.get_by_label("order").select_option("max")
@@ -131,36 +143,80 @@ def test_names_and_alternatives(open_notebook):
         assert (
             names
             == {
-                "slider": ["layer", "channel"],
-                "combobox": ["target", "order", "colours", "range"],
+                "slider": ["layer", "channel", "opacity"],
+                "combobox": MENUS,
             }[role]
         )
         for name in names:  # and the browser's own idea of the name agrees
             assert widget.get_by_role(role, name=name, exact=True).count() == 1
     texts = [image.get_attribute("alt") for image in widget.locator("figure .frame img").all()]
-    assert len(texts) == 4
+    assert len(texts) == 5
     assert "as the network saw it" in texts[0]
     assert texts[1] == "channel 0 of 24 of layer stem.0 (Conv2d), a map of 56×56, in DemoNet"
     assert texts[2].startswith("gradient of moon: ")
-    assert texts[3] == "All 24 channels of layer stem.0"
+    assert texts[3] == "Heatmap over the input, gradcam of moon, layer stem.0"
+    assert texts[4] == "All 24 channels of layer stem.0"
     assert notebook.errors == []
 
 
-def test_target_by_keyboard(open_notebook):
+def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     notebook = open_notebook(
-        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"]
+        [
+            "import hookviz\nmodel, pictures = hookviz.demo_model(), hookviz.demo_images()",
+            "hookviz.explore(model, pictures[6], layer='layer3.1.conv2')",
+        ]
     )
     page = notebook.page
     widget = page.locator(".hookviz-explorer")
     pictures = widget.locator("figure .frame img")
-    menu = widget.get_by_role("combobox", name="target")
-    menu.focus()
+    pictures.nth(3).wait_for()
+    page.wait_for_timeout(2500)  # until the arrow keys are the menus' own
+    explorer = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
+    )
+
+    def overlay():
+        """What the functions give for the explorer made here."""
+        frame = explorer._frame()
+        record = explorer.cache["layer3.1.conv2"]
+        heat = hookviz.heatmap(record, explorer.heatmap)[0].numpy()
+        return blend(frame.picture, heat, explorer.alpha)
+
+    def agrees():
+        return close(pixels(pictures.nth(3)), overlay())
+
+    wait_until(agrees, page)
+
+    widget.get_by_role("combobox", name="heatmap").focus()
+    for method in list(hookviz.HEATMAPS)[1:5]:
+        page.keyboard.press("ArrowDown")
+        explorer.heatmap = method
+        wait_until(agrees, page)
+        assert f"{method} of moon" in widget.inner_text()
+
+    widget.get_by_role("slider", name="opacity").focus()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+    explorer.alpha = 0.7
+    wait_until(agrees, page)
+
+    widget.get_by_role("combobox", name="target").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     explorer.target = explorer._subject.ranked(0)[1][0]
+    wait_until(agrees, page)
     wait_until(lambda: same(pixels(pictures.nth(2)), expected(explorer, 1)), page)
     assert "gradient of flower" in widget.inner_text()
+
+    widget.get_by_role("combobox", name="all layers").focus()
+    page.keyboard.press("ArrowDown")
+    explorer.strip = True
+    wait_until(lambda: pictures.count() == 6, page)
+    wait_until(lambda: close(pixels(pictures.nth(5)), explorer._frame().strip.pixels), page)
+    notebook.theme("JupyterLab Light")
+    page.screenshot(path=shots / "heatmaps-light.png")
+    notebook.theme("JupyterLab Dark")
+    page.screenshot(path=shots / "heatmaps-dark.png")
     explorer.close()
     assert notebook.errors == []
 
