@@ -2,28 +2,25 @@
 
 Captum computes them; it is an optional dependency, ``pip install "hookviz[attributions]"``. What
 is added here is the care for the model, one class per sample for all of a method's steps,
-reproducible noise, and guided backpropagation that reaches every ReLU (see `_GuidedReLUs`).
+reproducible noise, and guided backpropagation that reaches every ReLU (see `GuidedReLUs`).
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from .capture import _Eager, tensors_in
+from .capture import eager, tensors_in
+from .guided import GuidedReLUs
 from .inputs import ModelInput, Transform, class_names_of, prepare_input
 from .layers import close_names
-from .run import _explained, _refuse_lazy, untouched
-from .targets import Target, _described, check_target, logits_of, sample_scores, score_of
+from .run import explained, refuse_lazy, untouched
+from .targets import Target, check_target, described, logits_of, sample_scores, score_of
 
 Score = Callable[..., Tensor]
 
@@ -108,10 +105,9 @@ def attribute(
     inputs = prepare_input(image, model, weights=weights, transform=transform)
     tensor = _only_tensor(inputs)
     names = class_names_of(model, weights, class_names)
-    if isinstance(model, nn.DataParallel):  # its threads would not know of _GuidedReLUs
+    if isinstance(model, nn.DataParallel):  # its threads would not know of GuidedReLUs
         model = model.module
-    eager = _Eager() if "torch._dynamo" in sys.modules else nullcontext()
-    with eager, untouched(model):
+    with eager(), untouched(model):
         x = tensor.detach().clone()
         forward = _forward_of(model, inputs, tensor)
         chosen = None if callable(target) else _chosen(forward, x, target, names)
@@ -265,9 +261,9 @@ def _guided_backprop(score: Score, x: Tensor, chosen: Tensor | None) -> Tensor:
     """The gradient, of which each ReLU lets only the positive part through.
 
     ``R_l = [f_l > 0] * max(R_{l+1}, 0)``, Springenberg et al. 2014, "Striving for Simplicity: The
-    All Convolutional Net". See `_GuidedReLUs` for what it reaches.
+    All Convolutional Net". See `GuidedReLUs` for what it reaches.
     """
-    with _GuidedReLUs() as guided:
+    with GuidedReLUs() as guided:
         gradient = _saliency(score, x, chosen, abs=False)
     if not guided.met:
         raise ValueError(
@@ -287,53 +283,6 @@ ATTRIBUTIONS = tuple(_METHODS)
 """The methods that `attribute` knows."""
 
 
-class _GuidedReLUs(TorchFunctionMode):
-    """Within the block, each ReLU passes on only the positive part of its gradient.
-
-    Reached are ``nn.ReLU``, ``functional.relu``, ``torch.relu`` and ``Tensor.relu``, in place or
-    not, used once or often. Not reached, so that they keep their own gradient: other activations
-    (ReLU6, LeakyReLU, GELU, hardswish), a ReLU spelt ``clamp(min=0)``, and code that does not run
-    in Python (TorchScript, C++).
-
-    Notes
-    -----
-    ``[f > 0] * max(R, 0) = max([f > 0] * R, 0)``: it is enough to cut the gradient that arrives
-    at a ReLU's output, and its own backward does the rest. No module is hooked or changed.
-
-    Captum's own GuidedBackprop is not used. Measured with 0.9.0, it is right, bit for bit, where
-    each ReLU is a module and has its input to itself (VGG, ResNet, MobileNet v3), in place or
-    reused too. It is wrong where a ReLU is a function (DenseNet's last, all of GoogLeNet's); where
-    a ReLU's input also goes elsewhere, as in pre-activation ResNets, because it cuts the input's
-    whole gradient; and where code relies on an in-place ReLU having changed its input, because it
-    puts a copy in between. It fails where a ReLU's input needs no gradient.
-    """
-
-    RELUS = frozenset(
-        [functional.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_]
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met = 0
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in self.RELUS and result.requires_grad:
-            self.met += 1
-            result.register_hook(_positive_part)
-        return result
-
-
-def _positive_part(gradient: Tensor) -> Tensor:
-    return gradient.clamp(min=0)
-
-
 # What is asked of the model
 
 
@@ -348,7 +297,7 @@ def _forward_of(model: nn.Module, inputs: ModelInput, tensor: Tensor) -> Callabl
         try:
             return model(*args, **kwargs)
         except Exception as error:
-            raise _explained(error, model, inputs) from error
+            raise explained(error, model, inputs) from error
 
     return forward
 
@@ -382,7 +331,7 @@ def _class_scores(output: Any, x: Tensor) -> Tensor:
     if logits is None or len(logits) != len(x):
         raise ValueError(
             f"The model must return class scores ({len(x)}, K), but it returned "
-            f"{_described(output)}: give a function output -> scalar as target."
+            f"{described(output)}: give a function output -> scalar as target."
         )
     return logits
 
@@ -433,7 +382,7 @@ def _check(model: nn.Module, method: str, options: Mapping[str, Any]) -> None:
             "pass the model itself, not its class, its weights or its output."
         )
     _check_method(method)
-    _refuse_lazy(model)
+    refuse_lazy(model)
     parameters = inspect.signature(_METHODS[method]).parameters.values()
     known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     for name in options:

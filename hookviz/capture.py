@@ -133,8 +133,7 @@ class Capture(FeatureCache):
         if self._handles:
             raise RuntimeError("This capture is on already: make a second one with capture().")
         try:
-            if "torch._dynamo" in sys.modules:  # compiled code would run past the hooks
-                self._around.enter_context(_Eager())
+            self._around.enter_context(eager())  # compiled code would run past the hooks
             for record in self._hooked:
                 self._hook(record)
         except BaseException:
@@ -303,8 +302,6 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 class _Eager:
-    """What torch.compile has compiled runs as plain Python while any capture is on."""
-
     captures = 0
     stance: AbstractContextManager[Any] = nullcontext()
 
@@ -318,6 +315,15 @@ class _Eager:
         if not _Eager.captures:
             _Eager.stance.__exit__(None, None, None)
             _Eager.stance = nullcontext()
+
+
+def eager() -> AbstractContextManager[Any]:
+    """Within the block, what torch.compile has compiled runs as plain Python.
+
+    Blocks may overlap in any order: the first switches, the last one switches back.
+    """
+    # Nothing is compiled yet where the compiler has not been imported, which takes a second.
+    return _Eager() if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .cache import Call, LayerRecord
 from .layers import close_names
-from .maps import as_maps
+from .maps import as_maps, wide
 
 Method = Callable[..., Tensor]
 
@@ -74,10 +74,10 @@ def heatmap(
     """
     check_method(method)
     call = record.calls[-1] if isinstance(record, LayerRecord) else record
-    maps = _wide(as_maps(call.activation, call.module, grid))
+    maps = wide(as_maps(call.activation, call.module, grid))
     gradient = call.gradient
     if gradient is not None:
-        gradient = _wide(as_maps(gradient, call.module, grid))
+        gradient = wide(as_maps(gradient, call.module, grid))
     elif needs_gradient(method):
         without = ", ".join(repr(name) for name in HEATMAPS if not needs_gradient(name))
         raise ValueError(
@@ -222,20 +222,17 @@ HEATMAPS: dict[str, Method] = {
 
 def _first_component(maps: Tensor) -> Tensor:
     places = maps.flatten(2).mT  # (N, places, C)
-    if not places.isfinite().all():  # a decomposition of NaN is an error; NaN is the answer
-        return torch.full_like(maps[:, 0], torch.nan)
+    # A decomposition of NaN is an error: such a sample goes without, and NaN is its answer.
+    finite = places.isfinite().flatten(1).all(1)
+    places = torch.where(finite[:, None, None], places, 0)
     places = places - places.mean(1, keepdim=True)
     _, _, rows = torch.linalg.svd(places, full_matrices=False)
     component = (places @ rows[:, 0, :, None]).squeeze(2)
     peak = component.gather(1, component.abs().argmax(1, keepdim=True))
     component = torch.where(peak < 0, -component, component)
+    component = torch.where(finite[:, None], component, torch.nan)
     return component.view(maps.shape[0], *maps.shape[2:])
 
 
 def _per_channel(maps: Tensor) -> tuple[int, ...]:
     return (*maps.shape[:2], *(1,) * (maps.ndim - 2))
-
-
-def _wide(maps: Tensor) -> Tensor:
-    """Half precision would overflow in the sums."""
-    return maps if maps.dtype == torch.float64 else maps.float()

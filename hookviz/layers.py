@@ -89,7 +89,7 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
 def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     """All modules of ``model`` with all their names, wrappers taken off."""
     core, wrapper = model, ""
-    while (inner := _wrapped(core)) is not None:
+    while (inner := wrapped(core)) is not None:
         attribute, core = inner
         wrapper += attribute + "."
     names: dict[nn.Module, list[str]] = {}
@@ -121,7 +121,8 @@ def close_names(name: str, names: Iterable[str]) -> str:
     return "there are: " + ", ".join(map(repr, names[:6])) + tail
 
 
-def _wrapped(model: nn.Module) -> tuple[str, nn.Module] | None:
+def wrapped(model: nn.Module) -> tuple[str, nn.Module] | None:
+    """The attribute under which a wrapper holds its model, and the model; None if it is none."""
     if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return "module", model.module
     # What torch.compile returns. Its class is not imported: that alone takes a second.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
 
@@ -130,6 +132,25 @@ def token_grid(
     grid = patch_grid(model, tuple(size)) if len(tokens) == 3 else None
     fits = grid is not None and 0 <= tokens[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS
     return grid if fits else None
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """In single precision at least: sums of half-precision numbers overflow."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Maps ``(N, *spatial)`` at another size, linear between the centres of their cells.
+
+    Examples
+    --------
+    >>> enlarged(torch.tensor([[0.0, 1.0]]), [4])
+    tensor([[0.0000, 0.2500, 0.7500, 1.0000]])
+    """
+    if maps.shape[1:] == tuple(size):
+        return maps
+    mode = {2: "linear", 3: "bilinear", 4: "trilinear"}[maps.ndim]
+    return interpolate(maps[:, None], tuple(size), mode=mode, align_corners=False)[:, 0]
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from .perturbation import Probe, enlarged, probing
+from .maps import enlarged
+from .probe import Probe, probing
 from .progress import Progress
 from .targets import Target
 

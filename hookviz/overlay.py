@@ -7,9 +7,8 @@ import math
 import numpy as np
 import torch
 from PIL import Image
-from torch.nn.functional import interpolate
 
-from .maps import all_finite
+from .maps import all_finite, enlarged
 from .render import DIVERGING, palette, to_levels
 
 HEAT = "inferno"  # for heatmaps without negative values; signed ones get the diverging map
@@ -47,8 +46,7 @@ def upsample(heat: np.ndarray, height: int, width: int) -> np.ndarray:
     >>> upsample(np.array([[0.0, 1.0]]), 1, 4).tolist()
     [[0.0, 0.25, 0.75, 1.0]]
     """
-    grid = torch.from_numpy(np.ascontiguousarray(heat))[None, None]
-    return interpolate(grid, (height, width), mode="bilinear", align_corners=False)[0, 0].numpy()
+    return enlarged(torch.from_numpy(np.ascontiguousarray(heat))[None], (height, width))[0].numpy()
 
 
 def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:

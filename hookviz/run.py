@@ -67,7 +67,7 @@ def run(
     RuntimeError
         The model raised; the message says in which layer.
     """
-    _refuse_lazy(model)
+    refuse_lazy(model)
     for accumulate in (False, True):
         cache = capture(model, layers, max_bytes=max_bytes)
         with ExitStack() as around:
@@ -79,7 +79,7 @@ def run(
             try:
                 output = model(*args, **kwargs)
             except Exception as error:
-                raise _explained(error, model, inputs) from error
+                raise explained(error, model, inputs) from error
             score = score_of(output, target, class_names)
             try:
                 if score is not None:
@@ -225,7 +225,8 @@ def _ticking(model: nn.Module, layers: Layers, tick: Tick) -> Iterator[None]:
             handle.remove()
 
 
-def _refuse_lazy(model: nn.Module) -> None:
+def refuse_lazy(model: nn.Module) -> None:
+    """Raise ``ValueError`` for a layer that has no weights yet."""
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(
@@ -234,7 +235,7 @@ def _refuse_lazy(model: nn.Module) -> None:
             )
 
 
-def _explained(error: Exception, model: nn.Module, inputs: ModelInput) -> Exception:
+def explained(error: Exception, model: nn.Module, inputs: ModelInput) -> Exception:
     """The model's own error with the layer in which it arose and what that layer was given.
 
     Both stand in the traceback: the innermost frame of a module's ``_call_impl``.

@@ -136,7 +136,7 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
             return None
         raise ValueError(
             f"target={target!r} needs class scores (N, K), but the model returned "
-            f"{_described(output)}: give a function output -> scalar as target."
+            f"{described(output)}: give a function output -> scalar as target."
         )
     scores = sample_scores(logits, target, class_names).sum()
     return scores if scores.requires_grad else None
@@ -180,7 +180,8 @@ def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     return score.reshape(())
 
 
-def _described(output: Any) -> str:
+def described(output: Any) -> str:
+    """What a model returned, in words."""
     if isinstance(output, Tensor):
         return f"a tensor of shape {tuple(output.shape)}"
     if isinstance(output, Mapping):

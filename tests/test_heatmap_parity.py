@@ -73,15 +73,6 @@ SIGNED = ("hirescam", "eigencam", "eigengradcam", "gradient", "activation")
 EIGEN = ("eigencam", "eigengradcam")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Two collapse in the small decompositions as soon as anything else wants a core."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @functools.cache
 def network(name):
     torch.manual_seed(0)

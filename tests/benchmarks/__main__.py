@@ -9,9 +9,14 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, keypress
+from . import capture, drawing, heatmaps, keypress
 
-BENCHMARKS = {"capture": capture.run, "drawing": drawing.run, "keypress": keypress.run}
+BENCHMARKS = {
+    "capture": capture.run,
+    "drawing": drawing.run,
+    "heatmaps": heatmaps.run,
+    "keypress": keypress.run,
+}
 
 
 def main() -> None:
