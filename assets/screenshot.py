@@ -19,7 +19,7 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 
 CELL = """import hookviz
 model, pictures = hookviz.demo_model(), hookviz.demo_images()
-hookviz.explore(model, pictures[12], layer="layer1.0.conv2", channel=8)"""
+hookviz.explore(model, pictures[12], layer="layer3.0.conv1", order="weight")"""
 
 
 def main() -> None:
