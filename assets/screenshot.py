@@ -14,7 +14,7 @@ sys.path[:0] = [str(ROOT / "tests" / "browser")]
 
 import nbformat  # noqa: E402
 from chromium import FLAGS, executable  # noqa: E402
-from conftest import Lab, Notebook  # noqa: E402
+from lab import Lab, Notebook  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
 CELL = """import hookviz

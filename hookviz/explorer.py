@@ -191,6 +191,8 @@ class Explorer(widgets.VBox):
             for name in SETTINGS:  # the layer first: it says what else is in range
                 if name in settings:
                     setattr(self, name, settings[name])
+            if "channel" not in settings:
+                self.channel = int(self._scene().channels[0])
             self._draw()
         except BaseException:
             self.close()
@@ -387,6 +389,8 @@ class Explorer(widgets.VBox):
         values |= {"channel": frame.position, "alpha": round(100 * at.alpha)}
         blended = frame.heat is not None or frame.strip is not None
         counts = scene.counts() | {"alpha": 101 if blended else 0}  # per cent
+        slider = self._controls.by_name["channel"]
+        slider.description = "channel" if at.order == "index" else "rank"
         self._controls.show(values, counts, self._options(scene))
 
     def _options(self, scene: Scene) -> dict[str, Options]:

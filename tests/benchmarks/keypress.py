@@ -191,7 +191,7 @@ def browser_tools() -> Any:
     """The browser tests' own module, with their JupyterLab and their notebook."""
     sys.path.insert(0, str(BROWSER_TESTS))
     try:
-        return importlib.import_module("conftest")
+        return importlib.import_module("lab")
     finally:
         sys.path.remove(str(BROWSER_TESTS))
 
