@@ -73,6 +73,14 @@ SIGNED = ("hirescam", "eigencam", "eigengradcam", "gradient", "activation")
 EIGEN = ("eigencam", "eigengradcam")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_the_models():
+    """They are large: not to be kept while other files are tested."""
+    yield
+    network.cache_clear()
+    captured.cache_clear()
+
+
 @functools.cache
 def network(name):
     torch.manual_seed(0)

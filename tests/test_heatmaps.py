@@ -454,6 +454,13 @@ def test_over_the_budget():
 # Tokens
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget_the_models():
+    """They are large: not to be kept while other files are tested."""
+    yield
+    token_model.cache_clear()
+
+
 @functools.cache
 def token_model(name, **options):
     torch.manual_seed(0)

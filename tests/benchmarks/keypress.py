@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from playwright.sync_api import sync_playwright
 
 from .race import print_table, turns
 
@@ -169,12 +170,12 @@ def run(*, quick: bool = False) -> None:
 
 def press_all(racing: list[Contender], blocks: int, home: Path) -> None:
     """Open all notebooks and press keys in each in turn."""
-    tools = browser_tools()
+    tools, chromium = browser_tools()
     lab = tools.Lab(home)
     try:
-        with tools.sync_playwright() as playwright:
+        with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
-                executable_path=tools.executable(), args=tools.FLAGS
+                executable_path=chromium.executable(), args=chromium.FLAGS
             )
             for number, contender in enumerate(racing):
                 path = write_notebook(lab.files / f"{number}.ipynb", contender.cells)
@@ -187,11 +188,11 @@ def press_all(racing: list[Contender], blocks: int, home: Path) -> None:
         lab.close()
 
 
-def browser_tools() -> Any:
-    """The browser tests' own module, with their JupyterLab and their notebook."""
+def browser_tools() -> tuple[Any, Any]:
+    """The browser tests' own modules, with their JupyterLab, notebook and browser."""
     sys.path.insert(0, str(BROWSER_TESTS))
     try:
-        return importlib.import_module("lab")
+        return importlib.import_module("lab"), importlib.import_module("chromium")
     finally:
         sys.path.remove(str(BROWSER_TESTS))
 
