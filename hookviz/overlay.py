@@ -103,7 +103,7 @@ def draw_strip(
     if picture is not None:
         ground = np.asarray(Image.fromarray(picture).resize(side))
     rows, columns = _layout(len(heats))
-    sheet = np.full((rows * columns, *side, 3), 255, np.uint8)
+    sheet = np.full((rows * columns, *side, 3), 128, np.uint8)
     sheet[: len(heats)] = [blend(ground, heat, alpha) for heat in heats]
     sheet = sheet.reshape(rows, columns, *side, 3).swapaxes(1, 2)
     return sheet.reshape(rows * STRIP_SIDE, columns * STRIP_SIDE, 3)

@@ -24,7 +24,9 @@ def main() -> None:
     options = [] if has_browser() else ["--no-browser"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         options.append("--allow-root")
-    lab = [sys.executable, "-m", "jupyterlab", str(NOTEBOOKS / "explore_resnet.ipynb")]
+    lab = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={NOTEBOOKS}"]
+    # So that the address that is printed is the tour's, too.
+    lab.append("--LabApp.default_url=/lab/tree/explore_resnet.ipynb")
     os.execv(sys.executable, [*lab, *options, *sys.argv[1:]])
 
 
