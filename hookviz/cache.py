@@ -150,6 +150,8 @@ class Call:
     inputs: tuple[CapturedTensor, ...] = ()
     layer: str = ""
     module: nn.Module | None = field(default=None, repr=False)
+    # Rows and columns of the patches that the output's tokens stand for, in a transformer.
+    grid: tuple[int, ...] | None = None
 
     @property
     def activation(self) -> Tensor:
@@ -207,22 +209,22 @@ class LayerRecord:
     @property
     def activation(self) -> Tensor:
         """What the last call returned: detached, the shape as the layer returned it."""
-        return self._last.activation
+        return self.last.activation
 
     @property
     def gradient(self) -> Tensor | None:
         """The gradient that reached what the last call returned; None where none did."""
-        return self._last.gradient
+        return self.last.gradient
 
     @property
     def input(self) -> Tensor:
         """What the last call was given (``inputs=True``)."""
-        return self._last.input
+        return self.last.input
 
     @property
     def input_gradient(self) -> Tensor | None:
         """The gradient that reached what the last call was given (``inputs=True``)."""
-        return self._last.input_gradient
+        return self.last.input_gradient
 
     @property
     def nbytes(self) -> int:
@@ -230,7 +232,8 @@ class LayerRecord:
         return sum(t.nbytes for call in self.calls for t in (*call.outputs, *call.inputs))
 
     @property
-    def _last(self) -> Call:
+    def last(self) -> Call:
+        """The last call; ``RuntimeError`` if there is none."""
         if not self.calls:
             raise RuntimeError(f"Layer {self.name!r} has not run: run the model within the block.")
         return self.calls[-1]

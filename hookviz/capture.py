@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import fields, is_dataclass
 from types import TracebackType
@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from .cache import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
-from .layers import Layers, select_layers
+from .layers import CONVOLUTIONS, Layers, select_layers
+from .maps import fitting_grid, patching_layer
 
 _FIRST_RUN = -1  # in place of a graph task's number: the layer ran in the forward itself
 
@@ -108,7 +109,10 @@ def capture(
         LayerRecord(names[0], module, tuple(names[1:]))
         for module, names in select_layers(model, layers).items()
     ]
-    return Capture(records, inputs=inputs, device=device, dtype=dtype, max_bytes=max_bytes)
+    # Only a transformer's tokens, not a convolution's maps, need to know of patches.
+    tokens = not all(isinstance(record.module, CONVOLUTIONS) for record in records)
+    patching = patching_layer(model) if tokens else None
+    return Capture(records, patching, inputs, device, dtype, max_bytes)
 
 
 class Capture(FeatureCache):
@@ -117,7 +121,7 @@ class Capture(FeatureCache):
     def __init__(
         self,
         records: list[LayerRecord],
-        *,
+        patching: nn.Module | None,
         inputs: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
@@ -126,6 +130,8 @@ class Capture(FeatureCache):
         super().__init__(records)
         self._inputs, self._device, self._dtype = inputs, device, dtype
         self._max_bytes, self._reserved = max_bytes, 0
+        self._patching = patching
+        self._grid: tuple[int, ...] | None = None
         self._handles: list[RemovableHandle] = []
         self._around = ExitStack()
 
@@ -134,6 +140,8 @@ class Capture(FeatureCache):
             raise RuntimeError("This capture is on already: make a second one with capture().")
         try:
             self._around.enter_context(eager())  # compiled code would run past the hooks
+            if self._patching is not None:
+                self._handles.append(self._patching.register_forward_hook(self._note_grid))
             for record in self._hooked:
                 self._hook(record)
         except BaseException:
@@ -183,6 +191,10 @@ class Capture(FeatureCache):
             self._handles.append(handle)
         self._handles.append(record.module.register_forward_hook(after))
 
+    def _note_grid(self, module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self._grid = tuple(output.shape[2:])
+
     def _before(self, record: LayerRecord, args: Any, kwargs: Any) -> tuple[CapturedTensor, ...]:
         given = [*tensors_in(args), *tensors_in(kwargs)]
         if self._rerun(record, "inputs", given):
@@ -194,7 +206,8 @@ class Capture(FeatureCache):
         if self._rerun(record, "outputs", returned):
             return
         outputs = tuple(self._take(record.name, path, tensor) for path, tensor in returned)
-        record.calls.append(Call(outputs, inputs, record.name, record.module))
+        grid = fitting_grid(self._grid, outputs[0].shape) if outputs else None
+        record.calls.append(Call(outputs, inputs, record.name, record.module, grid))
         self._ran.setdefault(record.name, record)
 
     def _take(self, name: str, path: str, tensor: Tensor) -> CapturedTensor:
@@ -222,6 +235,9 @@ class Capture(FeatureCache):
 
         taken.watched_in = task
         self._handles.append(tensor.register_hook(arrived))
+        base = tensor._base
+        if base is not None and base.requires_grad:
+            self._handles.append(base.register_hook(_through_view(tensor, base, arrived)))
 
     def _copy(self, tensor: Tensor) -> Tensor:
         # Within inference_mode a copy would be an inference tensor, of little use outside.
@@ -299,6 +315,29 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
     elif is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):
             yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
+
+
+def _through_view(
+    view: Tensor, base: Tensor, arrived: Callable[[Tensor], None]
+) -> Callable[[Tensor], None]:
+    """A hook on the tensor of which a layer returned a view, as a convolution of one sample does.
+
+    What overwrites a view in place takes the view's own hook out of the graph: then the gradient
+    goes to the base alone, and the view's part is cut out of it.
+    """
+    node = view.grad_fn
+    place = view.size(), view.stride(), view.storage_offset() - base.storage_offset()
+    size, stride = base.size(), base.stride()
+
+    def base_arrived(gradient: Tensor) -> None:
+        if view.grad_fn is node:  # not overwritten: the view's own hook has it
+            return
+        laid_out = torch.empty_strided(
+            size, stride, dtype=gradient.dtype, device=gradient.device
+        ).copy_(gradient)
+        arrived(laid_out.as_strided(*place))
+
+    return base_arrived
 
 
 class _Eager:

@@ -11,7 +11,7 @@ from . import panels
 from .attributions import ATTRIBUTIONS, attribute, picture_map
 from .frame import Panel, Readings, Sheet
 from .heatmaps import HEATMAPS, check_method, heatmap, needs_gradient
-from .maps import to_numpy, token_grid
+from .maps import to_numpy
 from .overlay import blend, draw_strip, heat_colours, strip_box
 from .render import SEQUENTIAL
 from .scene import Scene, map_size
@@ -45,7 +45,7 @@ class Heat:
             return None
 
         def make() -> np.ndarray:
-            return self._cut(heatmap(self.scene.call, method, grid=self.scene.grid))
+            return self._cut(heatmap(self.scene.call, method))
 
         return self.memo.once("heat", (view, method, HEATMAPS[method]), make)
 
@@ -148,11 +148,8 @@ def heatmaps(subject: Subject, method: str) -> dict[str, Tensor]:
         known = bool(outputs) and outputs[0].kept
         if not known or (needs_gradient(method) and not outputs[0].has_gradient):
             continue
-        main = subject.inputs.main
-        size = () if main is None else tuple(main.shape[2:])
         try:
-            grid = token_grid(subject.model, size, outputs[0].shape)
-            found[name] = heatmap(record, method, grid=grid)
+            found[name] = heatmap(record, method)
         except ValueError:  # cannot be arranged as maps
             continue
     return found

@@ -41,8 +41,8 @@ def heatmap(
         One of ``hookviz.HEATMAPS``: ``gradcam``, ``gradcam++``, ``hirescam``, ``xgradcam``,
         ``layercam``, ``eigencam``, ``eigengradcam``, ``gradient`` or ``activation``.
     grid : tuple of int, optional
-        Rows and columns of a token layer's patches (vision transformers), where they are not
-        a square.
+        Rows and columns of a token layer's patches (vision transformers), where the model's
+        first layer does not tell and they are not a square.
 
     Returns
     -------
@@ -54,6 +54,12 @@ def heatmap(
     ValueError
         No such method, the gradient it needs did not arrive, or the layer's output cannot be
         arranged as maps.
+
+    Notes
+    -----
+    A vision transformer that answers from its class token sends no gradient to the patches of its
+    last block: take an earlier one. Behind a LayerNorm the channels' mean gradient is zero but
+    for rounding, so ``gradient`` says nothing there.
 
     Examples
     --------
@@ -73,7 +79,8 @@ def heatmap(
     >>> del hookviz.HEATMAPS["max"]
     """
     check_method(method)
-    call = record.calls[-1] if isinstance(record, LayerRecord) else record
+    call = record.last if isinstance(record, LayerRecord) else record
+    grid = grid or call.grid
     maps = wide(as_maps(call.activation, call.module, grid))
     gradient = call.gradient
     if gradient is not None:
@@ -84,7 +91,8 @@ def heatmap(
             f"No gradient reached layer {call.layer!r}, which {method!r} needs: run "
             f"score.backward() within the capture's block, or take one of {without}."
         )
-    return HEATMAPS[method](maps, gradient)
+    function = HEATMAPS[method]
+    return function(maps) if len(_parameters(method)) == 1 else function(maps, gradient)
 
 
 def check_method(method: str) -> None:
@@ -95,8 +103,12 @@ def check_method(method: str) -> None:
 
 def needs_gradient(method: str) -> bool:
     """Whether a method's second argument must be given: it has no default."""
-    parameters = list(inspect.signature(HEATMAPS[method]).parameters.values())
+    parameters = _parameters(method)
     return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
+
+
+def _parameters(method: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(HEATMAPS[method]).parameters.values())
 
 
 def gradcam(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -105,12 +117,9 @@ def gradcam(activation: Tensor, gradient: Tensor) -> Tensor:
     ``relu(sum_c mean(G_c) * A_c)``, Selvaraju et al. 2017, "Grad-CAM: Visual Explanations from
     Deep Networks via Gradient-based Localization", equations 1 and 2.
     """
-    return (channel_weights(gradient) * activation).sum(1).relu()
-
-
-def channel_weights(gradient: Tensor) -> Tensor:
-    """Grad-CAM's weights: each channel's mean gradient, ``(N, C, 1, ...)``."""
-    return gradient.flatten(2).mean(2).view(_per_channel(gradient))
+    weights = gradient.flatten(2).mean(2)
+    # A product of matrices: the weighted maps of a first layer would fill the memory's bandwidth.
+    return torch.einsum("nc,nc...->n...", weights, activation).relu()
 
 
 def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:

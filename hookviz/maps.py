@@ -55,7 +55,7 @@ def as_maps(
             return tensor[None]
     if tensor.ndim == 2:
         return tensor[..., None]
-    if tensor.ndim in (3, 4) and _channels_last(tensor, module):
+    if tensor.ndim in (3, 4) and _channels_last(tensor, module, grid):
         return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
     if tensor.ndim in (3, 4, 5):
         return tensor
@@ -65,20 +65,32 @@ def as_maps(
     )
 
 
-def _channels_last(tensor: Tensor, module: nn.Module | None) -> bool:
-    """Whether the layers within a module work on the last dimension, not on the second."""
+def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> bool:
+    """Whether the channels are in the last dimension, not in the second."""
     if module is None:
         return False
-    sizes: set[object] = set()
+    first, last = tensor.shape[1], tensor.shape[-1]
+    convolved, others = _channel_counts(module)
+    if last in convolved | others and first in convolved | others:
+        return not convolved  # both would do: a convolution has its channels second
+    if first in convolved | others:
+        return False
+    # A layer without sizes of its own, such as a dropout, among tokens.
+    return last in convolved | others or (tensor.ndim == 3 and grid is not None)
+
+
+def _channel_counts(module: nn.Module) -> tuple[set[int], set[int]]:
+    """How many channels come out of the convolutions in a module, and out of its other layers."""
+    convolved: set[int] = set()
+    others: set[int] = set()
     for part in module.modules():
         if hasattr(part, "out_channels"):
-            sizes.add(("maps", part.out_channels))
+            convolved.add(int(part.out_channels))  # type: ignore[arg-type]
         elif isinstance(part, nn.LayerNorm):
-            sizes.add(part.normalized_shape[-1])
+            others.add(part.normalized_shape[-1])
         elif isinstance(part, nn.Linear):
-            sizes.add(part.out_features)
-    first, last = tensor.shape[1], tensor.shape[-1]
-    return last in sizes and first not in sizes and ("maps", first) not in sizes
+            others.add(part.out_features)
+    return convolved, others
 
 
 def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
@@ -98,40 +110,29 @@ def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
 _MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
 
 
-def patch_grid(model: nn.Module, size: tuple[int, ...]) -> tuple[int, ...] | None:
-    """How many patches of each dimension a vision transformer cuts an input into.
+def patching_layer(model: nn.Module) -> nn.Module | None:
+    """The layer that cuts a vision transformer's input into patches, if there is one.
 
-    Parameters
-    ----------
-    size : tuple of int
-        The input's spatial dimensions.
-
-    Returns
-    -------
-    tuple of int or None
-        By the first convolution, if its stride is its kernel: that is how patches are cut.
+    It is the first convolution, if its stride is its kernel: so the patches do not overlap.
 
     Examples
     --------
     >>> from torch import nn
-    >>> patch_grid(nn.Sequential(nn.Conv2d(3, 8, 16, stride=16)), (224, 160))
-    (14, 10)
+    >>> patching_layer(nn.Sequential(nn.Conv2d(3, 8, 16, stride=16)))
+    Conv2d(3, 8, kernel_size=(16, 16), stride=(16, 16))
     """
     for module in model.modules():
         kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
         if isinstance(kernel, tuple) and isinstance(stride, tuple):
-            patches = kernel == stride and max(stride) > 1 and len(stride) == len(size)
-            return tuple(s // k for s, k in zip(size, kernel, strict=True)) if patches else None
+            return module if kernel == stride and max(stride) > 1 else None
     return None
 
 
-def token_grid(
-    model: nn.Module, size: tuple[int, ...], tokens: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """`patch_grid` for an input of this size, if tokens of this shape still have as many."""
-    grid = patch_grid(model, tuple(size)) if len(tokens) == 3 else None
-    fits = grid is not None and 0 <= tokens[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS
-    return grid if fits else None
+def fitting_grid(grid: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The grid of patches, if tokens of this shape ``(N, T, C)`` still have as many."""
+    if grid is None or len(shape) != 3:
+        return None
+    return grid if 0 <= shape[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS else None
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .capture import capture
 from .layers import select_layers
-from .maps import as_maps, enlarged, token_grid, wide
+from .maps import as_maps, enlarged, wide
 from .probe import Probe, probing
 from .progress import Progress
 from .targets import Target
@@ -227,7 +227,7 @@ def _looked_at(
     record = next(iter(cache.values()), None)
     if record is None:
         raise ValueError(f"Layer {names[0]!r} did not run in eval mode: choose one that does.")
-    grid = grid or token_grid(probe.model, probe.pictures.shape[2:], record.activation.shape)
+    grid = grid or record.last.grid
     maps = wide(as_maps(record.activation, module, grid))
     if len(maps) != len(probe.pictures):
         raise ValueError(

@@ -10,7 +10,7 @@ from . import panels
 from .cache import Call, LayerRecord
 from .frame import Panel, Readings
 from .inputs import picture_of
-from .maps import ChannelStatistics, LayerView, channel_order, layer_view, token_grid
+from .maps import ChannelStatistics, LayerView, channel_order, layer_view
 from .mosaic import Mosaic, mosaic
 from .render import DIVERGING, SEQUENTIAL, colour_ranges
 from .subject import Memo, Subject
@@ -64,14 +64,6 @@ class Scene:
         return record.calls[self.at.call]
 
     @property
-    def grid(self) -> tuple[int, ...] | None:
-        """Rows and columns of a token layer's patches, where the model's first layer tells."""
-        main, call = self.subject.inputs.main, self.call
-        if main is None or not call.outputs:
-            return None
-        return token_grid(self.subject.model, main.shape[2:], call.outputs[0].shape)
-
-    @property
     def view(self) -> LayerView:
         """Maps and gradients of the layer, call, sample and depth."""
         at = self.at
@@ -79,7 +71,7 @@ class Scene:
         def make() -> LayerView:
             call, module = self.call, self.record.module
             tensors = call.activation, call.gradient
-            return layer_view(*tensors, module, at.sample, at.depth, self.grid)
+            return layer_view(*tensors, module, at.sample, at.depth, call.grid)
 
         key = (self.cache, at.layer, at.call, at.sample, at.depth)
         return self.memo.once("view", key, make)

@@ -155,6 +155,27 @@ def test_train_mode_and_aux_heads():
     assert "AuxLogits.conv0.conv" in cache
 
 
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True)), (2, 6, 6)),
+        (nn.Sequential(nn.Conv1d(2, 4, 3), nn.SiLU(inplace=True)), (2, 9)),
+        (nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.ReLU(inplace=True)), (3, 2, 6, 6)),
+        (nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Identity()), (3, 2, 6, 6)),
+    ],
+)
+def test_views_overwritten_in_place(model, shape):
+    """A convolution of one sample returns a view, and so does a Flatten."""
+    x = torch.randn(shape)
+    kinds = (nn.Conv1d, nn.Conv2d, nn.Flatten)
+    with true_outputs(model, lambda module: isinstance(module, kinds)) as truths:
+        score(model(x)).backward()
+    with hookviz.capture(model, kinds) as cache:
+        score(model(x)).backward()
+    assert assert_exact(cache, truths) == sum(map(len, truths.values()))
+    assert all(record.gradient is not None for record in cache.values())
+
+
 def test_every_call_is_kept():
     torch.manual_seed(0)
     cache = check(Reused(), torch.randn(1, 4, 8, 8))

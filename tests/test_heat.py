@@ -249,6 +249,37 @@ def test_patches_that_are_no_square():
     explorer.close()
 
 
+def test_layers_without_sizes_among_tokens():
+    timm = pytest.importorskip("timm")
+    model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 96), num_classes=4)
+    x = torch.rand(1, 3, 64, 96)
+    with hookviz.capture(model, ["patch_embed", "blocks.3", "blocks.3.mlp.act"]) as cache:
+        model(x)[0, 1].backward()
+    assert hookviz.heatmap(cache["patch_embed"], "activation").shape == (1, 4, 6)
+    assert hookviz.heatmap(cache["blocks.3"], "activation").shape == (1, 4, 6)  # 25 tokens
+    assert hookviz.heatmap(cache["blocks.3.mlp.act"], "activation").shape == (1, 4, 6)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_channels_last_as_high_as_there_are_channels():
+    model = torchvision.models.swin_t(weights=None).eval()
+    with torch.no_grad(), hookviz.capture(model, "features.1") as cache:
+        model(torch.rand(1, 3, 384, 384))
+    output = cache["features.1"].activation  # (1, 96, 96, 96)
+    assert torch.equal(hookviz.heatmap(cache["features.1"], "activation"), output.float().mean(3))
+
+
+def test_a_method_of_one_argument(explorer):
+    hookviz.HEATMAPS["one"] = lambda activation: activation.amax(1)
+    try:
+        record = explorer.cache["stem.0"]
+        assert torch.equal(hookviz.heatmap(record, "one"), record.activation.amax(1))
+        explorer.heatmap = "one"
+    finally:
+        explorer.heatmap = "gradcam"
+        del hookviz.HEATMAPS["one"]
+
+
 # Targets
 
 

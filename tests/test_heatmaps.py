@@ -496,7 +496,7 @@ def explicit_maps(tokens, before, rows, columns):
 def check_tokens(record, arrange, grid=None):
     """Every method on the tokens gives what it gives on the arranged maps."""
     maps, slopes = arrange(record.activation), arrange(record.gradient)
-    assert torch.equal(as_maps(record.activation, record.module, grid), maps)
+    assert torch.equal(as_maps(record.activation, record.module, grid or record.last.grid), maps)
     for method, function in hookviz.HEATMAPS.items():
         heat = hookviz.heatmap(record, method, grid=grid)
         expected = function(maps, slopes)
@@ -589,9 +589,11 @@ def test_patches_that_are_not_a_square():
     model = token_model("vit_tiny_patch16_224", img_size=(64, 288))
     record = captured(model, "blocks.3", (64, 288))["blocks.3"]
     assert record.activation.shape == (2, 1 + 4 * 18, 192)
+    for grid in (None, (4, 18)):  # the first convolution told, or the caller
+        check_tokens(record, lambda tokens: explicit_maps(tokens, 1, 4, 18), grid=grid)
+    unknown = a_call(record.activation, record.gradient, nn.LayerNorm(192))
     with pytest.raises(ValueError, match="73 tokens.*8×8.*grid="):
-        hookviz.heatmap(record)
-    check_tokens(record, lambda tokens: explicit_maps(tokens, 1, 4, 18), grid=(4, 18))
+        hookviz.heatmap(unknown)
     turned = hookviz.heatmap(record, "hirescam", grid=(18, 4))
     assert turned.shape == (2, 18, 4)
     plain = hookviz.heatmap(record, "hirescam", grid=(4, 18))
