@@ -46,6 +46,7 @@ def statistics(tensor: Tensor) -> Statistics:
     5.0
     """
     values = tensor.detach()
+    values = values.dequantize() if values.is_quantized else values.to_dense()
     if values.is_complex():
         values = values.abs()
     # Half precision would overflow in the sums.
@@ -132,7 +133,8 @@ class CapturedTensor:
     @property
     def nbytes(self) -> int:
         """Bytes held: the copy and its gradient."""
-        return sum(t.nbytes for t in (self._value, self._gradient) if t is not None)
+        held = (self._value, self._gradient)
+        return sum(t.numel() * t.element_size() for t in held if t is not None)
 
     def _over_budget(self, what: str) -> RuntimeError:
         return RuntimeError(

@@ -178,18 +178,21 @@ class Capture(FeatureCache):
 
     def _hook(self, record: LayerRecord) -> None:
         """Set the hooks of one layer."""
-        taken: dict[int, tuple[CapturedTensor, ...]] = {}  # by thread, for DataParallel
+        # By thread, for DataParallel, and as a stack, for a layer that calls itself.
+        taken: dict[int, list[tuple[CapturedTensor, ...]]] = {}
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-            taken[threading.get_ident()] = self._before(record, args, kwargs)
+            stack = taken.setdefault(threading.get_ident(), [])
+            stack.append(self._before(record, args, kwargs))
 
-        def after(module: nn.Module, args: Any, output: Any) -> None:
-            self._after(record, output, taken.pop(threading.get_ident(), ()))
+        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            stack = taken.get(threading.get_ident())
+            self._after(record, (args, kwargs), output, stack.pop() if stack else ())
 
         if self._inputs:
             handle = record.module.register_forward_pre_hook(before, with_kwargs=True)
             self._handles.append(handle)
-        self._handles.append(record.module.register_forward_hook(after))
+        self._handles.append(record.module.register_forward_hook(after, with_kwargs=True))
 
     def _note_grid(self, module: nn.Module, args: Any, output: Any) -> None:
         if isinstance(output, Tensor):
@@ -201,11 +204,15 @@ class Capture(FeatureCache):
             return ()
         return tuple(self._take(record.name, path, tensor) for path, tensor in given)
 
-    def _after(self, record: LayerRecord, output: Any, inputs: tuple[CapturedTensor, ...]) -> None:
+    def _after(
+        self, record: LayerRecord, given: Any, output: Any, inputs: tuple[CapturedTensor, ...]
+    ) -> None:
         returned = list(tensors_in(output))
         if self._rerun(record, "outputs", returned):
             return
         outputs = tuple(self._take(record.name, path, tensor) for path, tensor in returned)
+        for (_, tensor), taken in zip(returned, outputs, strict=True):
+            self._watch_base(tensor, taken, given)
         grid = fitting_grid(self._grid, outputs[0].shape) if outputs else None
         record.calls.append(Call(outputs, inputs, record.name, record.module, grid))
         self._ran.setdefault(record.name, record)
@@ -227,22 +234,36 @@ class Capture(FeatureCache):
         if not tensor.requires_grad:
             return
 
-        def arrived(gradient: Tensor) -> None:
-            if taken.kept:
-                taken._gradient, taken._gradient_statistics = self._copy(gradient), None
-            else:
-                taken._gradient_statistics = statistics(gradient)
-
         taken.watched_in = task
-        self._handles.append(tensor.register_hook(arrived))
-        base = tensor._base
-        if base is not None and base.requires_grad:
-            self._handles.append(base.register_hook(_through_view(tensor, base, arrived)))
+        self._handles.append(tensor.register_hook(lambda gradient: self._arrived(taken, gradient)))
+
+    def _watch_base(self, tensor: Tensor, taken: CapturedTensor, given: Any) -> None:
+        """Watch the tensor of which a layer returned a view, as a convolution of one sample does.
+
+        What overwrites a view in place takes the view's own hook out of the graph: then the
+        gradient goes to the base alone. A base that the layer was given, as a Flatten is, has
+        other uses too, and its gradient is not the layer's: there, none is better than a wrong
+        one.
+        """
+        base = tensor._base if tensor.requires_grad else None
+        if base is None or any(base is t or base is t._base for _, t in tensors_in(given)):
+            return
+        cut = _through_view(tensor, base, lambda gradient: self._arrived(taken, gradient))
+        self._handles.append(base.register_hook(cut))
+
+    def _arrived(self, taken: CapturedTensor, gradient: Tensor) -> None:
+        if taken.kept:
+            taken._gradient, taken._gradient_statistics = self._copy(gradient), None
+        else:
+            taken._gradient_statistics = statistics(gradient)
 
     def _copy(self, tensor: Tensor) -> Tensor:
         # Within inference_mode a copy would be an inference tensor, of little use outside.
         with torch.inference_mode(False):
-            return tensor.detach().to(self._device, self._kept_as(tensor), copy=True)
+            kept_as = self._kept_as(tensor)
+            if self._device is None and kept_as == tensor.dtype:
+                return tensor.detach().clone()  # quantized ones know of no other way
+            return tensor.detach().to(self._device, kept_as, copy=True)
 
     def _kept_as(self, tensor: Tensor) -> torch.dtype:
         return self._dtype if self._dtype and tensor.is_floating_point() else tensor.dtype
@@ -320,11 +341,7 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
 def _through_view(
     view: Tensor, base: Tensor, arrived: Callable[[Tensor], None]
 ) -> Callable[[Tensor], None]:
-    """A hook on the tensor of which a layer returned a view, as a convolution of one sample does.
-
-    What overwrites a view in place takes the view's own hook out of the graph: then the gradient
-    goes to the base alone, and the view's part is cut out of it.
-    """
+    """A hook on a view's base that cuts the view's part out of the gradient."""
     node = view.grad_fn
     place = view.size(), view.stride(), view.storage_offset() - base.storage_offset()
     size, stride = base.size(), base.stride()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -29,7 +30,7 @@ from .pretrained import pretrained
 from .progress import Progress
 from .render import NORMALIZATIONS
 from .run import Run, run
-from .scene import Scene, Settings
+from .scene import Scene, Settings, showable, why_not_shown
 from .subject import Memo, Subject
 from .targets import Target, check_target, sample_scores
 
@@ -183,8 +184,12 @@ class Explorer(widgets.VBox):
                 f"None of the layers ran: {', '.join(self.cache.missed[:5])}; name others with "
                 "layers=."
             )
+        shown = showable(self.cache)
+        if not shown:
+            first, record = next(iter(self.cache.items()))
+            raise ValueError(f"Layer {first!r} cannot be shown: {why_not_shown(record)}")
         super().__init__()
-        self.target, self.layer = target, next(iter(self.cache))
+        self.target, self.layer = target, shown[0]
         self._lay_out()
         self._live = True
         try:
@@ -257,6 +262,9 @@ class Explorer(widgets.VBox):
 
     def _scene(self) -> Scene:
         """What is to be seen at the present settings."""
+        if self.heatmap not in heatmap_names():  # the user has taken it out of HEATMAPS
+            with _Quietly(self):
+                self.heatmap = "gradcam"
         values = {name: getattr(self, name) for name in ("target", *SETTINGS)}
         return Scene(self._subject, Settings(**values), self._memo)
 
@@ -267,7 +275,10 @@ class Explorer(widgets.VBox):
             raise traitlets.TraitError(
                 f"layer={name!r} was not captured; {close_names(name, self.cache)}."
             )
-        return self.cache[name].name
+        record = self.cache[name]
+        if self._live and record.name not in self._scene().layers:
+            raise traitlets.TraitError(f"layer={name!r} cannot be shown: {why_not_shown(record)}")
+        return record.name
 
     @traitlets.validate(*INDICES)
     def _in_range(self, proposal: dict) -> int:
@@ -289,10 +300,16 @@ class Explorer(widgets.VBox):
             )
         return name
 
+    @traitlets.validate("alpha")
+    def _not_nan(self, proposal: dict) -> float:
+        if math.isnan(proposal["value"]):
+            raise traitlets.TraitError("alpha=nan is no opacity: give 0 to 1.")
+        return proposal["value"]
+
     @traitlets.validate("heatmap")
     def _known_heatmap(self, proposal: dict) -> str:
         name, names = proposal["value"], heatmap_names()
-        if name not in names:
+        if self._live and name not in names:
             raise traitlets.TraitError(
                 f"heatmap={name!r} is no heatmap; {close_names(name, names)}; all are "
                 f"{', '.join(names)}."
@@ -322,14 +339,16 @@ class Explorer(widgets.VBox):
     def _redraw(self, change: dict) -> None:
         if not self._live:
             return
+        before = {name: getattr(self, name) for name in INDICES} | {change["name"]: change["old"]}
         try:
             if change["name"] in ("layer", "call", "sample", "target"):
                 self._bring_into_range()
             self._draw()
         except Exception:
-            # A layer that cannot be shown, say: back to what could be.
+            # A heatmap that raises, say: back to what could be shown.
             with _Quietly(self):
-                setattr(self, change["name"], change["old"])
+                for name, value in before.items():
+                    setattr(self, name, value)
             raise
 
     def _bring_into_range(self) -> None:
@@ -396,7 +415,7 @@ class Explorer(widgets.VBox):
     def _options(self, scene: Scene) -> dict[str, Options]:
         cmap = self.cmap
         return {
-            "layer": tuple((name or "(model)", name) for name in scene.cache),
+            "layer": tuple((name or "(model)", name) for name in scene.layers),
             "target": self._target_options(scene),
             "heatmap": _same(heatmap_names()),
             "overlay": (("over the input", True), ("heatmap alone", False)),
@@ -407,7 +426,7 @@ class Explorer(widgets.VBox):
         }
 
     def _ranked(self, scene: Scene) -> list[tuple[int, str, float]]:
-        sample = scene.at.sample
+        sample = scene.input_sample
         key = (scene.cache, sample)
         return self._memo.once("ranked", key, lambda: scene.subject.ranked(sample))
 
@@ -505,10 +524,11 @@ class _Quietly:
         self.explorer = explorer
 
     def __enter__(self) -> None:
-        self.explorer._live = False
+        self.before, self.explorer._live = self.explorer._live, False
 
     def __exit__(self, *error: object) -> None:
-        self.explorer._live = True
+        # Within the block somebody who observes a setting may have closed the explorer.
+        self.explorer._live = self.before and self.explorer._run is not None
 
 
 def _close_tree(widget: widgets.Widget) -> None:

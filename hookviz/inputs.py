@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
+from .capture import tensors_in
 from .layers import CONVOLUTIONS, module_names
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -45,12 +46,8 @@ class ModelInput:
     @property
     def main(self) -> Tensor | None:
         """The tensor that is shown: the first floating-point one, with a batch dimension."""
-        floating = [
-            t
-            for value in (*self.args, *self.kwargs.values())
-            for t in (value if isinstance(value, (list, tuple)) else [value])
-            if isinstance(t, Tensor) and t.is_floating_point()
-        ]
+        every = tensors_in([*self.args, *self.kwargs.values()])
+        floating = [tensor for _, tensor in every if tensor.is_floating_point()]
         if not floating:
             return None
         first = floating[0]
@@ -113,7 +110,7 @@ def prepare_input(
         known = transform if transform else _transform_for(model, weights, checked=False)
         mean, std = _normalization(known) or (IMAGENET_MEAN, IMAGENET_STD)
         prepared = _as_given(image, model, like.device, mean, std)
-    for tensor in _tensors(prepared.args) + _tensors(tuple(prepared.kwargs.values())):
+    for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
         _refuse_not_finite(tensor)
     return prepared
 
@@ -304,32 +301,37 @@ def _as_given(
             and image.shape[0] == getattr(first, "in_channels", None)
         )
         image = (image[None] if lacks_batch else image,)
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
     if isinstance(image, Mapping):
-        args: tuple[Any, ...] = ()
-        kwargs = {str(key): _moved(value, device) for key, value in image.items()}
-    elif isinstance(image, tuple):
-        args, kwargs = tuple(_moved(value, device) for value in image), {}
-    elif isinstance(image, list):
-        args, kwargs = (_moved(image, device),), {}
+        kwargs = {str(key): value for key, value in image.items()}
+    elif isinstance(image, (tuple, list)):
+        args = image if isinstance(image, tuple) else (image,)
     else:
         raise TypeError(
             f"Cannot make an input of {type(image).__name__}: give a path, a PIL image, an array "
             "(H, W, 3), a tensor (N, C, H, W), or a tuple or dict of what the model takes."
         )
+    args, kwargs = change_tensors((args, kwargs), lambda tensor: tensor.detach().to(device))
     return ModelInput(args, kwargs, "tensor", mean, std)
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
+
+    Examples
+    --------
+    >>> change_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
+    ({'x': tensor([2.])}, 3)
+    """
     if isinstance(value, Tensor):
-        return value.detach().to(device)
-    if isinstance(value, list):
-        return [_moved(each, device) for each in value]
+        return change(value)
+    if isinstance(value, dict):
+        return {key: change_tensors(each, change) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [change_tensors(each, change) for each in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
-
-
-def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
-    flat = [each for value in values for each in (value if isinstance(value, list) else [value])]
-    return [each for each in flat if isinstance(each, Tensor)]
 
 
 def _refuse_not_finite(tensor: Tensor) -> None:

@@ -155,11 +155,12 @@ def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Any tensor as float32: from any device, half precision and bfloat16 too."""
+    """Any tensor as float32, from any device; doubles and integers as float64, to stay exact."""
     tensor = tensor.detach()
     if tensor.is_complex():
         tensor = tensor.abs()
-    return tensor.to("cpu", torch.float32).numpy()
+    exact = tensor.dtype in (torch.float64, torch.int32, torch.int64)
+    return tensor.to("cpu", torch.float64 if exact else torch.float32).numpy()
 
 
 def all_finite(values: np.ndarray) -> bool:

@@ -107,7 +107,10 @@ def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndar
     >>> to_levels(np.array([0.0, 0.5, 1.0, np.nan, np.inf]), 0.0, 1.0).tolist()
     [0, 126, 251, 254, 253]
     """
-    scaled = (values - low) * (COLOURS / (np.subtract(high, low)))
+    span = np.subtract(high, low, dtype=np.float64)
+    if np.min(span) < 1e-30 or np.max(span) > 1e30:  # single precision would over- or underflow
+        values, low, high = values.astype(np.float64), np.float64(low), np.float64(high)
+    scaled = (values - low) * (COLOURS / np.subtract(high, low))
     if all_finite(scaled):
         return np.clip(scaled, 0, COLOURS - 1).astype(np.uint8)
     levels = np.clip(np.nan_to_num(scaled), 0, COLOURS - 1).astype(np.uint8)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from .cache import FeatureCache
 from .capture import capture, tensors_in
-from .inputs import ModelInput
+from .inputs import ModelInput, change_tensors
 from .layers import CONVOLUTIONS, Layers, module_names, select_layers
 from .targets import Target, logits_of, score_of
 
@@ -68,7 +68,9 @@ def run(
         The model raised; the message says in which layer.
     """
     refuse_lazy(model)
-    for accumulate in (False, True):
+    goal: Goal | None = "inputs"
+    done = None
+    while goal is not None:
         cache = capture(model, layers, max_bytes=max_bytes)
         with ExitStack() as around:
             around.enter_context(untouched(model))
@@ -81,17 +83,25 @@ def run(
             except Exception as error:
                 raise explained(error, model, inputs) from error
             score = score_of(output, target, class_names)
-            try:
-                if score is not None:
-                    _backward(score, sources, model, accumulate)
-            except RuntimeError as error:
-                if accumulate or "checkpoint" not in str(error).lower():
-                    raise
-                # Reentrant checkpointing knows backward() only, not autograd.grad(): once more.
-                continue
+            again = None if score is None else _backward(score, sources, model, goal)
+        if again is None and score is not None and goal == "inputs":
+            again = "parameters" if _lacks_gradients(model, cache) else None
         logits = logits_of(output)
-        return Run(cache, None if logits is None else logits.detach(), score is not None)
-    raise AssertionError("unreachable")
+        done = Run(cache, None if logits is None else logits.detach(), score is not None)
+        goal = again
+    assert done is not None
+    return done
+
+
+Goal = Literal["inputs", "parameters", "everything"]
+"""What the gradient is asked of: the input; the parameters too; or all, by backward()."""
+
+
+def _lacks_gradients(model: nn.Module, cache: FeatureCache) -> bool:
+    """Whether a layer that could have got a gradient got none: not all depend on the input."""
+    outputs = [t for record in cache.values() for call in record.calls for t in call.outputs]
+    lacking = any(t.watched_in is not None and not t.has_gradient for t in outputs)
+    return lacking and any(p.requires_grad for p in model.parameters())
 
 
 @contextmanager
@@ -164,18 +174,13 @@ def _differentiable(
     """
     sources: list[Tensor] = []
 
-    def own(value: Any) -> Any:
-        if isinstance(value, list):
-            return [own(each) for each in value]
-        if not isinstance(value, Tensor):
-            return value
-        copy = value.detach().clone()
+    def own(tensor: Tensor) -> Tensor:
+        copy = tensor.detach().clone()
         if copy.is_floating_point():
             sources.append(copy.requires_grad_())
         return copy
 
-    args = [own(value) for value in inputs.args]
-    kwargs = {key: own(value) for key, value in inputs.kwargs.items()}
+    args, kwargs = change_tensors((list(inputs.args), inputs.kwargs), own)
     if not sources:
         for parameter in model.parameters():
             if parameter.is_floating_point():
@@ -184,11 +189,26 @@ def _differentiable(
     return args, kwargs, sources
 
 
-def _backward(score: Tensor, sources: list[Tensor], model: nn.Module, accumulate: bool) -> None:
-    """Send the gradient through the layers, and into nobody's ``.grad``."""
-    if not accumulate:
+def _backward(score: Tensor, sources: list[Tensor], model: nn.Module, goal: Goal) -> Goal | None:
+    """Send the gradient through the layers, and into nobody's ``.grad``.
+
+    Returns the goal to run again with, if this one does not work with the model.
+    """
+    if goal == "everything":
+        _backward_to_all(score, model)
+        return None
+    if goal == "parameters":
+        sources = sources + [p for p in model.parameters() if p.requires_grad]
+    try:
         torch.autograd.grad(score, sources, allow_unused=True)
-        return
+    except RuntimeError as error:
+        if "checkpoint" not in str(error).lower():
+            raise
+        return "everything"  # reentrant checkpointing knows backward() only
+    return None
+
+
+def _backward_to_all(score: Tensor, model: nn.Module) -> None:
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
         for parameter, _ in before:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from . import panels
-from .cache import Call, LayerRecord
+from .cache import Call, FeatureCache, LayerRecord
 from .frame import Panel, Readings
 from .inputs import picture_of
-from .maps import ChannelStatistics, LayerView, channel_order, layer_view
+from .maps import ChannelStatistics, LayerView, as_maps, channel_order, layer_view
 from .mosaic import Mosaic, mosaic
 from .render import DIVERGING, SEQUENTIAL, colour_ranges
 from .subject import Memo, Subject
@@ -44,6 +46,20 @@ class Scene:
         self.cache = subject.run.cache
 
     # The layer
+
+    @property
+    def layers(self) -> list[str]:
+        """The layers that can be shown as maps."""
+        return self.memo.once("layers", (self.cache,), lambda: showable(self.cache))
+
+    @property
+    def input_sample(self) -> int:
+        """Which sample of the input the shown one of the layer belongs to.
+
+        A layer may cut each sample into as many windows, or boxes: then they come in order.
+        """
+        rows, batch = self.view.samples, self.subject.batch
+        return self.at.sample * batch // rows if rows % batch == 0 else 0
 
     @property
     def record(self) -> LayerRecord:
@@ -101,7 +117,7 @@ class Scene:
     def picture(self) -> np.ndarray | None:
         """The input of the shown sample and, for a volume, at the same share of its depth."""
         view = self.view
-        sample = self.at.sample if self.subject.batch == view.samples else 0
+        sample = self.input_sample
         depth = self.at.depth / (view.depths - 1) if view.depths > 1 else 0.0
         inputs = self.subject.inputs
         return self.memo.once("picture", (sample, depth), lambda: picture_of(inputs, sample, depth))
@@ -159,7 +175,7 @@ class Scene:
 
     @property
     def target_name(self) -> str:
-        return self.subject.target_name(self.at.target, self.at.sample)
+        return self.subject.target_name(self.at.target, self.input_sample)
 
     def describe(self) -> str:
         """This view in words: the alt text of pictures made of it."""
@@ -193,6 +209,26 @@ class Scene:
         kind = type(self.record.module).__name__
         whole = [("", kind), ("", shape), ("", dtype), *_pairs(view.statistics, None)]
         return [*rows, ("layer", whole)]
+
+
+def showable(cache: FeatureCache) -> list[str]:
+    """Names of the layers whose (first) output can be arranged as maps and is not empty."""
+    return [name for name in cache if not why_not_shown(cache[name])]
+
+
+def why_not_shown(record: LayerRecord) -> str:
+    """Why a layer cannot be shown; empty if it can."""
+    call = record.last
+    if not call.outputs:
+        return "it returned no tensor"
+    shape = call.outputs[0].shape
+    if not math.prod(shape):
+        return f"it returned an empty tensor, shape {tuple(shape)}"
+    try:  # a tensor without values has the shape all the same
+        as_maps(torch.empty(shape, device="meta"), call.module, call.grid)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def map_size(maps: np.ndarray) -> str:

@@ -30,7 +30,7 @@ def logits_of(output: Any) -> Tensor | None:
     elif not isinstance(output, Tensor):
         output = getattr(output, "logits", None)
     if isinstance(output, Tensor) and output.ndim == 2 and output.is_floating_point():
-        return output
+        return output if output.numel() else None
     return None
 
 
@@ -78,19 +78,19 @@ def check_target(target: Target) -> Target:
 
     Raises
     ------
-    TypeError
+    ValueError
         Not None, a class, a tuple of classes, a list of those, or a callable.
     """
     if isinstance(target, list) and target:
         for each in target:
             if isinstance(each, list) or callable(each):
-                raise TypeError(f"target=[{each!r}, …] does not hold one target a sample.")
+                raise ValueError(f"target=[{each!r}, …] does not hold one target a sample.")
         return [check_target(each) for each in target]
     if isinstance(target, tuple) and len(target) > 1 and all(map(_is_class, target)):
         return target
     if target is None or callable(target) or _is_class(target):
         return int(target) if isinstance(target, Integral) else target
-    raise TypeError(
+    raise ValueError(
         f"target={target!r} is none of: None (the top prediction), a class number or name, a "
         "tuple of classes (the first against the others), a list with one of these for each "
         "sample, a function output -> scalar."

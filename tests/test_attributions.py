@@ -478,7 +478,7 @@ def test_a_frozen_model():
         ("saliency", {"target": 10}, ValueError, r"target=10 is no class .* 0 to 9"),
         ("saliency", {"target": "stra"}, ValueError, r"No class is called 'stra'.*'star'"),
         ("saliency", {"target": [1, 2, 3]}, ValueError, r"a list of 3 for a batch of 2"),
-        ("saliency", {"target": 1.5}, TypeError, r"target=1\.5 is none of"),
+        ("saliency", {"target": 1.5}, ValueError, r"target=1\.5 is none of"),
         ("saliency", {"target": lambda output: output}, ValueError, r"shape \(2, 10\), not one"),
     ],
 )

@@ -313,7 +313,7 @@ def test_a_batch_gets_each_pictures_own_target():
         (10, ValueError, "target=10 is no class of this model: its classes are 0 to 9"),
         (-1, ValueError, "0 to 9"),
         ("mooon", ValueError, "No class is called 'mooon'; close to it: 'moon'"),
-        (2.5, TypeError, "target=2.5 is none of"),
+        (2.5, ValueError, "target=2.5 is none of"),
         (lambda output: output, ValueError, r"returned shape \(1, 10\), not one number"),
         (lambda output: 3, ValueError, "returned 3, not one number"),
         (lambda output: output.detach().sum(), ValueError, "without a gradient"),

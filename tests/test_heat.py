@@ -299,7 +299,7 @@ def test_targets_per_sample_and_contrasted():
     assert explorer._scene().target_name == "fish against moon and ball"
     with pytest.raises(ValueError, match="list of 3 for a batch of 2"):
         explorer.target = [0, 1, 2]
-    with pytest.raises(TypeError, match="none of"):
+    with pytest.raises(ValueError, match="none of"):
         explorer.target = (1,)
     explorer.close()
 
