@@ -625,3 +625,160 @@ def test_weights_that_can_be(monkeypatch):
     assert explorer._subject.ranked(0)[0][1] in weights.meta["categories"]
     assert len(explorer.cache) == 20
     explorer.close()
+
+
+# What a sceptical user tried
+
+
+class Odd(nn.Module):
+    """Returns whatever it was told to, beside its input."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def forward(self, x):
+        return self.what
+
+
+class WithOdd(nn.Module):
+    def __init__(self, what):
+        super().__init__()
+        self.odd, self.conv = Odd(what), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        self.odd(x)
+        return self.conv(x).mean((2, 3))
+
+
+@pytest.mark.parametrize(
+    "what", [None, "text", torch.tensor(1.0), torch.ones(3), torch.ones(0, 3, 2, 2)]
+)
+def test_layers_that_cannot_be_shown_are_passed_over(what):
+    explorer = hookviz.explore(WithOdd(what), torch.rand(1, 3, 4, 4), layers=["odd", "conv"])
+    assert explorer.layer == "conv"
+    assert len(explorer._controls.by_name["layer"].options) == 1
+    if what is None or isinstance(what, str):
+        assert explorer.cache["odd"].calls[0].outputs == ()
+    with pytest.raises(traitlets.TraitError, match="layer='odd' cannot be shown: "):
+        explorer.layer = "odd"
+    assert explorer.layer == "conv"
+    explorer.close()
+    with pytest.raises(ValueError, match="Layer 'odd' cannot be shown"):
+        hookviz.explore(WithOdd(what), torch.rand(1, 3, 4, 4), layers="odd")
+
+
+def test_layers_that_do_not_depend_on_the_input_get_their_gradient():
+    class Constant(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.code = nn.Parameter(torch.rand(1, 2, 4, 4))
+            self.own, self.conv = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return (self.own(self.code) * self.conv(x)).mean((2, 3))
+
+    model, x = Constant(), torch.rand(1, 3, 4, 4)
+    explorer = hookviz.explore(model, x, target=1)
+    with hookviz.capture(model) as cache:
+        model(x)[0, 1].backward()
+    for name in ("own", "conv"):
+        assert torch.equal(explorer.cache[name].gradient, cache[name].gradient)
+    model.zero_grad()
+    hookviz.explore(model, x).close()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    explorer.close()
+
+
+@pytest.mark.parametrize("wrap", [lambda x: ({"x": x},), lambda x: ([x],), lambda x: ((x,),)])
+def test_nested_inputs_stay_as_they_are(wrap):
+    class Careless(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 1)
+
+        def forward(self, given):
+            x = given["x"] if isinstance(given, dict) else given[0]
+            with torch.no_grad():
+                x.mul_(2)
+            return self.conv(x).mean((2, 3))
+
+    x = torch.rand(1, 3, 4, 4)
+    kept = x.clone()
+    explorer = hookviz.explore(Careless(), wrap(x))
+    assert torch.equal(x, kept)
+    assert explorer._frame().picture is not None
+    assert explorer.cache["conv"].gradient is not None
+    explorer.close()
+
+
+def test_a_failed_change_is_taken_back_whole(explorer):
+    def broken(activation, gradient):
+        if activation.shape[1] == 48:
+            raise ArithmeticError("not this layer")
+        return activation.mean(1)
+
+    hookviz.HEATMAPS["broken"] = broken
+    try:
+        explorer.heatmap, explorer.layer = "broken", "layer3.0.conv1"
+        explorer.channel = 95
+        with pytest.raises(ArithmeticError):
+            explorer.layer = "layer2.0.conv1"
+        assert (explorer.layer, explorer.channel) == ("layer3.0.conv1", 95)
+    finally:
+        del hookviz.HEATMAPS["broken"]
+    explorer.channel = 3  # the method is gone: Grad-CAM takes its place
+    assert explorer.heatmap == "gradcam"
+
+
+def test_windows_belong_to_their_sample():
+    class Windows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 5, 1)
+
+        def forward(self, x):
+            windows = x.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(0, 2)
+            return self.conv(windows).mean((2, 3)).view(len(x), 4, 5).mean(1)
+
+    x = torch.rand(2, 3, 8, 8)
+    explorer = hookviz.explore(Windows(), x, target=[2, 4])
+    for row in range(8):
+        explorer.sample = row
+        assert explorer._scene().target_name == f"class {(2, 4)[row // 4]}"
+        exact = (x[row // 4] * 255).round().byte().permute(1, 2, 0).numpy()
+        assert (explorer._frame().picture == exact).all()
+    explorer.close()
+
+
+def test_closing_from_an_observer(explorer):
+    explorer.layer, explorer.channel = "layer3.0.conv1", 95
+    explorer.observe(lambda change: explorer.close(), "channel")
+    try:
+        explorer.layer = "stem.0"
+    except RuntimeError as error:
+        assert "closed" in str(error)
+    assert not explorer._live
+    explorer.close()
+
+
+def test_odd_values(explorer):
+    with pytest.raises(traitlets.TraitError, match="alpha=nan"):
+        explorer.alpha = float("nan")
+    for target in (3.5, True, [], {}):
+        with pytest.raises((ValueError, traitlets.TraitError), match="none of"):
+            explorer.target = target
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(64, 0))
+    empty = hookviz.explore(model, torch.rand(1, 3, 4, 4))
+    assert empty._subject.ranked(0) == []
+    empty.close()
+
+
+def test_doubles_and_extremes_are_exact():
+    conv = nn.Conv2d(1, 1, 1).double()
+    nn.init.constant_(conv.weight, 1e200)
+    nn.init.zeros_(conv.bias)
+    explorer = hookviz.explore(conv, torch.linspace(0, 1, 16).double().view(1, 1, 4, 4))
+    assert "max 1e+200" in explorer._pictures.readings.value
+    assert "Inf 0" in explorer._pictures.readings.value
+    explorer.close()

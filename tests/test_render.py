@@ -183,3 +183,9 @@ def test_dead_tiles_are_crossed_out():
 def test_gaps_are_transparent():
     png = levels_png(np.array([[0, GAP]], np.uint8), "viridis")
     assert np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))[0, :, 3].tolist() == [255, 0]
+
+
+@pytest.mark.parametrize("most", [1e-37, 1e37, 3e38])
+def test_extremes_of_single_precision(most):
+    values = np.array([-most, 0.0, most], np.float32)
+    assert to_levels(values, np.float32(-most), np.float32(most)).tolist() == [0, 126, 251]
