@@ -68,9 +68,8 @@ def run(
         The model raised; the message says in which layer.
     """
     refuse_lazy(model)
-    goal: Goal | None = "inputs"
-    done = None
-    while goal is not None:
+    goal: Goal = "inputs"
+    while True:
         cache = capture(model, layers, max_bytes=max_bytes)
         with ExitStack() as around:
             around.enter_context(untouched(model))
@@ -86,11 +85,10 @@ def run(
             again = None if score is None else _backward(score, sources, model, goal)
         if again is None and score is not None and goal == "inputs":
             again = "parameters" if _lacks_gradients(model, cache) else None
-        logits = logits_of(output)
-        done = Run(cache, None if logits is None else logits.detach(), score is not None)
+        if again is None:
+            logits = logits_of(output)
+            return Run(cache, None if logits is None else logits.detach(), score is not None)
         goal = again
-    assert done is not None
-    return done
 
 
 Goal = Literal["inputs", "parameters", "everything"]

@@ -16,14 +16,6 @@ MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def mask_at(row, column, size=(8, 8)):
     mask = torch.zeros(size, dtype=torch.bool)
     mask[row, column] = True

@@ -28,15 +28,6 @@ CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOL = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Small batches on several threads take many times as long on a machine with other work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def small_net(spatial=2, classes=3):
     """Two convolutions, each overwritten in place by the ReLU behind it."""
     torch.manual_seed(spatial)
