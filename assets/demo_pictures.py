@@ -12,18 +12,6 @@ import math
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
 
-CLASSES = (
-    "ball",
-    "eye",
-    "fish",
-    "flower",
-    "heart",
-    "house",
-    "moon",
-    "mushroom",
-    "ring",
-    "star",
-)
 SIZE = 112  # pixels, what the network sees
 _FINE = 2 * SIZE  # drawn at twice the size, then averaged down: smooth edges
 
@@ -248,3 +236,5 @@ _DRAW = {
     "ring": _ring,
     "star": _star,
 }
+
+CLASSES = tuple(_DRAW)

@@ -156,10 +156,10 @@ class Capture(FeatureCache):
         traceback: TracebackType | None,
     ) -> None:
         self._off()
-        if kind is None and self.dropped:
+        if kind is None and (dropped := self.dropped):
             warnings.warn(
-                f"{len(self.dropped)} of {len(self)} layers went over max_bytes={self._max_bytes} "
-                f"and were kept as statistics only: {', '.join(self.dropped)}.",
+                f"{len(dropped)} of {len(self)} layers went over max_bytes={self._max_bytes} "
+                f"and were kept as statistics only: {', '.join(dropped)}.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -327,13 +327,15 @@ class Explorer(widgets.VBox):
     def _retarget(self, change: dict) -> None:
         if not self._live:
             return
+        before = self._run
         try:
             self._run = self._run_model(change["new"])
+            self._redraw(change)
         except BaseException:
+            self._run = before
             with _Quietly(self):  # back to what is still shown
                 self.target = change["old"]
             raise
-        self._redraw(change)
 
     @traitlets.observe(*SETTINGS)
     def _redraw(self, change: dict) -> None:
