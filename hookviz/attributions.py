@@ -18,13 +18,15 @@ from torch import Tensor, nn
 from .capture import eager, tensors_in
 from .guided import GuidedReLUs
 from .inputs import ModelInput, Transform, class_names_of, prepare_input
-from .layers import close_names
+from .interrupts import breakable, unbroken
+from .layers import check_model, close_names
 from .run import explained, refuse_lazy, untouched
 from .targets import Target, check_target, described, logits_of, sample_scores, score_of
 
 Score = Callable[..., Tensor]
 
 
+@unbroken
 def attribute(
     model: nn.Module,
     image: Any,
@@ -102,7 +104,7 @@ def attribute(
     _check(model, method, options)
     target = check_target(target)
     _captum()
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    inputs = breakable(prepare_input, image, model, weights=weights, transform=transform)
     tensor = _only_tensor(inputs)
     names = class_names_of(model, weights, class_names)
     if isinstance(model, nn.DataParallel):  # its threads would not know of GuidedReLUs
@@ -295,7 +297,7 @@ def _forward_of(model: nn.Module, inputs: ModelInput, tensor: Tensor) -> Callabl
         args = [own if value is tensor else value for value in inputs.args]
         kwargs = {key: own if value is tensor else value for key, value in inputs.kwargs.items()}
         try:
-            return model(*args, **kwargs)
+            return breakable(model, *args, **kwargs)
         except Exception as error:
             raise explained(error, model, inputs) from error
 
@@ -307,7 +309,7 @@ def _score_of(forward: Callable[[Tensor], Any], target: Target) -> Score:
         output = forward(x)
         if chosen is not None:
             return (_class_scores(output, x) * chosen).sum(1)
-        value = score_of(output, target)
+        value = breakable(score_of, output, target)
         assert value is not None  # score_of has raised if the function returned no number
         return value.reshape(1)
 
@@ -376,11 +378,7 @@ def _captum() -> Any:
 
 
 def _check(model: nn.Module, method: str, options: Mapping[str, Any]) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"The model must be a torch.nn.Module, not {type(model).__name__}: "
-            "pass the model itself, not its class, its weights or its output."
-        )
+    check_model(model)
     _check_method(method)
     refuse_lazy(model)
     parameters = inspect.signature(_METHODS[method]).parameters.values()

@@ -132,7 +132,7 @@ class CapturedTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: the copy and its gradient."""
+        """Bytes held by the copy and its gradient."""
         held = (self._value, self._gradient)
         return sum(t.numel() * t.element_size() for t in held if t is not None)
 
@@ -210,7 +210,7 @@ class LayerRecord:
 
     @property
     def activation(self) -> Tensor:
-        """What the last call returned: detached, the shape as the layer returned it."""
+        """What the last call returned, detached, the shape as the layer returned it."""
         return self.last.activation
 
     @property

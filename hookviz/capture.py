@@ -16,7 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from types import TracebackType
 from typing import Any
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from .cache import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
+from .interrupts import hold, release, unbroken
 from .layers import CONVOLUTIONS, Layers, select_layers
 from .maps import fitting_grid, patching_layer
 
@@ -73,7 +74,7 @@ def capture(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``, or ``max_bytes`` is negative.
+        Nothing matches ``layers``, ``max_bytes`` is negative, or ``device`` is not there.
     TypeError
         The model is no module, or a layer is part of a ``ScriptModule``.
 
@@ -105,6 +106,14 @@ def capture(
     """
     if max_bytes is not None and max_bytes < 0:
         raise ValueError(f"max_bytes={max_bytes} is negative: give a number of bytes, or None.")
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(
+                f"device={str(device)!r} cannot be used ({reason}): give 'cpu', or leave it out."
+            ) from None
     records = [
         LayerRecord(names[0], module, tuple(names[1:]))
         for module, names in select_layers(model, layers).items()
@@ -134,21 +143,19 @@ class Capture(FeatureCache):
         self._grid: tuple[int, ...] | None = None
         self._handles: list[RemovableHandle] = []
         self._around = ExitStack()
+        self._held = False
 
     def __enter__(self) -> Capture:
         if self._handles:
             raise RuntimeError("This capture is on already: make a second one with capture().")
         try:
-            self._around.enter_context(eager())  # compiled code would run past the hooks
-            if self._patching is not None:
-                self._handles.append(self._patching.register_forward_hook(self._note_grid))
-            for record in self._hooked:
-                self._hook(record)
+            self._on()
         except BaseException:
             self._off()
             raise
         return self
 
+    @unbroken
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -161,15 +168,27 @@ class Capture(FeatureCache):
                 f"{len(dropped)} of {len(self)} layers went over max_bytes={self._max_bytes} "
                 f"and were kept as statistics only: {', '.join(dropped)}.",
                 RuntimeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
 
+    @unbroken
+    def _on(self) -> None:
+        self._held = hold()  # for an interrupt on the way into __exit__
+        self._around.enter_context(eager())  # compiled code would run past the hooks
+        if self._patching is not None:
+            self._handles.append(self._patching.register_forward_hook(self._note_grid))
+        for record in self._hooked:
+            self._hook(record)
+
+    @unbroken
     def _off(self) -> None:
         try:
             self._remove_handles()
-        finally:  # again, should an interrupt have come in between
-            self._remove_handles()
+        finally:
             self._around.close()
+            if self._held:
+                self._held = False
+                release()
 
     def _remove_handles(self) -> None:
         while self._handles:
@@ -181,10 +200,12 @@ class Capture(FeatureCache):
         # By thread, for DataParallel, and as a stack, for a layer that calls itself.
         taken: dict[int, list[tuple[CapturedTensor, ...]]] = {}
 
+        @unbroken  # a tensor's hook without its handle would stay
         def before(module: nn.Module, args: Any, kwargs: Any) -> None:
             stack = taken.setdefault(threading.get_ident(), [])
             stack.append(self._before(record, args, kwargs))
 
+        @unbroken
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
             stack = taken.get(threading.get_ident())
             self._after(record, (args, kwargs), output, stack.pop() if stack else ())
@@ -251,6 +272,7 @@ class Capture(FeatureCache):
         cut = _through_view(tensor, base, lambda gradient: self._arrived(taken, gradient))
         self._handles.append(base.register_hook(cut))
 
+    @unbroken
     def _arrived(self, taken: CapturedTensor, gradient: Tensor) -> None:
         if taken.kept:
             taken._gradient, taken._gradient_statistics = self._copy(gradient), None
@@ -362,8 +384,12 @@ class _Eager:
     stance: AbstractContextManager[Any] = nullcontext()
 
     def __enter__(self) -> None:
-        if not _Eager.captures and hasattr(torch.compiler, "set_stance"):
-            _Eager.stance = torch.compiler.set_stance("force_eager")
+        if not _Eager.captures:
+            if hasattr(torch.compiler, "set_stance"):
+                _Eager.stance = torch.compiler.set_stance("force_eager")
+            else:
+                _Eager.stance = _frames_as_they_are()
+                _Eager.stance.__enter__()
         _Eager.captures += 1
 
     def __exit__(self, *error: object) -> None:
@@ -371,6 +397,22 @@ class _Eager:
         if not _Eager.captures:
             _Eager.stance.__exit__(None, None, None)
             _Eager.stance = nullcontext()
+
+
+@contextmanager
+def _frames_as_they_are() -> Iterator[None]:
+    """What ``set_stance("force_eager")`` does, for torch 2.4 and 2.5, which do not have it.
+
+    Compiled code is reached through a callback that the compiled module sets before it calls the
+    eager one. Within the block it is not set.
+    """
+    frames = sys.modules["torch._dynamo.eval_frame"]
+    set_callback = frames.set_eval_frame
+    frames.set_eval_frame = lambda callback: None  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        frames.set_eval_frame = set_callback  # type: ignore[attr-defined]
 
 
 def eager() -> AbstractContextManager[Any]:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .cache import Call, LayerRecord
+from .interrupts import breakable
 from .layers import close_names
 from .maps import as_maps, wide
 
@@ -92,7 +93,8 @@ def heatmap(
             f"score.backward() within the capture's block, or take one of {without}."
         )
     function = HEATMAPS[method]
-    return function(maps) if len(_parameters(method)) == 1 else function(maps, gradient)
+    given = (maps,) if len(_parameters(method)) == 1 else (maps, gradient)
+    return breakable(function, *given)
 
 
 def check_method(method: str) -> None:

@@ -17,6 +17,7 @@ from torchvision.transforms import v2
 
 from .capture import tensors_in
 from .layers import CONVOLUTIONS, module_names
+from .maps import shown_size
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -45,7 +46,7 @@ class ModelInput:
 
     @property
     def main(self) -> Tensor | None:
-        """The tensor that is shown: the first floating-point one, with a batch dimension."""
+        """The tensor that is shown, the first floating-point one, with a batch dimension."""
         every = tensors_in([*self.args, *self.kwargs.values()])
         floating = [tensor for _, tensor in every if tensor.is_floating_point()]
         if not floating:
@@ -68,7 +69,7 @@ def prepare_input(
     ----------
     image
         A path, PIL image or array ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)`` is a picture:
-        uint8, or floats from 0 to 1. A tensor goes in as it is; only a batch dimension is
+        uint8, uint16, or floats from 0 to 1. A tensor goes in as it is; only a batch dimension is
         added to one ``(C, *spatial)``. A tuple is the model's positional arguments, a dict
         its keyword arguments, a list one argument (as detection models take). What this
         function returned stays as it is.
@@ -100,14 +101,17 @@ def prepare_input(
         return image
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     if isinstance(image, (str, PathLike, Image.Image, np.ndarray)):
-        transform = transform or _transform_for(model, weights)
-        tensor = _apply(transform, load_picture(image))
-        mean, std = _normalization(transform) or (IMAGENET_MEAN, IMAGENET_STD)
         name = fspath(image) if isinstance(image, (str, PathLike)) else type(image).__name__
+        picture = load_picture(image)
+        if transform is None:
+            _refuse_too_long(picture, str(name))
+            transform = transform_for(model, weights)
+        tensor = _apply(transform, picture)
+        mean, std = _normalization(transform) or (IMAGENET_MEAN, IMAGENET_STD)
         given: tuple[Any, ...] = (tensor.to(like.device, like.dtype),)
         prepared = ModelInput(given, {}, str(name), mean, std)
     else:
-        known = transform if transform else _transform_for(model, weights, checked=False)
+        known = transform if transform else transform_for(model, weights, checked=False)
         mean, std = _normalization(known) or (IMAGENET_MEAN, IMAGENET_STD)
         prepared = _as_given(image, model, like.device, mean, std)
     for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
@@ -117,6 +121,9 @@ def prepare_input(
 
 def load_picture(image: str | PathLike | Image.Image | np.ndarray) -> Image.Image:
     """Read a picture of any kind as RGB: upright, the first frame, alpha over white.
+
+    More than 8 bits are scaled, not clipped: 65535 is white for whole numbers, 1 for floats; or
+    the largest value, if that is more.
 
     Raises
     ------
@@ -141,23 +148,48 @@ def load_picture(image: str | PathLike | Image.Image | np.ndarray) -> Image.Imag
             with warnings.catch_warnings():
                 warnings.simplefilter("error", Image.DecompressionBombWarning)
                 with Image.open(path) as opened:
-                    return load_picture(opened)
+                    return _as_rgb(opened)
         except FileNotFoundError:
             raise FileNotFoundError(f"There is no file {path!r}: check the path.") from None
         except IsADirectoryError:
             raise ValueError(f"{path!r} is a folder: give the path of one picture.") from None
         except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
             raise ValueError(f"{path!r} is too large to open safely: {error}") from None
-        except (OSError, SyntaxError, ValueError) as error:
-            raise ValueError(
-                f"{path!r} cannot be read as a picture ({error}): give a whole PNG, JPEG or other "
-                "image file."
-            ) from None
+        except Exception as error:  # what broken files make Pillow raise is of many kinds
+            raise _unreadable(path, error) from None
+    try:
+        return _as_rgb(image)
+    except Exception as error:  # one that Pillow opened, but has not read yet
+        raise _unreadable(getattr(image, "filename", "") or "The image", error) from None
+
+
+def _refuse_too_long(picture: Image.Image, name: str) -> None:
+    # The usual transforms resize by the shorter side, which a picture of 1×60000 turns into
+    # gigabytes.
+    if max(picture.size) > 100 * min(picture.size) and max(picture.size) > 1000:
+        raise ValueError(
+            f"{name!r} is {picture.width}×{picture.height} pixels, more than 100 times as long as "
+            "it is wide, and resizing by the shorter side would blow it up: crop it first, or "
+            "give transform=."
+        )
+
+
+def _unreadable(name: str, error: Exception) -> ValueError:
+    reason = str(error) or type(error).__name__
+    return ValueError(
+        f"{name!r} cannot be read as a picture ({reason}): give a whole PNG, JPEG or other "
+        "image file."
+    )
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
     image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I") or image.mode == "F":  # 16 and 32 bits: scale, don't clip
-        values = np.asarray(image, np.float32)
-        top = 65535 if image.mode.startswith("I") else max(float(values.max()), 1e-12)
-        image = Image.fromarray((np.clip(values / top, 0, 1) * 255).astype(np.uint8))
+    if image.mode.startswith("I") or image.mode == "F":  # 16 and 32 bits
+        values = np.asarray(image, np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{int((~np.isfinite(values)).sum())} values are NaN or infinite")
+        top = max(1.0 if image.mode == "F" else 65535.0, float(values.max()))
+        image = Image.fromarray(np.round(np.clip(values / top, 0, 1) * 255).astype(np.uint8))
     if image.has_transparency_data:
         ground = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(ground, image.convert("RGBA"))
@@ -178,7 +210,8 @@ def picture_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> np.nd
     -------
     numpy.ndarray or None
         uint8 ``(H, W, 3)``; a 1d signal is a strip of one row per channel. None for what
-        is no picture, signal or volume.
+        is no picture, signal or volume. What is longer than `hookviz.maps.SHOWN_SIDE` is
+        averaged down.
 
     Notes
     -----
@@ -192,9 +225,10 @@ def picture_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> np.nd
     if values.ndim == 4:  # (C, D, H, W)
         values = values[:, round(depth * (values.shape[1] - 1))]
     if values.ndim == 2:  # (C, L): each channel a band
+        values = shown_size(values[:, None])[:, 0]
         band = math.ceil(max(8, values.shape[1] / 6) / len(values))
         values = np.repeat(values, band, axis=0)[None]
-    values = _undone(values, inputs.mean, inputs.std)
+    values = shown_size(_undone(values, inputs.mean, inputs.std))
     if len(values) != 3:
         values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
     return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
@@ -223,7 +257,7 @@ def _undone(values: np.ndarray, mean: Sequence[float], std: Sequence[float]) -> 
     return (values - values.min()) / max(float(np.ptp(values)), 1e-12)
 
 
-def _transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Transform:
+def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Transform:
     if weights is not None:
         if not hasattr(weights, "transforms"):
             raise TypeError(
@@ -357,16 +391,20 @@ def _picture_array(array: np.ndarray) -> np.ndarray:
     if array.dtype == bool:
         return array.astype(np.uint8) * 255
     if array.dtype.kind not in "uif":
-        raise ValueError(f"An array of type {array.dtype} is no picture: give uint8 or floats.")
+        raise ValueError(
+            f"An array of type {array.dtype} is no picture: give uint8, uint16 or floats."
+        )
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise ValueError(
                 f"The picture has {int((~np.isfinite(array)).sum())} NaN or infinite values of "
                 f"{array.size}: clean it first, for example with numpy.nan_to_num."
             )
-        low, high, span = 0, 1, 255
+        low, high, span = 0, 1, 255.0
+    elif (array.dtype.kind, array.dtype.itemsize) == ("u", 2):
+        low, high, span = 0, 65535, 255 / 65535
     else:
-        low, high, span = 0, 255, 1
+        low, high, span = 0, 255, 1.0
     if array.min() < low or array.max() > high:
         raise ValueError(
             f"A picture of type {array.dtype} has values from {array.min():g} to {array.max():g}: "

@@ -31,6 +31,15 @@ Layers = (
 )
 
 
+def check_model(model: nn.Module) -> None:
+    """Raise ``TypeError`` if it is no module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"The model must be a torch.nn.Module, not {type(model).__name__}: "
+            "pass the model itself, not its class, its weights or its output."
+        )
+
+
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
     """Find the modules that ``layers`` speaks of.
 
@@ -69,11 +78,7 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     >>> [names[0] for names in select_layers(net, nn.ReLU).values()]
     ['1.0']
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"The model must be a torch.nn.Module, not {type(model).__name__}: "
-            "pass the model itself, not its class, its weights or its output."
-        )
+    check_model(model)
     names = module_names(model)
     chosen = _choose(model, names, layers)
     for module in chosen:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
+from .interrupts import unbroken
 from .maps import enlarged
 from .probe import Probe, probing
 from .progress import Progress
@@ -129,6 +130,7 @@ class Curve(NamedTuple):
     area: float | Tensor
 
 
+@unbroken
 def deletion_curve(
     model: nn.Module,
     image: Any,
@@ -199,6 +201,7 @@ def deletion_curve(
         return _curve(probe, heatmap, whole, empty, steps)
 
 
+@unbroken
 def insertion_curve(
     model: nn.Module,
     image: Any,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .capture import capture
+from .interrupts import unbroken
 from .layers import select_layers
 from .maps import as_maps, enlarged, wide
 from .probe import Probe, probing
@@ -22,6 +23,7 @@ from .progress import Progress
 from .targets import Target
 
 
+@unbroken
 def scorecam(
     model: nn.Module,
     image: Any,
@@ -113,6 +115,7 @@ def scorecam(
         return _weighted(_each_channel(probe, maps, seen_through).softmax(1), maps)
 
 
+@unbroken
 def ablationcam(
     model: nn.Module,
     image: Any,

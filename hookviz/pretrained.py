@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 import torchvision
 from torch import nn
 
@@ -32,7 +37,8 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
     ValueError
         No such model, or weights of another model.
     RuntimeError
-        The weights could not be downloaded; the message names the model that needs none.
+        The weights could not be downloaded, the message names the model that needs none; or
+        their file holds more than weights.
 
     Examples
     --------
@@ -53,10 +59,29 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
             f"{', '.join(kind.name for kind in kinds)}."
         )
     try:
-        model = torchvision.models.get_model(name, weights=weights)
+        with _weights_only():
+            model = torchvision.models.get_model(name, weights=weights)
     except OSError as error:  # urllib's errors, time-outs and a full disk among them
         raise RuntimeError(
             f"The weights {weights} could not be downloaded ({error}): try again with a network "
             "connection, or use hookviz.demo_model(), which ships with its weights."
         ) from error
+    except pickle.UnpicklingError as error:
+        raise RuntimeError(
+            f"The downloaded weights {weights} hold more than weights and were not read: delete "
+            f"the file in {torch.hub.get_dir()!r} and try again."
+        ) from error
     return model.eval(), weights
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Within the block torch reads files as data: torchvision would let it run what is in them."""
+    names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ[names[0]] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[names[0]]
+        os.environ.update(before)

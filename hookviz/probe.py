@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from .capture import eager
 from .inputs import ModelInput, class_names_of, prepare_input
-from .layers import wrapped
+from .interrupts import breakable
+from .layers import check_model, wrapped
 from .maps import wide
 from .run import explained, refuse_lazy, untouched
 from .targets import Target, check_target, described, logits_of, probabilities, sample_scores
@@ -60,7 +61,7 @@ class Probe:
         args = tuple(rows(value) for value in self.inputs.args)
         kwargs = {key: rows(value) for key, value in self.inputs.kwargs.items()}
         try:
-            return self.model(*args, **kwargs)
+            return breakable(self.model, *args, **kwargs)
         except Exception as error:
             raise explained(error, self.model, ModelInput(args, kwargs)) from error
 
@@ -73,7 +74,7 @@ class Probe:
         """The scores ``(B,)`` of up to ``batch_size`` samples."""
         output = self.run(samples, pictures)
         if callable(self.target):
-            return _one_number(self.target(output)).to(self.pictures.device)[None]
+            return _one_number(breakable(self.target, output)).to(self.pictures.device)[None]
         logits = self._logits(output)
         values = probabilities(logits) if self._as_probability else wide(logits)
         targets = [self._targets[sample] for sample in samples.tolist()]
@@ -111,11 +112,12 @@ def probing(
     """Within the block the model is in eval mode and makes no graph; afterwards it is as before."""
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: at least one has to go through at a time.")
+    check_model(model)
     refuse_lazy(model)
     # DataParallel would split our rows among its copies, torch.compile would run past our hooks.
-    while isinstance(model, nn.Module) and (inner := wrapped(model)) is not None:
+    while (inner := wrapped(model)) is not None:
         model = inner[1]
-    inputs, names = prepare_input(image, model), class_names_of(model, None, class_names)
+    inputs, names = breakable(prepare_input, image, model), class_names_of(model, None, class_names)
     with untouched(model), torch.no_grad(), eager():
         yield Probe(model, inputs, target, names, batch_size, as_probability=as_probability)
 

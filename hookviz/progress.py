@@ -9,6 +9,8 @@ import ipywidgets as widgets
 from IPython import get_ipython
 from IPython.display import display
 
+from .interrupts import unbroken
+
 PATIENCE = 1.0  # seconds before the bar appears
 _PAUSE = 0.1  # seconds between two updates of it
 
@@ -30,6 +32,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
+    @unbroken
     def tick(self, share: float) -> None:
         """Say how much is done, 0 to 1."""
         if time.monotonic() < self._next or get_ipython() is None:
@@ -40,6 +43,7 @@ class Progress:
             self._handle = display(self._bar, display_id=True)
         self._bar.value = share
 
+    @unbroken
     def __exit__(self, *error: object) -> None:
         if self._bar is None:
             return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import is_not
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from .cache import FeatureCache
 from .capture import capture, tensors_in
 from .inputs import ModelInput, change_tensors
+from .interrupts import breakable, unbroken
 from .layers import CONVOLUTIONS, Layers, module_names, select_layers
 from .targets import Target, logits_of, score_of
 
@@ -34,13 +37,20 @@ class Run:
         Class scores ``(N, K)``, detached; None if the model is no classifier.
     scored : bool
         Whether there was a score to go backward from.
+    returned : type
+        Of what the model returned.
+    goal : str
+        What the gradient had to be asked of, see `Goal`.
     """
 
     cache: FeatureCache
     logits: Tensor | None
     scored: bool
+    returned: type
+    goal: Goal
 
 
+@unbroken
 def run(
     model: nn.Module,
     inputs: ModelInput,
@@ -73,21 +83,22 @@ def run(
         cache = capture(model, layers, max_bytes=max_bytes)
         with ExitStack() as around:
             around.enter_context(untouched(model))
-            args, kwargs, sources = _differentiable(model, inputs, around)
+            args, kwargs, sources = differentiable(model, inputs, around)
             around.enter_context(cache)
             if tick is not None:
                 around.enter_context(_ticking(model, layers, tick))
             try:
-                output = model(*args, **kwargs)
+                output = breakable(model, *args, **kwargs)
             except Exception as error:
                 raise explained(error, model, inputs) from error
-            score = score_of(output, target, class_names)
-            again = None if score is None else _backward(score, sources, model, goal)
+            score = breakable(score_of, output, target, class_names)
+            again = None if score is None else backward(score, sources, model, goal)
         if again is None and score is not None and goal == "inputs":
             again = "parameters" if _lacks_gradients(model, cache) else None
         if again is None:
             logits = logits_of(output)
-            return Run(cache, None if logits is None else logits.detach(), score is not None)
+            kept = None if logits is None else logits.detach()
+            return Run(cache, kept, score is not None, type(output), goal)
         goal = again
 
 
@@ -106,23 +117,22 @@ def _lacks_gradients(model: nn.Module, cache: FeatureCache) -> bool:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Eval mode with gradients within the block; afterwards the model is as before.
 
-    Training flags, buffers, attributes that a forward may set, the random number
-    generators of Python, numpy and torch, and the surrounding grad and inference
-    mode are put back, also after an exception or an interrupt.
+    Training flags, buffers, attributes that a forward may set, the dicts and lists among
+    them, the random number generators of Python, numpy and torch, and the surrounding grad
+    and inference mode are put back, also after an exception or an interrupt.
     """
     modules = [m for m in model.modules() if isinstance(m, nn.Module)]
     flags = [(m, m.training) for m in modules]
     # What a ScriptModule holds is not in its __dict__.
     eager = [m for m in modules if not isinstance(m, torch.jit.ScriptModule)]
-    attributes = [(m, dict(m.__dict__), dict(m._buffers)) for m in eager]
+    held = [(each, each.copy()) for m in eager for each in _containers(m)]
     values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
 
     def restore() -> None:
         for module, was in flags:
             module.training = was
-        for module, held, buffers in attributes:
-            _refill(module.__dict__, held)
-            _refill(module._buffers, buffers)
+        for container, content in held:
+            _refill(container, content)
         with torch.no_grad():
             for buffer, value in values:
                 if not torch.equal(buffer, value):
@@ -141,7 +151,20 @@ def untouched(model: nn.Module) -> Iterator[None]:
                 raise
 
 
-def _refill(current: dict, held: dict) -> None:
+def _containers(module: nn.Module) -> list[Any]:
+    """A module's attributes, and the dicts and lists among them, such as buffers and caches."""
+    attributes = module.__dict__
+    return [attributes, *(each for each in attributes.values() if type(each) in _CONTAINERS)]
+
+
+_CONTAINERS = (dict, OrderedDict, list)
+
+
+def _refill(current: Any, held: Any) -> None:
+    if isinstance(held, list):
+        if len(current) != len(held) or any(map(is_not, current, held)):
+            current[:] = held
+        return
     if len(current) == len(held) and all(current.get(k, current) is v for k, v in held.items()):
         return
     current.update(held)
@@ -163,7 +186,7 @@ def _random_state(model: nn.Module) -> Iterator[None]:
         np.random.set_state(legacy)
 
 
-def _differentiable(
+def differentiable(
     model: nn.Module, inputs: ModelInput, around: ExitStack
 ) -> tuple[list[Any], dict[str, Any], list[Tensor]]:
     """The call's arguments, as tensors of our own that ask for a gradient, and those tensors.
@@ -174,9 +197,10 @@ def _differentiable(
 
     def own(tensor: Tensor) -> Tensor:
         copy = tensor.detach().clone()
-        if copy.is_floating_point():
-            sources.append(copy.requires_grad_())
-        return copy
+        if not copy.is_floating_point():
+            return copy
+        sources.append(copy.requires_grad_())
+        return copy.clone()  # no leaf: a first layer may work in place
 
     args, kwargs = change_tensors((list(inputs.args), inputs.kwargs), own)
     if not sources:
@@ -187,7 +211,7 @@ def _differentiable(
     return args, kwargs, sources
 
 
-def _backward(score: Tensor, sources: list[Tensor], model: nn.Module, goal: Goal) -> Goal | None:
+def backward(score: Tensor, sources: list[Tensor], model: nn.Module, goal: Goal) -> Goal | None:
     """Send the gradient through the layers, and into nobody's ``.grad``.
 
     Returns the goal to run again with, if this one does not work with the model.
@@ -198,7 +222,7 @@ def _backward(score: Tensor, sources: list[Tensor], model: nn.Module, goal: Goal
     if goal == "parameters":
         sources = sources + [p for p in model.parameters() if p.requires_grad]
     try:
-        torch.autograd.grad(score, sources, allow_unused=True)
+        breakable(torch.autograd.grad, score, sources, allow_unused=True)
     except RuntimeError as error:
         if "checkpoint" not in str(error).lower():
             raise
@@ -211,7 +235,7 @@ def _backward_to_all(score: Tensor, model: nn.Module) -> None:
     try:
         for parameter, _ in before:
             parameter.grad = None
-        score.backward()
+        breakable(score.backward)
     finally:
         for parameter, gradient in before:
             parameter.grad = gradient

@@ -17,13 +17,27 @@ from torch import Tensor, nn
 CONVOLUTION = torch.nn.modules.conv._ConvNd  # the base that hookviz does not use
 
 
+class Truths(defaultdict[str, list[Tensor]]):
+    """Layer name -> what it returned, call by call.
+
+    Attributes
+    ----------
+    order : list of str
+        The layers' names in the order of all calls.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(list)
+        self.order: list[str] = []
+
+
 @contextmanager
 def true_outputs(
     model: nn.Module, is_layer: Callable[[nn.Module], bool] | None = None
-) -> Iterator[dict[str, list[Tensor]]]:
+) -> Iterator[Truths]:
     """Layer name -> what it returned, call by call, with ``.grad`` after a backward."""
     is_layer = is_layer or (lambda module: isinstance(module, CONVOLUTION))
-    outputs: dict[str, list[Tensor]] = defaultdict(list)
+    outputs = Truths()
 
     def wrap(name: str, module: nn.Module) -> None:
         forward = module.forward
@@ -33,6 +47,7 @@ def true_outputs(
             if out.requires_grad:
                 out.retain_grad()
             outputs[name].append(out)
+            outputs.order.append(name)
             return out.clone()
 
         module.forward = recording

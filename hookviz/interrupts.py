@@ -1,0 +1,127 @@
+"""Ctrl-C at a bad moment waits: what changes a model or puts it back is not cut in two.
+
+Python raises ``KeyboardInterrupt`` between any two steps of the main thread: also halfway through
+a ``finally``, or on the way into ``__exit__``, which is then never run. `unbroken` functions are
+spared that. What may take long within them, such as the model itself, goes through `breakable`
+and is interrupted at once.
+
+The handler of the signal tells by the stack where it came in: the innermost of the two decides.
+It is there only while such a function runs, or a ``with capture(...)`` block, and otherwise does
+what the handler from before did. Nothing of this happens in other threads, to which Python
+gives no interrupt.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import FrameType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _State:
+    holds = 0
+    waiting = False  # an interrupt came at a bad moment
+    before: Any = None  # the handler from before
+
+
+def unbroken(function: Callable[P, R], undo: Callable[[R], object] | None = None) -> Callable[P, R]:
+    """An interrupt that comes while the function runs is raised when it is done.
+
+    Parameters
+    ----------
+    function : callable
+    undo : callable, optional
+        Called with what the function returned if an interrupt takes it from the caller.
+
+    Examples
+    --------
+    >>> @unbroken
+    ... def both():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     print("done")
+    >>> try:
+    ...     both()
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    done
+    interrupted
+    """
+
+    def whole(*args: P.args, **kwargs: P.kwargs) -> R:
+        held = hold()
+        try:
+            result = function(*args, **kwargs)
+        except BaseException:
+            if held:
+                release()
+                _deliver(sys._getframe().f_back)
+            raise
+        try:
+            if held:
+                release()
+                _deliver(sys._getframe().f_back)
+        except BaseException:
+            if undo is not None:
+                undo(result)
+            raise
+        return result
+
+    _waits[whole.__code__] = True
+    return wraps(function)(whole)
+
+
+def breakable(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the function; an interrupt is raised at once, also within what is `unbroken`."""
+    _deliver(sys._getframe())
+    return function(*args, **kwargs)
+
+
+def hold() -> bool:
+    """Put the handler in place, until `release`; False where there is nothing to be done."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    here = signal.getsignal(signal.SIGINT)
+    if here is not _interrupted:
+        if not callable(here):  # ignored, or none of Python's
+            return False
+        _State.before = here
+        _State.waiting = False
+        signal.signal(signal.SIGINT, _interrupted)
+    _State.holds += 1
+    return True
+
+
+def release() -> None:
+    """Take back one `hold`."""
+    _State.holds -= 1
+    in_place = signal.getsignal(signal.SIGINT) is _interrupted
+    if not _State.holds and in_place and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, _State.before)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    at = frame
+    while at is not None and at.f_code not in _waits:
+        at = at.f_back
+    if at is not None and _waits[at.f_code]:
+        _State.waiting = True
+    else:
+        _State.before(number, frame)
+
+
+def _deliver(frame: FrameType | None) -> None:
+    """Raise the interrupt that waits, or let it wait on if ``frame`` is a bad moment, too."""
+    if _State.waiting and threading.current_thread() is threading.main_thread():
+        _State.waiting = False
+        _interrupted(signal.SIGINT, frame)
+
+
+# Whether an interrupt waits that comes while this code, or what it calls, runs.
+_waits = {hold.__code__: True, breakable.__code__: False}

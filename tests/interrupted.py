@@ -1,0 +1,140 @@
+"""A program that is interrupted: it looks at a model again and again, and tells what it found.
+
+``test_interrupts.py`` runs it. For each round it says ``go`` and how long the work takes; one
+SIGINT comes, sometime; it answers with what is not as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+import traceback
+
+import torch
+import torch._dynamo  # so that there is a compiler's stance to be put back
+from torch import nn
+from untouched import changes, snapshot
+
+import hookviz
+
+# What was started in the background, as by a script, would ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Restless(nn.Module):
+    """Changes buffers and attributes, draws random numbers, works in place."""
+
+    class_names = ("a", "b", "c")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.Dropout(0.5)
+        )
+        self.shared, self.head = nn.Conv2d(6, 6, 3, padding=1), nn.Linear(6, 3)
+        self.register_buffer("count", torch.zeros(()))
+        self.body[0].bias.requires_grad_(False)
+
+    def forward(self, x):
+        self.count += 1
+        self.last = torch.rand(1)
+        x = self.body(x)
+        for _ in range(2):
+            x = torch.relu_(self.shared(x))
+        return self.head(x.mean((2, 3)))
+
+
+class Capturing:
+    """Forward and backward within the block; the model stays in eval mode, as it is its user's."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model, self.x = Restless().eval(), torch.rand(2, 2, 24, 24, requires_grad=True)
+
+    def work(self) -> None:
+        with hookviz.capture(self.model, (nn.Conv2d, nn.Linear), inputs=True) as cache:
+            logits = self.model(self.x)
+            torch.autograd.grad(logits.sum(), self.x)
+        self.found = [cache[name].gradient.sum().item() for name in cache]
+
+    def put_away(self) -> None:
+        # The forward itself is the user's, and so is what it leaves.
+        self.model.count.zero_()
+        vars(self.model).pop("last", None)
+        torch.manual_seed(1)
+
+
+class Exploring:
+    """The explorer, a few of its settings, and the end of it."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model, self.x = Restless().train(), torch.rand(2, 2, 24, 24)
+        self.explorer = None
+
+    def work(self) -> None:
+        self.explorer = hookviz.explore(self.model, self.x)
+        self.explorer.layer = "shared"
+        self.explorer.target = 1
+        self.found = [float(t.sum()) for t in self.explorer.heatmaps().values()]
+        self.explorer.close()
+
+    def put_away(self) -> None:
+        if self.explorer is not None:  # one that its user never got is closed already
+            self.explorer.close()
+
+
+class Perturbing(Exploring):
+    """What runs the model many times."""
+
+    def work(self) -> None:
+        found = hookviz.scorecam(self.model, self.x, "shared", batch_size=4)
+        attributed = hookviz.attribute(self.model, self.x, "smoothgrad", nt_samples=2)
+        self.found = [float(found.sum()), float(attributed.sum())]
+
+
+KINDS = {"capture": Capturing, "explore": Exploring, "perturb": Perturbing}
+
+
+def tell(**answer) -> None:
+    print(json.dumps(answer), flush=True)
+
+
+def main(kind: str, rounds: int) -> None:
+    torch.set_num_threads(1)
+    worker = KINDS[kind]()
+    for _ in range(3):  # what is imported and cached at first is so
+        worker.work()
+        worker.put_away()
+    expected = worker.found
+    for _ in range(rounds):
+        before = snapshot(worker.model)
+        began = time.perf_counter()
+        worker.work()
+        took = time.perf_counter() - began
+        worker.put_away()
+        where, wrong = "after it", []
+        try:
+            tell(took=took)
+            worker.work()
+            where = ""
+            time.sleep(10)
+        except KeyboardInterrupt as interrupt:
+            if where:
+                frames = traceback.extract_tb(interrupt.__traceback__)
+                frames = [f for f in frames if f.name != "_interrupted"]
+                where = f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}"
+        worker.put_away()
+        wrong = changes(worker.model, before)
+        del worker.found
+        worker.work()
+        if worker.found != expected:
+            wrong.append("what is found")
+        worker.put_away()
+        tell(where=where, wrong=wrong)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

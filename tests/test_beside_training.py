@@ -1,0 +1,151 @@
+"""A look at the model between two steps, or around one, changes nothing of a training run."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+
+STEPS, BATCH = 6, 8
+PICTURES = torch.rand(32, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+LABELS = torch.randint(0, 4, (32,), generator=torch.Generator().manual_seed(2))
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.Dropout2d(0.2),
+        nn.Conv2d(8, 8, 3, stride=2),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Dropout(0.3),
+        nn.Linear(8, 4),
+    )
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+}
+
+
+def augmented(x: torch.Tensor) -> torch.Tensor:
+    """Moved and mirrored, as numpy's and Python's generators say."""
+    x = torch.roll(x, tuple(np.random.randint(-2, 3, 2)), (2, 3))
+    return x.flip(3) if random.random() < 0.5 else x
+
+
+def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[list, list]:
+    """The loss curve, and all that is left: weights, buffers, optimizer's state, generators."""
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(0)
+    model = network().train()
+    steps = OPTIMIZERS[optimizer](model.parameters())
+    rate = torch.optim.lr_scheduler.CosineAnnealingLR(steps, STEPS)
+    losses = []
+
+    def step() -> None:
+        order = torch.randperm(len(PICTURES))[:BATCH]
+        steps.zero_grad(set_to_none=set_to_none)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = nn.functional.cross_entropy(model(augmented(PICTURES[order])), LABELS[order])
+        loss.backward()
+        look(model, "with gradients", lambda: None)
+        steps.step()
+        rate.step()
+        losses.append(loss.item())
+
+    for _ in range(STEPS):
+        look(model, "around", step)
+        look(model, "between", lambda: None)
+    left = [*model.state_dict().values(), *(p.grad for p in model.parameters())]
+    for state in steps.state.values():
+        left += [value for value in state.values() if isinstance(value, torch.Tensor)]
+    drawn = torch.rand(1).item(), np.random.rand(), random.random()
+    return [*losses, *drawn], left
+
+
+def nothing(model, when, step):
+    step()
+
+
+def explored(model, when, step):
+    step()
+    if when != "around":
+        explorer = hookviz.explore(model, PICTURES[:2], target=1)
+        explorer.layer, explorer.target = "4", 2
+        explorer.close()
+
+
+def captured(model, when, step):
+    """The training step itself runs within the block; its gradients are captured, too."""
+    with hookviz.capture(model, (nn.Conv2d, nn.BatchNorm2d, nn.ReLU), inputs=True) as cache:
+        step()
+    if when == "around":
+        assert cache["0"].gradient is not None
+        assert len(cache["4"].calls) == 1
+
+
+def forward_captured(model, when, step):
+    """A forward and a backward to the input alone, in eval mode, as one would by hand."""
+    step()
+    if when == "between":
+        with hookviz.capture(model.eval()):
+            x = PICTURES[:2].clone().requires_grad_()
+            torch.autograd.grad(model(x).sum(), x)
+        model.train()
+
+
+def explained(model, when, step):
+    step()
+    if when == "around":
+        return
+    hookviz.scorecam(model, PICTURES[:1], "4")
+    hookviz.ablationcam(model, PICTURES[:1], "4")
+    for method in hookviz.ATTRIBUTIONS:
+        few = {"smoothgrad": {"nt_samples": 2}, "integrated_gradients": {"n_steps": 2}}
+        hookviz.attribute(model, PICTURES[:1], method, **few.get(method, {}))
+    explorer = hookviz.explore(model, PICTURES[:1])
+    explorer.heatmaps("layercam")
+    explorer.close()
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("look", [explored, captured, forward_captured, explained])
+@pytest.mark.parametrize(("autocast", "set_to_none"), [(False, True), (False, False), (True, True)])
+def test_training_is_the_same_to_the_bit(optimizer, look, autocast, set_to_none):
+    options = {"autocast": autocast, "set_to_none": set_to_none}
+    curve, left = train(optimizer, nothing, **options)
+    seen_curve, seen_left = train(optimizer, look, **options)
+    assert curve == seen_curve
+    assert len(left) == len(seen_left)
+    for one, other in zip(left, seen_left, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_it_would_be_seen():
+    """One random number, or one batch in train mode, and the curve is another."""
+    options = {"autocast": False, "set_to_none": True}
+    curve, left = train("sgd", nothing, **options)
+
+    def draws(model, when, step):
+        step()
+        torch.rand(1)
+
+    def runs(model, when, step):
+        step()
+        with torch.random.fork_rng([]), torch.no_grad():
+            model(PICTURES[:2])
+
+    assert train("sgd", draws, **options)[0] != curve
+    statistics = train("sgd", runs, **options)[1][3]  # the running mean
+    assert not torch.equal(statistics, left[3])

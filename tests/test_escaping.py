@@ -1,0 +1,265 @@
+"""Whatever a name says, it is shown as text: nothing in it becomes HTML, or a formula.
+
+Everything that the widget and the tables show as HTML is parsed, as a browser would do it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import os
+import pickle
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import ipywidgets as widgets
+import pytest
+import torch
+import torchvision
+from torch import nn
+
+import hookviz
+from hookviz import demo
+
+EVIL = "<img src=x onerror=alert(1)>\"'&amp;</style><script>alert(2)</script> $x_1$ {0}"
+ROOT = Path(hookviz.__file__).parent
+
+# What hookviz itself writes, and no more: tags, and the attributes that each may have.
+TAGS = {
+    "style": set(),
+    "div": {"class"},
+    "figure": set(),
+    "figcaption": set(),
+    "img": {"class", "alt", "src", "style", "onload"},
+    "span": set(),
+    "b": set(),
+    **{name: set() for name in ("table", "caption", "thead", "tbody", "tr", "th", "td")},
+}
+
+
+class Page(HTMLParser):
+    """Tags and attributes, and the text that is seen or read out."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.text, self.scripts = "", set()
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        assert tag in TAGS, tag
+        assert {name for name, _ in attributes} <= TAGS[tag], (tag, attributes)
+        values = dict(attributes)
+        assert values.get("src", "data:image/").startswith("data:image/"), values
+        self.scripts |= {values["onload"]} if "onload" in values else set()
+        self.text += values.get("alt") or ""
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_comment(self, data):
+        raise AssertionError(f"a comment: {data}")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+
+def pages(widget) -> list[Page]:
+    """All HTML that a widget and its children show."""
+    found = [Page(widget.value)] if isinstance(widget, widgets.HTML) else []
+    return found + [page for child in getattr(widget, "children", ()) for page in pages(child)]
+
+
+def evil_model() -> nn.Module:
+    kind = type(EVIL, (nn.Sequential,), {})
+    model = kind()
+    layer = type(EVIL, (nn.Conv2d,), {})(3, 4, 3)
+    model.add_module(EVIL.replace(".", ""), layer)
+    model.add_module("pooled", nn.AdaptiveAvgPool2d(1))
+    model.add_module("flat", nn.Flatten())
+    return model.eval()
+
+
+NAMES = [f"{EVIL} {i}" for i in range(4)]
+
+
+def evil_target(output):
+    return output[:, 0].sum()
+
+
+evil_target.__name__ = EVIL
+
+
+@pytest.fixture
+def explorer(tmp_path):
+    path = tmp_path / "<img src=x onerror=alert(3)>&.png"
+    hookviz.demo_images()[0].save(path)
+    made = hookviz.explore(evil_model(), path, class_names=NAMES, strip=True)
+    yield made
+    made.close()
+
+
+def everything(explorer) -> str:
+    """The text of all that is shown; fails if a name has become more than text."""
+    found = pages(explorer)
+    assert len(found) > 8
+    assert {script for page in found for script in page.scripts} == OWN_SCRIPTS
+    return "\n".join(page.text for page in found)
+
+
+def own_scripts() -> set[str]:
+    plain = hookviz.explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 4, 4))
+    found = {script for page in pages(plain) for script in page.scripts}
+    plain.close()
+    return found
+
+
+OWN_SCRIPTS = own_scripts()
+
+
+def test_the_widget(explorer):
+    text = everything(explorer)
+    assert EVIL in text  # layer, model, class
+    assert f"{EVIL} 0" in text or f"{EVIL} 1" in text or f"{EVIL} 2" in text
+    assert "<img src=x onerror=alert(3)>&.png" in text  # the input's alt text
+    for heatmap in ("activation × gradient", "layercam"):
+        explorer.heatmap, explorer.overlay = heatmap, not explorer.overlay
+        assert EVIL in everything(explorer)
+
+
+@pytest.mark.parametrize("target", [1, (0, 2), evil_target, [EVIL + " 3"]])
+def test_targets(explorer, target):
+    explorer.target = target
+    assert EVIL in everything(explorer)
+
+
+def test_menus_are_text(explorer):
+    """Options and labels are drawn as text by ipywidgets, unless they are asked to be HTML."""
+    menus = explorer._controls.by_name
+    assert any(EVIL in label for label, _ in menus["target"].options)
+    for control in menus.values():
+        assert not getattr(control, "description_allow_html", False)
+        assert not isinstance(control, widgets.HTML)
+
+
+def test_errors(explorer, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError(EVIL)
+
+    monkeypatch.setattr("hookviz.explorer.run", fail)
+    explorer._controls.by_name["target"].index = 2
+    assert EVIL in Page(explorer._note.value).text
+    everything(explorer)
+    monkeypatch.undo()
+    monkeypatch.setitem(hookviz.HEATMAPS, EVIL, fail)
+    menu = explorer._controls.by_name["heatmap"]
+    explorer._draw()
+    menu.index = next(i for i, (label, _) in enumerate(menu.options) if label == EVIL)
+    assert EVIL in Page(explorer._note.value).text
+
+
+def test_a_heatmaps_name(explorer, monkeypatch):
+    monkeypatch.setitem(hookviz.HEATMAPS, EVIL, lambda activation: activation.mean(1))
+    explorer.heatmap = EVIL
+    assert everything(explorer).count(EVIL) > 3
+
+
+def test_the_cache(explorer):
+    page = Page(explorer.cache._repr_html_())
+    assert page.text.count(EVIL) == 2  # the layer's name, and its type
+
+
+def test_the_output_in_a_notebook(explorer):
+    data, metadata = explorer._repr_mimebundle_()
+    assert not any("html" in kind or "svg" in kind for kind in data)
+    assert EVIL in data["text/plain"]
+    assert EVIL in metadata["image/png"]["alt"]
+
+
+def test_saved_figures(explorer, tmp_path):
+    for suffix in ("svg", "pdf", "png"):
+        explorer.save(tmp_path / f"view.{suffix}")
+    tree = ElementTree.parse(tmp_path / "view.svg")
+    tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
+    assert not tags & {"script", "foreignObject", "a", "animate", "set"}
+    for element in tree.iter():
+        assert not any(name.lower().startswith("on") for name in element.attrib)
+
+
+# Files with weights are data, not programs
+
+
+TRICKED = "hookviz_was_tricked"
+
+
+class Malicious:
+    def __reduce__(self):
+        return exec, (f"import builtins; builtins.{TRICKED} = True",)
+
+
+@pytest.fixture
+def not_tricked():
+    yield
+    assert not vars(builtins).pop(TRICKED, False)
+
+
+def written(path: Path, *, raw: bool) -> Path:
+    """A file of weights that runs a program when it is read carelessly."""
+    content = {"stem.0.weight": Malicious()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(content)) if raw else torch.save(content, path)
+    return path
+
+
+def test_the_trick_works(tmp_path):
+    torch.load(written(tmp_path / "weights.pt", raw=False), weights_only=False)
+    assert vars(builtins).pop(TRICKED)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_pickle_in_place_of_the_weights_does_nothing(raw, tmp_path, monkeypatch, not_tricked):
+    written(tmp_path / "weights.pt", raw=raw)
+    monkeypatch.setattr(demo, "_assets", lambda: tmp_path)
+    with pytest.raises(pickle.UnpicklingError):
+        hookviz.demo_model()
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_pickle_among_downloaded_weights_does_nothing(raw, tmp_path, monkeypatch, not_tricked):
+    """Torch checks a file's hash only when it comes: one that lies there is taken as it is."""
+    address = torchvision.models.ResNet18_Weights.DEFAULT.url
+    path = tmp_path / "hub" / "checkpoints" / address.rpartition("/")[2]
+    written(path, raw=raw)
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    before = dict(os.environ)
+    with pytest.raises(RuntimeError, match="hold more than weights") as raised:
+        hookviz.pretrained("resnet18")
+    assert "\n" not in str(raised.value)
+    assert dict(os.environ) == before
+
+
+def loads(tree: ast.AST) -> list[ast.Call]:
+    """Calls that read weights from a file or an address."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    risky = ("torch.load", "load_state_dict_from_url", "pickle.load", "pickle.loads")
+    return [call for call in calls if ast.unparse(call.func).endswith(risky)]
+
+
+def test_weights_are_loaded_as_data():
+    places = [*ROOT.rglob("*.py"), *(ROOT.parent / "assets").rglob("*.py")]
+    found = [(path, call) for path in places for call in loads(ast.parse(path.read_text()))]
+    assert found
+    for path, call in found:
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+        assert given.get("weights_only") == "True", f"{path.name}:{call.lineno}"
+
+
+def test_pictures_names_in_errors_are_text(tmp_path):
+    path = tmp_path / f"{EVIL.replace('/', '')[:60]}.png"
+    path.write_text("no picture")
+    with pytest.raises(ValueError) as raised:
+        hookviz.explore(hookviz.demo_model(), path)
+    page = Page(hookviz.panels.note(str(raised.value)))
+    assert "cannot be read as a picture" in page.text

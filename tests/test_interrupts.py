@@ -1,0 +1,134 @@
+"""Ctrl-C at any moment: the model, and all else, is as it was."""
+
+from __future__ import annotations
+
+import dis
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import interrupted as interrupted_program
+import pytest
+from untouched import changes, snapshot
+
+TESTS = Path(__file__).parent
+
+
+def interrupted(kind: str, rounds: int, seed: int = 0) -> list[dict]:
+    """Start a program that works, interrupt it once a round, and hear what it found."""
+    draw = random.Random(seed)
+    paths = [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    answers = []
+    with subprocess.Popen(
+        [sys.executable, str(TESTS / "interrupted.py"), kind, str(rounds)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as child:
+        try:
+            for share in draw.sample(range(rounds), rounds):
+                took = json.loads(child.stdout.readline())["took"]
+                time.sleep(took * (share + draw.random()) / rounds)
+                child.send_signal(signal.SIGINT)
+                answers.append(json.loads(child.stdout.readline()))
+        finally:
+            if child.poll() is None:
+                child.kill() if len(answers) < rounds else child.wait()
+    return answers
+
+
+@pytest.mark.parametrize(("kind", "rounds"), [("capture", 50), ("explore", 50), ("perturb", 15)])
+def test_interrupted_by_another_process(kind, rounds):
+    answers = interrupted(kind, rounds)
+    assert [answer for answer in answers if answer["wrong"]] == []
+    # The moments are spread over the work, so nearly all are within it.
+    assert sum(bool(answer["where"]) for answer in answers) > rounds / 2
+
+
+# At every step
+
+TRACED = ("hookviz", "contextlib.py", "_contextlib.py", "grad_mode.py", "random.py", "hooks.py")
+CHECKS = ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")  # behind these Python looks for signals
+
+
+class Interrupter:
+    """Sends SIGINT at one of the moments at which Python would look for it.
+
+    Those are counted in the code that may be cut in two: hookviz's own and the context managers
+    that it uses.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at, self.moments = at, 0
+        self._last: dict[FrameType, int] = {}
+
+    def __enter__(self) -> Interrupter:
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        sys.settrace(None)
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> Callable | None:
+        path = Path(frame.f_code.co_filename)
+        if path.name == "interrupts.py" or not {path.name, path.parent.name} & set(TRACED):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        self._moment()
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: object) -> Callable:
+        if event == "opcode":
+            before = self._last.get(frame)
+            self._last[frame] = frame.f_lasti
+            if before is not None and dis.opname[frame.f_code.co_code[before]] in CHECKS:
+                self._moment()
+        elif event == "return":
+            self._last.pop(frame, None)
+        return self._step
+
+    def _moment(self) -> None:
+        self.moments += 1
+        if self.moments == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+def interrupt_each(worker, moments) -> tuple[int, list]:
+    """Do the work once for each moment, interrupted there; how many were, and what was wrong."""
+    worker.work()
+    expected, count, wrong = worker.found, 0, []
+    worker.put_away()
+    for moment in moments:
+        before = snapshot(worker.model)
+        try:
+            with Interrupter(moment):
+                worker.work()
+        except KeyboardInterrupt:
+            count += 1
+        worker.put_away()
+        if changed := changes(worker.model, before):
+            wrong.append((moment, changed))
+    worker.work()
+    worker.put_away()
+    assert worker.found == expected
+    return count, wrong
+
+
+@pytest.mark.parametrize(("kind", "every"), [("capture", 17), ("perturb", 401), ("explore", 997)])
+def test_interrupted_at_every_step(kind, every):
+    worker = interrupted_program.KINDS[kind]()
+    with Interrupter(0) as counting:
+        worker.work()
+    worker.put_away()
+    moments = range(1, counting.moments, every)
+    count, wrong = interrupt_each(worker, moments)
+    assert wrong == []
+    assert count > len(moments) / 2  # Python drops what is raised in a __del__ or a generator's end
