@@ -94,3 +94,39 @@ class Controls(widgets.VBox):
         if getattr(control, trait) != extent:  # the same options again would reset the value
             setattr(control, trait, extent)
         control.value = value
+
+
+class Unfolding(widgets.VBox):
+    """A button that shows a text below it, and hides it again.
+
+    Parameters
+    ----------
+    what : str
+        What is shown, in the button's words.
+    make : callable
+        Returns the text as HTML; called only while it is shown.
+    """
+
+    def __init__(self, what: str, make: Callable[[], str]) -> None:
+        self._what, self._make = what, make
+        self.button, self.text = widgets.ToggleButton(), widgets.HTML()
+        self.button.observe(lambda change: self.update(), "value")
+        super().__init__([self.button, self.text])
+
+    def update(self) -> None:
+        """Bring the text to what it is now."""
+        shown = self.button.value
+        self.button.description = f"{'hide' if shown else 'show'} {self._what}"
+        self.text.layout.display = None if shown else "none"
+        if shown:
+            self.text.value = self._make()
+
+
+def close_tree(widget: widgets.Widget) -> None:
+    """Close a widget with its children, layouts and styles: a VBox's close() leaves them."""
+    for child in getattr(widget, "children", ()):
+        close_tree(child)
+    for part in ("layout", "style"):
+        if hasattr(widget, part):
+            getattr(widget, part).close()
+    widget.close()

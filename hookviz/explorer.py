@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,18 @@ from IPython.display import display
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from . import panels
+from . import cells, panels
 from .cache import FeatureCache
-from .controls import Controls, Options
+from .controls import Controls, Options, Unfolding, close_tree
 from .figure import draw_figure, small_png
 from .frame import Frame
 from .heat import Heat, heatmap_names, heatmaps
-from .inputs import Transform, class_names_of, prepare_input
-from .layers import Layers, close_names
+from .inputs import ModelInput, Transform, class_names_of, prepare_input
+from .interrupts import breakable, unbroken
+from .layers import Layers, check_model, close_names
+from .listing import listing
 from .maps import ORDERS
+from .origin import Given
 from .pictures import Pictures
 from .pretrained import pretrained
 from .progress import Progress
@@ -80,7 +83,8 @@ def explore(
     Returns
     -------
     Explorer
-        A widget. Its settings are traits: set them, observe them, link them.
+        A widget. Its settings are traits: set them, observe them, link them. When the cell that
+        made it runs again and makes another, it is closed, unless it is shown elsewhere, too.
 
     Raises
     ------
@@ -98,9 +102,10 @@ def explore(
     'channel 17, 14×14'
     >>> explorer.close()
     """
+    name = None
     if isinstance(model, str):
-        model, weights = pretrained(model, weights)
-    return Explorer(
+        name, (model, weights) = model, pretrained(model, weights)
+    explorer = unbroken(Explorer, undo=Explorer.close)(
         model,
         image,
         layers=layers,
@@ -110,6 +115,8 @@ def explore(
         class_names=class_names,
         **settings,
     )
+    explorer._given = replace(explorer._given, name=name)
+    return explorer
 
 
 class Explorer(widgets.VBox):
@@ -141,6 +148,8 @@ class Explorer(widgets.VBox):
         Whether the heatmaps of all layers are shown in a row.
     cache : FeatureCache
         All that was captured.
+    inputs : ModelInput
+        What the model is called with.
     """
 
     layer = traitlets.Unicode()
@@ -156,6 +165,8 @@ class Explorer(widgets.VBox):
     alpha = traitlets.Float(0.5, min=0.0, max=1.0)
     overlay = traitlets.Bool(True)
     strip = traitlets.Bool(False)
+
+    _closed = "This explorer is closed: make a new one with hookviz.explore()."
 
     def __init__(
         self,
@@ -173,11 +184,14 @@ class Explorer(widgets.VBox):
         for name in settings:
             if name not in SETTINGS:
                 raise TypeError(f"There is no setting {name!r}; {close_names(name, SETTINGS)}.")
+        check_model(model)
         self._live = False  # nothing is checked or drawn before all is there, nor after close()
         self._memo = Memo()
         self._model, self._layers, self._max_bytes = model, layers, max_bytes
         self._class_names = class_names_of(model, weights, class_names)
-        self._inputs = prepare_input(image, model, weights=weights, transform=transform)
+        self._inputs = breakable(prepare_input, image, model, weights=weights, transform=transform)
+        self._given = Given(image, weights, transform)  # what the code begins with
+        cells.close_earlier()  # first of all, so that memory never holds both
         self._run: Run | None = self._run_model(check_target(target))
         if not self.cache:
             raise ValueError(
@@ -202,6 +216,7 @@ class Explorer(widgets.VBox):
         except BaseException:
             self.close()
             raise
+        cells.made(self)
 
     def _lay_out(self) -> None:
         self._title, self._note = widgets.HTML(), widgets.HTML()
@@ -221,8 +236,9 @@ class Explorer(widgets.VBox):
             self._user_set,
         )
         self._pictures = Pictures()
+        self._code = Unfolding("the hooks", self._code_html)
         head = (self._title, self._note, self._predictions)
-        self.children = (*head, self._controls, self._pictures)
+        self.children = (*head, self._controls, self._pictures, self._code)
         self.add_class(panels.ROOT_CLASS)
 
     # The model
@@ -233,9 +249,14 @@ class Explorer(widgets.VBox):
         return self._subject.run.cache
 
     @property
+    def inputs(self) -> ModelInput:
+        """What the model is called with: ``model(*inputs.args, **inputs.kwargs)``."""
+        return self._inputs
+
+    @property
     def _subject(self) -> Subject:
         if self._run is None:
-            raise RuntimeError("This explorer is closed: make a new one with hookviz.explore().")
+            raise RuntimeError(self._closed)
         names = self._class_names
         return Subject(self._model, self._inputs, names, self._run, self._run_again)
 
@@ -324,22 +345,25 @@ class Explorer(widgets.VBox):
         return target
 
     @traitlets.observe("target")
+    @unbroken
     def _retarget(self, change: dict) -> None:
-        if not self._live:
+        if not self._is_live():
             return
         before = self._run
         try:
             self._run = self._run_model(change["new"])
+            self._memo.keep("picture")
             self._redraw(change)
         except BaseException:
-            self._run = before
+            if self._run is not None:  # nobody has closed it meanwhile
+                self._run = before
             with _Quietly(self):  # back to what is still shown
                 self.target = change["old"]
             raise
 
     @traitlets.observe(*SETTINGS)
     def _redraw(self, change: dict) -> None:
-        if not self._live:
+        if not self._is_live():
             return
         before = {name: getattr(self, name) for name in INDICES} | {change["name"]: change["old"]}
         try:
@@ -352,6 +376,12 @@ class Explorer(widgets.VBox):
                 for name, value in before.items():
                     setattr(self, name, value)
             raise
+
+    def _is_live(self) -> bool:
+        """Whether settings are drawn; says so if they never will be again."""
+        if self._run is None:
+            raise RuntimeError(self._closed)
+        return self._live
 
     def _bring_into_range(self) -> None:
         """Another layer may have fewer calls, samples, slices or channels."""
@@ -385,6 +415,7 @@ class Explorer(widgets.VBox):
         ranked = [(name, share) for _, name, share in self._ranked(scene)]
         self._predictions.value = panels.predictions(ranked)
         self._pictures.show(frame)
+        self._code.update()
 
     def _frame(self, scene: Scene | None = None) -> Frame:
         scene = scene or self._scene()
@@ -393,6 +424,7 @@ class Explorer(widgets.VBox):
             title=f"{scene.subject.name} · {scene.layer_name}",
             picture=scene.picture,
             picture_alt=f"Input {self._inputs.name}, as the network saw it",
+            picture_caption=scene.picture_caption,
             panels=[*scene.panels(), *heat.panels()],
             heat=heat.sheet(),
             strip=heat.strip(),
@@ -440,6 +472,45 @@ class Explorer(widgets.VBox):
         return tuple(options)
 
     # Out of the notebook
+
+    def code(self) -> str:
+        """This view without hookviz: the shortest PyTorch code that computes and draws it.
+
+        Shown in the widget by the button "show the hooks". Paste it into the next cell, or read
+        it: it is what `hookviz.capture` does, for one layer.
+
+        Returns
+        -------
+        str
+            Python source; comments at its beginning say what it takes, such as ``model``. A
+            heatmap that you have put into ``hookviz.HEATMAPS`` is taken as ``method``, a function
+            that is the target as ``target``.
+
+        Raises
+        ------
+        ValueError
+            A few lines cannot do it, as for compiled parts of a model; the message says why.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> print(explorer.code())
+        # model: your DemoNet
+        # image: the picture that you gave
+        import matplotlib.pyplot as plt
+        ...
+        handle = model.get_submodule("stem.0").register_forward_hook(keep)
+        ...
+        >>> explorer.close()
+        """
+        return listing(self._scene(), self._given)
+
+    def _code_html(self) -> str:
+        try:
+            return panels.code(self.code())
+        except ValueError as error:
+            return panels.note(str(error))
 
     def figure(self) -> Figure:
         """This very view as a matplotlib figure, with axes and colourbars.
@@ -492,17 +563,28 @@ class Explorer(widgets.VBox):
         """
         return heatmaps(self._subject, method or self.heatmap)
 
+    @unbroken
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
         self._live = False
         self._run, self._memo = None, Memo()
         for child in self.children:
-            _close_tree(child)
+            close_tree(child)
         self.layout.close()
         super().close()
+        _unlink(self)
+        # IPython's Out may keep it for ever: then without model, input and pictures.
+        self.set_trait("children", ())
+        data, shown = ("_model", "_inputs", "_layers", "_given"), ("_title", "_predictions")
+        for name in (*data, *shown, "_controls", "_pictures", "_code"):
+            self.__dict__.pop(name, None)
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.__dict__.get("_run") else self._closed
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict, dict]:
         """The live widget, and a picture for places without a kernel, such as GitHub."""
+        cells.shown(self)
         alt = self._scene().describe()
         view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         data = {
@@ -533,14 +615,13 @@ class _Quietly:
         self.explorer._live = self.before and self.explorer._run is not None
 
 
-def _close_tree(widget: widgets.Widget) -> None:
-    """Close a widget with its children, layouts and styles: a VBox's close() leaves them."""
-    for child in getattr(widget, "children", ()):
-        _close_tree(child)
-    for part in ("layout", "style"):
-        if hasattr(widget, part):
-            getattr(widget, part).close()
-    widget.close()
+def _unlink(explorer: Explorer) -> None:
+    """Undo its links: another explorer would go on setting what is closed."""
+    named = [kinds.values() for kinds in explorer._trait_notifiers.values()]
+    for notify in [each for lists in named for several in lists for each in several]:
+        link = getattr(notify, "__self__", None)
+        if isinstance(link, (traitlets.link, traitlets.dlink)):
+            link.unlink()
 
 
 def _same(values: Sequence[str]) -> Options:

@@ -62,7 +62,7 @@ class Frame:
     title : str
     picture : numpy.ndarray or None
         The input, uint8 ``(H, W, 3)``.
-    picture_alt : str
+    picture_alt, picture_caption : str
     panels : list of Panel
         The feature map, the gradient if there is one, and a heatmap that stands alone.
     heat : Sheet or None
@@ -79,6 +79,7 @@ class Frame:
     title: str
     picture: np.ndarray | None
     picture_alt: str
+    picture_caption: str
     panels: list[Panel]
     heat: Sheet | None
     strip: Sheet | None

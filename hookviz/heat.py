@@ -44,10 +44,13 @@ class Heat:
         if view.gradients is None and needs_gradient(method):
             return None
 
-        def make() -> np.ndarray:
-            return self._cut(heatmap(self.scene.call, method))
+        key = (view, method, HEATMAPS[method])
+        return self.memo.once("heat", key, lambda: self._cut(self._whole(method)))
 
-        return self.memo.once("heat", (view, method, HEATMAPS[method]), make)
+    def _whole(self, method: str) -> Tensor:
+        """The heatmap of all samples, one number a place: so that a sample step only cuts."""
+        key = (self.scene.cache, self.at.layer, self.at.call, method, HEATMAPS[method])
+        return self.memo.once("whole heat", key, lambda: heatmap(self.scene.call, method))
 
     def _attribution(self, method: str) -> np.ndarray | None:
         """A map at the input's size; the model runs again for it, once for each target."""
@@ -108,8 +111,12 @@ class Heat:
         at, picture = self.at, self.scene.picture
         method = at.heatmap if at.heatmap in HEATMAPS else "gradcam"
 
+        def every() -> dict[str, Tensor]:
+            return heatmaps(self.scene.subject, method)
+
         def make() -> tuple[list[str], np.ndarray | None]:
-            cuts = {n: self._cut(h) for n, h in heatmaps(self.scene.subject, method).items()}
+            found = self.memo.once("heats", (self.scene.cache, method, HEATMAPS[method]), every)
+            cuts = {n: self._cut(h) for n, h in found.items()}
             return list(cuts), draw_strip(picture, list(cuts.values()), at.alpha)
 
         share = at.depth / max(self.scene.view.depths - 1, 1)

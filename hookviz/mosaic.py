@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .maps import averaged
 from .render import GAP, strip_height, to_levels
 
 _SIDE = 640  # pixels that the longer side takes, about
+_MOST = 1000  # and what it may take, so that tiles of very many channels are seen at all
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +44,24 @@ class Mosaic:
 
 
 def mosaic(
-    maps: np.ndarray, low: np.ndarray, high: np.ndarray, dead: np.ndarray | None = None
+    maps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    dead: np.ndarray | None = None,
+    order: np.ndarray | None = None,
 ) -> Mosaic:
     """Lay out all maps of a layer as tiles, large ones averaged down.
 
     Parameters
     ----------
     maps : numpy.ndarray
-        ``(C, H, W)``, in the order of the tiles.
+        ``(C, H, W)``.
     low, high : numpy.ndarray
         Colour range of each map, ``(C,)``.
     dead : numpy.ndarray, optional
         ``(C,)`` of bool: these tiles are crossed out.
+    order : numpy.ndarray, optional
+        ``(C,)``, the channel of each tile; by number if left out.
     """
     count, height, width = maps.shape
     if height == 1 < width:  # 1d layers: strips, so more rows than columns
@@ -61,36 +69,21 @@ def mosaic(
     else:
         columns = math.ceil(math.sqrt(count * height / width))
     columns = min(count, columns)
-    room = max(4, _SIDE // columns - 1)
-    tiles = _shrink(maps, math.ceil(max(height, width) / room))
+    room = max(_SIDE // columns - 1, min(4, _MOST // columns - 1), 1)
+    tiles = averaged(maps, math.ceil(max(height, width) / room))
     levels = to_levels(tiles, low[:, None, None], high[:, None, None])
     levels = _enlarge(levels, room)
     _, tall, wide = levels.shape
     if dead is not None and dead.any():
         levels[dead] = np.where(_cross(tall, wide), GAP, levels[dead])
+    if order is not None:  # the small tiles, not a copy of all maps
+        levels = levels[order]
     rows = math.ceil(count / columns)
     sheet = np.full((rows * columns, tall + 1, wide + 1), GAP, np.uint8)
     sheet[:count, :tall, :wide] = levels
     sheet = sheet.reshape(rows, columns, tall + 1, wide + 1).swapaxes(1, 2)
     whole = sheet.reshape(rows * (tall + 1), columns * (wide + 1))[:-1, :-1]
     return Mosaic(np.ascontiguousarray(whole), columns, tall, wide)
-
-
-def _shrink(maps: np.ndarray, factor: int) -> np.ndarray:
-    """Average over squares of ``factor`` pixels, or of what is left of one at an edge."""
-    if factor == 1:
-        return maps
-    for axis in (1, 2):
-        rows = maps.swapaxes(1, axis)
-        # Sums of strided slices: several times faster than np.add.reduceat.
-        sums = rows[:, ::factor].copy()
-        for start in range(1, factor):
-            part = rows[:, start::factor]
-            sums[:, : part.shape[1]] += part
-        sizes = np.full(sums.shape[1], factor, maps.dtype)
-        sizes[-1] = (rows.shape[1] - 1) % factor + 1
-        maps = (sums / sizes[:, None]).swapaxes(1, axis)
-    return maps
 
 
 def _enlarge(levels: np.ndarray, room: int) -> np.ndarray:

@@ -76,7 +76,9 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
     return np.round(picture + np.float32(alpha) * (coloured - picture)).astype(np.uint8)
 
 
-STRIP_SIDE, STRIP_COLUMNS = 72, 14
+STRIP_SIDE, STRIP_WIDTH = 72, 1008
+STRIP_PIXELS = 400_000
+"""How many pixels a strip has at most: the more layers, the smaller their pictures."""
 
 
 def draw_strip(
@@ -94,29 +96,31 @@ def draw_strip(
     Returns
     -------
     numpy.ndarray or None
-        uint8 ``(rows * 72, columns * 72, 3)``; None without heatmaps.
+        uint8 ``(rows * side, columns * side, 3)``, where ``side`` is 72, or less where there are
+        more than 77; None without heatmaps.
     """
     if not heats:
         return None
-    side = (STRIP_SIDE, STRIP_SIDE)
+    length, rows, columns = _layout(len(heats))
+    side = (length, length)
     ground = np.full((*side, 3), 128, np.uint8)
     if picture is not None:
         ground = np.asarray(Image.fromarray(picture).resize(side))
-    rows, columns = _layout(len(heats))
     sheet = np.full((rows * columns, *side, 3), 128, np.uint8)
     sheet[: len(heats)] = [blend(ground, heat, alpha) for heat in heats]
     sheet = sheet.reshape(rows, columns, *side, 3).swapaxes(1, 2)
-    return sheet.reshape(rows * STRIP_SIDE, columns * STRIP_SIDE, 3)
+    return sheet.reshape(rows * length, columns * length, 3)
 
 
 def strip_box(place: int, count: int) -> tuple[float, float, float, float]:
     """Where one of ``count`` pictures is: left, top, width and height as shares of the strip."""
-    rows, columns = _layout(count)
+    _, rows, columns = _layout(count)
     row, column = divmod(place, columns)
     return column / columns, row / rows, 1 / columns, 1 / rows
 
 
-def _layout(count: int) -> tuple[int, int]:
-    """Rows and columns, the rows as equally full as can be."""
-    rows = math.ceil(count / STRIP_COLUMNS)
-    return rows, math.ceil(count / rows)
+def _layout(count: int) -> tuple[int, int, int]:
+    """Side of one picture, rows and columns, the rows as equally full as can be."""
+    side = max(1, min(STRIP_SIDE, math.isqrt(STRIP_PIXELS // count)))
+    rows = math.ceil(count / (STRIP_WIDTH // side))
+    return side, rows, math.ceil(count / rows)

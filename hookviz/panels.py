@@ -21,21 +21,38 @@ STYLE = """<style>
 .hookviz .readings b, .hookviz .title b {font-weight: 600}
 .hookviz .title {line-height: 1.5; overflow-wrap: anywhere}
 .hookviz .note {opacity: 0.75}
+.hookviz pre {margin: 4px 0; padding: 8px 10px; overflow-x: auto; font-size: 12px;
+  line-height: 1.45; color: inherit; background: rgba(128, 128, 128, 0.12);
+  user-select: text; white-space: pre}
+.hookviz pre code {font-family: monospace; color: inherit; background: none}
 </style>"""
 
 ROOT_CLASS = "hookviz-explorer"
 
 # What core widgets have no setting for, done by a tiny picture when the page has loaded it: a
-# slider's handle gets the label beside it as its name for screen readers, and JupyterLab
-# leaves the arrow keys to a menu that has the focus. It is done again a little later, for
-# controls that the page draws after the picture.
+# slider's handle gets the label beside it as its name for screen readers, that of ipywidgets 7
+# also its role and value, and JupyterLab and Notebook 7 leave the arrow keys to a slider or menu
+# that has the focus. It is done again a little later, for controls that the page draws after the
+# picture.
 _KEYBOARD = f"""<img alt="" style="display: none" onload="
 var root = this.closest('.{ROOT_CLASS}') || document;
+function tell(handle, readout) {{
+  function value() {{
+    handle.setAttribute('aria-valuenow', parseFloat(handle.style.left) || 0);
+    handle.setAttribute('aria-valuetext', readout.textContent);
+  }}
+  handle.setAttribute('role', 'slider');
+  new MutationObserver(value).observe(readout, {{childList: true}});
+  value();
+}}
 function name() {{
   root.querySelectorAll('.noUi-handle, .ui-slider-handle').forEach(function (handle) {{
     var slider = handle.closest('.widget-inline-hbox, .widget-slider');
     var label = slider && slider.querySelector('.widget-label');
     if (label) handle.setAttribute('aria-label', label.textContent);
+    var readout = slider && slider.querySelector('.widget-readout');
+    if (readout && !handle.hasAttribute('role')) tell(handle, readout);
+    handle.setAttribute('data-lm-suppress-shortcuts', 'true');
   }});
   root.querySelectorAll('select').forEach(function (menu) {{
     menu.setAttribute('data-lm-suppress-shortcuts', 'true');
@@ -56,6 +73,17 @@ def number(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return f"{value:.4g}".replace("-", "−")
+
+
+def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
+    """For the caption of a picture that was averaged down.
+
+    Examples
+    --------
+    >>> shown_at((2048, 2048), (512, 512)), shown_at((56, 56), (56, 56))
+    (', averaged to 512×512', '')
+    """
+    return "" if tuple(drawn) == tuple(size) else f", averaged to {'×'.join(map(str, drawn))}"
 
 
 def picture(
@@ -132,3 +160,9 @@ def note(text: str) -> str:
     if not text:
         return ""
     return f'<div class="hookviz"><div class="readings note">{escape(text)}</div></div>'
+
+
+def code(source: str) -> str:
+    """A program, to be read and copied."""
+    label = 'tabindex="0" role="region" aria-label="PyTorch code of this view"'
+    return f'<div class="hookviz"><pre {label}><code>{escape(source)}</code></pre></div>'

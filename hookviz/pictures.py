@@ -8,6 +8,7 @@ import ipywidgets as widgets
 
 from . import panels
 from .frame import Frame, Panel, Sheet
+from .maps import shown_size
 from .render import levels_png, map_png, picture_png, scale_png
 
 _PANELS = 3  # the feature map, the gradient, and a heatmap that stands alone
@@ -69,12 +70,8 @@ class Pictures(widgets.VBox):
     def _show_input(self, frame: Frame) -> None:
         _visible(self.input, frame.picture is not None)
         if frame.picture is not None:
-            height, width = frame.picture.shape[:2]
             self.input.value = panels.picture(
-                picture_png(frame.picture),
-                frame.picture_alt,
-                f"input, {height}×{width}",
-                smooth=True,
+                picture_png(frame.picture), frame.picture_alt, frame.picture_caption, smooth=True
             )
 
 
@@ -84,10 +81,11 @@ def _drawn(sheet: Sheet) -> tuple:
 
 
 def _panel_html(panel: Panel) -> str:
+    values = shown_size(panel.values[None])[0]
     return panels.picture(
-        map_png(panel.values, panel.cmap, panel.low, panel.high),
+        map_png(values, panel.cmap, panel.low, panel.high),
         panel.alt,
-        panel.caption,
+        panel.caption + panels.shown_at(panel.values.shape, values.shape),
         below=panels.scale(scale_png(panel.cmap), panel.low, panel.high),
     )
 

@@ -77,6 +77,8 @@ class Scene:
             key = (self.cache, self.at.layer)
             again = self.memo.once("again", key, lambda: self.subject.again(record.module))
             record = again.cache[self.at.layer]
+        else:
+            self.memo.forget("again")  # it was beside the budget
         return record.calls[self.at.call]
 
     @property
@@ -122,6 +124,16 @@ class Scene:
         inputs = self.subject.inputs
         return self.memo.once("picture", (sample, depth), lambda: picture_of(inputs, sample, depth))
 
+    @property
+    def picture_caption(self) -> str:
+        """The input's own size, and that of its picture if that is another."""
+        main, picture = self.subject.inputs.main, self.picture
+        if main is None or picture is None:
+            return "input"
+        height, width = main.shape[-2:]  # of a 1d signal: channels and length
+        drawn = picture.shape[:2] if main.ndim > 3 else (height, picture.shape[1])
+        return f"input, {height}×{width}{panels.shown_at((height, width), drawn)}"
+
     # Colours
 
     def colours(self) -> tuple[str, np.ndarray, np.ndarray]:
@@ -151,9 +163,7 @@ class Scene:
         dead = view.statistics.dead
         # All maps but "auto" give the same ranges, so the same tiles.
         key = (view, self.at.order, self.at.normalize, self.at.cmap == "auto")
-        return self.memo.once(
-            "tiles", key, lambda: mosaic(view.maps[order], low[order], high[order], dead[order])
-        )
+        return self.memo.once("tiles", key, lambda: mosaic(view.maps, low, high, dead, order))
 
     # What is drawn
 

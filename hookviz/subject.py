@@ -36,6 +36,14 @@ class Memo:
             self._made[name] = (key, make())
         return self._made[name][1]
 
+    def forget(self, name: str) -> None:
+        """Let go of what was made last."""
+        self._made.pop(name, None)
+
+    def keep(self, name: str) -> None:
+        """Let go of all else: of another run, whose tensors the keys would hold, too."""
+        self._made = {each: made for each, made in self._made.items() if each == name}
+
 
 @dataclass(frozen=True, eq=False)
 class Subject:

@@ -50,6 +50,16 @@ def registry():
 # What is shown
 
 
+def test_a_first_layer_may_overwrite_the_input():
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(3, 4, 1), nn.Flatten())
+    x = torch.randn(1, 3, 4, 4)
+    before = x.clone()
+    explorer = hookviz.explore(model, x)
+    assert torch.equal(x, before)
+    assert torch.equal(explorer.cache["1"].activation, model[1](before.relu()))
+    explorer.close()
+
+
 def test_what_is_shown_is_what_the_model_computed(explorer):
     x = prepare_input(PICTURES[6], MODEL).args[0].requires_grad_()
     with true_outputs(MODEL) as truths:
@@ -571,6 +581,14 @@ def test_a_model_that_raises():
     assert isinstance(caught.value.__cause__, ArithmeticError)
     assert model.training
     assert not any(m._forward_hooks for m in model.modules())
+
+
+@pytest.mark.parametrize("model", [nn.Conv2d, {}, b"model.pt"])
+def test_what_is_no_model(model):
+    calls = (hookviz.explore, hookviz.trace, hookviz.scorecam, hookviz.attribute)
+    for call, more in zip(calls, ((), (), ("0",), ("saliency",)), strict=True):
+        with pytest.raises(TypeError, match="must be a torch.nn.Module, not (type|dict|bytes)"):
+            call(model, torch.rand(1, 3, 4, 4), *more)
 
 
 def test_other_errors(tmp_path):

@@ -9,13 +9,14 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, heatmaps, keypress
+from . import capture, drawing, heatmaps, keypress, memory
 
 BENCHMARKS = {
     "capture": capture.run,
     "drawing": drawing.run,
     "heatmaps": heatmaps.run,
     "keypress": keypress.run,
+    "memory": memory.run,
 }
 
 

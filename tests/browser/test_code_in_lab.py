@@ -1,0 +1,59 @@
+"""The button "show the hooks" in a real notebook: pressed by keyboard, the code read and run."""
+
+from __future__ import annotations
+
+import hookviz
+
+CELLS = [
+    "import hookviz\nmodel, image = hookviz.demo_model(), hookviz.demo_images()[6]\n"
+    "hookviz.explore(model, image, layer='layer3.0.conv1', channel=16)",
+]
+
+
+def test_the_hooks_are_shown(open_notebook, shots):
+    notebook = open_notebook(CELLS)
+    page = notebook.page
+    page.wait_for_timeout(2500)
+    widget = page.locator(".hookviz-explorer")
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    twin.layer, twin.channel = "layer3.0.conv1", 16
+
+    listing = widget.locator("pre code")
+    assert listing.count() == 0 or not listing.is_visible()
+    widget.get_by_role("button", name="show the hooks").focus()
+    page.keyboard.press("Enter")
+    listing.wait_for(state="visible")
+    assert listing.text_content() == twin.code()
+
+    widget.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("ArrowRight")
+    twin.channel = 17
+    wait_until(lambda: listing.text_content() == twin.code(), page)
+    assert "activation[0, 17]" in twin.code()
+    assert page.locator(".jp-mod-editMode").count() == 0  # no key went to the notebook
+
+    for theme in notebook.themes:
+        notebook.theme(theme)
+        listing.scroll_into_view_if_needed()
+        page.screenshot(path=shots / f"hooks-{theme}.png")
+
+    # Selected as a reader would, it comes out as it is, line by line.
+    selected = listing.evaluate(
+        "code => { const all = window.getSelection(); all.selectAllChildren(code);"
+        " return all.toString(); }"
+    )
+    assert selected.strip() == twin.code().strip()
+
+    widget.get_by_role("button", name="hide the hooks").focus()
+    page.keyboard.press("Space")
+    listing.wait_for(state="hidden")
+    twin.close()
+    assert notebook.errors == []
+
+
+def wait_until(done, page, seconds=15):
+    for _ in range(seconds * 10):
+        if done():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("what was waited for did not come")

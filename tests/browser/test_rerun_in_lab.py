@@ -1,0 +1,58 @@
+"""The same cell again in a real JupyterLab: the new explorer takes the old one's place."""
+
+from __future__ import annotations
+
+CELL = """import hookviz, ipywidgets
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="stem.*")
+explorer"""
+COUNT = """module = ipywidgets.widgets.widget
+every = list(getattr(module, "_instances", ipywidgets.Widget.widgets).values())
+print("open:", sum(isinstance(w, hookviz.Explorer) for w in every), "widgets:", len(every),
+      "comms:", len(get_ipython().kernel.comm_manager.comms))"""
+
+
+def wait_for(page, done, what):
+    for _ in range(600):
+        if done():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"waited a minute in vain for {what}")
+
+
+def test_shift_enter_again_and_again(open_notebook):
+    notebook = open_notebook([CELL, COUNT])
+    page = notebook.page
+    cells = page.locator(".jp-CodeCell")
+
+    def run(cell):
+        """Run one cell by Shift+Enter, and wait until its number has changed."""
+        prompt = cells.nth(cell).locator(".jp-InputPrompt")
+        before = prompt.inner_text()
+        cells.nth(cell).locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+
+        def done():
+            now = prompt.inner_text().strip("[]: \n")
+            return now.isdigit() and prompt.inner_text() != before
+
+        wait_for(page, done, "the cell to have run")
+
+    counted = cells.nth(1).locator(".jp-OutputArea-output")
+    first = counted.inner_text()
+    assert first.startswith("open: 1 ")
+    for _ in range(3):
+        run(0)
+        run(1)
+        assert counted.inner_text() == first
+
+    widget = page.locator(".hookviz-explorer")
+    wait_for(page, lambda: widget.count() == 1, "the new explorer")
+    picture = widget.locator("figure .frame img").nth(1)
+    widget.get_by_role("slider", name="channel").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    alt = "channel 3 of 24 of layer stem.0"
+    wait_for(page, lambda: alt in (picture.get_attribute("alt") or ""), "the slider's channel")
+    run(1)
+    assert counted.inner_text() == first
+    assert notebook.errors == []

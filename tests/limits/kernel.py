@@ -1,0 +1,79 @@
+"""A real kernel whose cells have ids, as JupyterLab, VS Code or Colab would send them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jupyter_client.manager import start_new_kernel
+
+
+class Kernel:
+    """Runs cells; `client` is of jupyter_client, whose own ``execute`` sends no metadata."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.open_comms: set[str] = set()  # as a page would know them
+
+    def run(self, code: str, metadata: dict | None = None, seconds: float = 300) -> list[str]:
+        """Run a cell; returns the texts that it printed and showed.
+
+        Parameters
+        ----------
+        metadata : dict, optional
+            Of the request: ``{"cellId": "a"}`` or ``{"colab": {"cell_id": "a"}}``.
+        """
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        request = self.client.session.msg("execute_request", content, metadata=metadata or {})
+        self.client.shell_channel.send(request)
+        return list(self._texts(request["header"]["msg_id"], seconds))
+
+    def slide(self, comm_id: str, value: int, seconds: float = 60) -> list[str]:
+        """Move a slider, as a page does; returns what was printed or shown."""
+        data = {"method": "update", "state": {"value": value}, "buffer_paths": []}
+        request = self.client.session.msg("comm_msg", {"comm_id": comm_id, "data": data})
+        self.client.shell_channel.send(request)
+        return list(self._texts(request["header"]["msg_id"], seconds))
+
+    def _texts(self, request: str, seconds: float) -> Iterator[str]:
+        while True:
+            message = self.client.get_iopub_msg(timeout=seconds)
+            kind, content = message["msg_type"], message["content"]
+            if kind == "comm_open":
+                self.open_comms.add(content["comm_id"])
+            elif kind == "comm_close":
+                self.open_comms.discard(content["comm_id"])
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            if kind == "stream":
+                yield content["text"]
+            elif kind in ("execute_result", "display_data"):
+                yield content["data"]["text/plain"]
+            elif kind == "error":
+                yield f"{content['ename']}: {content['evalue']}"
+            elif kind == "status" and content["execution_state"] == "idle":
+                return
+
+    def value(self, expression: str) -> Any:
+        """What the kernel has for an expression: numbers, texts, lists and dicts of them."""
+        printed = self.run(f"print(repr({expression}))")
+        return ast.literal_eval("".join(printed))
+
+
+@contextmanager
+def new_kernel() -> Iterator[Kernel]:
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        yield Kernel(client)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

@@ -1,0 +1,68 @@
+"""The largest things that hookviz is asked to show: networks and inputs, with random weights."""
+
+from __future__ import annotations
+
+import torch
+import torchvision
+from torch import Tensor, nn
+
+
+class ManyConvolutions(nn.Module):
+    """A residual chain of convolutions: ``(N, 3, H, W)`` to 10 classes."""
+
+    def __init__(self, count: int = 500, channels: int = 4) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.convs = nn.ModuleList(
+            nn.Conv2d(channels, channels, 3, padding=1) for _ in range(count - 1)
+        )
+        self.head = nn.Linear(channels, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for conv in self.convs:
+            x = x + 0.1 * conv(x).relu()
+        return self.head(x.mean((2, 3)))
+
+
+def many_channels(count: int = 4096) -> nn.Module:
+    """One layer of very many channels."""
+    return nn.Sequential(
+        nn.Conv2d(3, count, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(count, 16, 1),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    )
+
+
+def narrow() -> nn.Module:
+    """Begins as a ResNet does, with fewer channels: for pictures of very many pixels."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 7, stride=2, padding=3), nn.ReLU(inplace=True)]
+    layers.append(nn.MaxPool2d(3, stride=2, padding=1))
+    for channels, stride in ((16, 1), (16, 2), (32, 2), (32, 2), (64, 2)):
+        layers += [nn.LazyConv2d(channels, 3, stride, padding=1), nn.ReLU(inplace=True)]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    model(torch.zeros(1, 3, 64, 64))  # the lazy layers find their sizes
+    return model
+
+
+NETWORKS = {
+    "resnet50": torchvision.models.resnet50,
+    "resnet152": torchvision.models.resnet152,
+    "narrow": narrow,
+    "500 convolutions": ManyConvolutions,
+    "4096 channels": many_channels,
+}
+
+
+def network(name: str) -> nn.Module:
+    """One of `NETWORKS`, in eval mode, the same at each call."""
+    torch.manual_seed(0)
+    return NETWORKS[name]().eval()
+
+
+def pictures(batch: int, side: int) -> Tensor:
+    """Noise ``(batch, 3, side, side)``, which no compression makes smaller."""
+    return torch.rand(batch, 3, side, side, generator=torch.Generator().manual_seed(1))

@@ -1,0 +1,130 @@
+"""How much memory one thing takes at its peak: run as a script, it does it and prints it as JSON.
+
+A process of its own for each, since a process's peak never goes down, and tensors are not Python's
+memory: what the operating system gave is what counts. "plain" is what one does without hookviz.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+KINDS = ("plain", "capture", "explore")
+
+
+def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None = None) -> dict:
+    """Measure in a fresh process.
+
+    Parameters
+    ----------
+    kind : {"plain", "capture", "explore"}
+        One forward, and one backward to the input, with nothing, with hooks, in an explorer.
+    name : str
+        A network, see networks.py.
+    batch, side : int
+        How many pictures, of how many pixels a side.
+    max_bytes : int, optional
+        Budget for what is captured.
+
+    Returns
+    -------
+    dict
+        ``peak``, bytes above what the process held when network and input were there;
+        ``nbytes``, what the cache says that it holds; ``live``, the storages of all tensors that
+        were not there before.
+    """
+    root = Path(__file__).resolve().parents[2]
+    asked = json.dumps([kind, name, batch, side, max_bytes])
+    path = os.pathsep.join([str(root), str(root / "tests")])
+    variables = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", __file__, asked],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{asked} ended with {done.returncode}: was there memory enough?")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _measure_here(kind: str, name: str, batch: int, side: int, max_bytes: int | None) -> dict:
+    import gc  # and hookviz, with all that it imports, before the first reading
+
+    from limits.networks import network, pictures
+    from limits.resources import storages
+
+    import hookviz
+
+    model, x = network(name), pictures(batch, side)
+    gc.collect()
+    held, before = storages(), _resident()
+    _forget_peak()
+    kept, nbytes = WORK[kind](hookviz, model, x, max_bytes)
+    peak = _peak() - before
+    gc.collect()
+    live = sum(size for key, size in storages().items() if key not in held)
+    del kept
+    return {"peak": peak, "nbytes": nbytes, "live": live}
+
+
+def _plain(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    import torch
+
+    top = model(x.requires_grad_()).amax(1).sum()
+    torch.autograd.grad(top, x)
+    return None, 0
+
+
+def _capture(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    with hookviz.capture(model, max_bytes=max_bytes) as cache:
+        _plain(hookviz, model, x, None)
+    return cache, cache.nbytes
+
+
+def _explore(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    explorer = hookviz.explore(model, x, max_bytes=max_bytes)
+    return explorer, explorer.cache.nbytes
+
+
+WORK: dict[str, Callable[..., tuple[Any, int]]] = {
+    "plain": _plain,
+    "capture": _capture,
+    "explore": _explore,
+}
+
+
+def _resident() -> int:
+    """Bytes of memory that the process holds now."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return _peak()
+
+
+def _peak() -> int:
+    """The most that it ever held. Linux's ru_maxrss may still be that of the parent process."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except OSError:
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _forget_peak() -> None:
+    """Start the peak anew from here, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure_here(*json.loads(sys.argv[1]))))

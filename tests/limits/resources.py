@@ -1,0 +1,69 @@
+"""What may grow: memory, tensors, objects, widgets, comms, figures, hooks."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def storages() -> dict[int, int]:
+    """Address -> bytes of the memory of every tensor that is alive; views are not counted twice."""
+    found = {}
+    for each in gc.get_objects():
+        # By its type: isinstance() would ask lazy module objects for their class.
+        if issubclass(type(each), torch.Tensor) and not each.is_meta:
+            storage = each.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return found
+
+
+def resident() -> int:
+    """Bytes of memory that the process holds, after all that is free has been given back."""
+    gc.collect()
+    with suppress(OSError):  # another C library
+        ctypes.CDLL("libc.so.6").malloc_trim(0)  # else free memory would look held
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0  # only Linux says; the counts below are exact everywhere
+
+
+def census(model: nn.Module) -> dict[str, int]:
+    """Counts of all that may pile up. Comms are a kernel's: elsewhere there are none."""
+    gc.collect()
+    modules = list(model.modules())
+    return {
+        "widgets": len(_widgets()),
+        "comms": _comms(),
+        "tensors": sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()),
+        "tensor bytes": sum(storages().values()),
+        "objects": len(gc.get_objects()),
+        "figures": _figures(),
+        "hooks": sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules),
+    }
+
+
+def _widgets() -> dict:
+    from ipywidgets.widgets import widget
+
+    every = getattr(widget, "_instances", None)
+    return widget.Widget.widgets if every is None else every  # ipywidgets 7
+
+
+def _comms() -> int:
+    from IPython import get_ipython
+
+    kernel = getattr(get_ipython(), "kernel", None)
+    return len(kernel.comm_manager.comms) if kernel else 0
+
+
+def _figures() -> int:
+    from matplotlib import pyplot
+
+    return len(pyplot.get_fignums())

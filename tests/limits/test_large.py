@@ -1,0 +1,296 @@
+"""Large networks, pictures and batches: within the budget, in small messages, in small files."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import io
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from limits.networks import network, pictures
+from limits.peak import measure
+from limits.resources import storages
+from limits.spy import sent_by
+from matplotlib import cbook
+from PIL import Image
+from torch import nn
+
+import hookviz
+from hookviz.maps import SHOWN_SIDE, averaged, shown_size
+from hookviz.mosaic import mosaic
+from hookviz.panels import picture
+from hookviz.render import levels_png
+
+MESSAGE = 2_000_000  # bytes: the most that one message to the browser may have
+FILE = 1_000_000
+MB = 1_000_000
+
+
+def every_setting(explorer):
+    """Settings to step through, so that all that can be drawn is drawn: name and value."""
+    layers = explorer._scene().layers
+    counts = explorer._scene().counts()
+    yield "channel", counts["channel"] - 1
+    yield "layer", layers[-1]
+    yield "layer", layers[len(layers) // 2]
+    yield "layer", layers[0]
+    yield "sample", counts["sample"] - 1
+    for order in ("max", "weight", "index"):
+        yield "order", order
+    for span in ("layer", "symmetric", "channel"):
+        yield "normalize", span
+    yield "cmap", "magma"
+    yield "strip", True
+    yield "alpha", 0.7
+    yield "layer", layers[-1]
+    yield "heatmap", "activation"
+    yield "overlay", False
+    yield "layer", layers[0]
+
+
+def walk(explorer):
+    """Step through `every_setting`; returns setting -> the messages of its steps."""
+    sent: dict[str, list[list[int]]] = {}
+    for name, value in every_setting(explorer):
+        if getattr(explorer, name) == value:
+            continue
+        with sent_by() as sizes:
+            setattr(explorer, name, value)
+        assert max(sizes) < MESSAGE, (name, value)
+        sent.setdefault(name, []).append(sizes)
+    return sent
+
+
+def opened(model, x, **settings):
+    with sent_by() as sizes:
+        explorer = hookviz.explore(model, x, **settings)
+    assert max(sizes) < MESSAGE
+    return explorer
+
+
+def assert_small_files(explorer, tmp_path):
+    """What a saved notebook holds, and what `save` writes."""
+    data, _ = explorer._repr_mimebundle_()
+    assert len(data["image/png"]) < FILE
+    explorer.save(tmp_path / "view.png")
+    assert (tmp_path / "view.png").stat().st_size < FILE
+
+
+def decoded(html):
+    png = base64.b64decode(re.findall(r'base64,([^"]+)"', html)[0])
+    return np.asarray(Image.open(io.BytesIO(png)))
+
+
+def held_by(*others):
+    """Bytes of all tensors that are alive, but for those of the others."""
+    gc.collect()
+    own = {t.untyped_storage().data_ptr() for t in others}
+    return sum(size for key, size in storages().items() if key not in own)
+
+
+# Memory
+
+
+def test_resnet152_with_a_batch_of_32_stays_within_the_budget_in_real_memory():
+    budget, case = 60 * MB, ("resnet152", 32, 48)
+    plain = measure("plain", *case)
+    bound = measure("explore", *case, max_bytes=budget)
+    assert 0.8 * budget < bound["nbytes"] <= budget
+    assert bound["live"] < budget + 2 * MB  # the input and the logits are in it, too
+    assert bound["peak"] - plain["peak"] < 1.7 * budget
+
+
+def test_without_a_budget_no_more_than_activations_and_gradients():
+    model, x = network("resnet152"), pictures(2, 32)
+    with hookviz.capture(model) as cache:
+        torch.autograd.grad(model(x.requires_grad_()).sum(), x)
+    sizes = [4 * record.activation.numel() for record in cache.values()]
+    assert cache.nbytes == 2 * sum(sizes)
+
+
+def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget():
+    model, x = network("resnet152"), pictures(32, 32)
+    budget = 3 * MB
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # says which layers went over it
+        before = held_by()
+        explorer = opened(model, x, max_bytes=budget, strip=True, layer="layer1.0.conv1")
+        slack = x.nbytes + 2 * MB  # input, logits, heatmaps of all layers
+        assert explorer.cache.nbytes <= budget
+        assert held_by() - before < budget + slack
+        dropped = explorer.cache.dropped
+        assert dropped[0] == "conv1"
+        assert len(dropped) > 50
+        for name in (dropped[0], dropped[-1], dropped[0]):
+            explorer.layer = name
+            needs = explorer.cache[name].last.outputs[0].needs
+            assert held_by() - before < budget + needs + slack
+        assert needs > slack + MB
+        explorer.layer = next(name for name in explorer.cache if name not in dropped)
+        assert held_by() - before < budget + slack
+        for sample in range(32):
+            with sent_by() as sizes:
+                explorer.sample = (sample + 1) % 32
+            assert max(sizes) < MESSAGE
+        walk(explorer)
+        explorer.strip = False  # what it showed is of the run before
+        explorer.target = 3
+        explorer.layer = "layer1.0.conv1"
+        assert held_by() - before < budget + slack
+    explorer.close()
+    assert held_by() - before < MB
+
+
+def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
+    model, x = network("4096 channels"), pictures(1, 16)
+    explorer = opened(model, x, strip=True)
+    before = held_by(*model.parameters(), x)
+    explorer.close()
+    # What is still there is not the explorer's: its cache has two tensors of 4 MB.
+    assert before - held_by(*model.parameters(), x) > 8 * MB
+    reached, strings = {id(explorer)}, 0
+    todo = [explorer]
+    for each in todo:
+        for part in gc.get_referents(each):
+            kind = type(part)
+            if id(part) in reached or isinstance(part, type) or kind.__name__ == "module":
+                continue
+            if kind.__module__.split(".")[0] in ("builtins", "hookviz", "ipywidgets", "traitlets"):
+                if kind.__name__ in ("function", "frame", "type"):
+                    continue
+                reached.add(id(part))
+                todo.append(part)
+                strings += len(part) if kind in (str, bytes) else 0
+            assert not isinstance(part, (torch.Tensor, np.ndarray, nn.Module)), type(each)
+    assert strings < 100_000
+
+
+# Messages
+
+
+def test_a_layer_of_4096_channels(tmp_path):
+    explorer = opened(network("4096 channels"), pictures(1, 56))
+    assert explorer._controls.by_name["channel"].max == 4095
+    tiles = explorer._scene().tiles()
+    assert tiles.columns == 64
+    assert decoded(explorer._pictures.mosaic.value).shape == tiles.levels.shape
+    assert max(tiles.levels.shape) <= 640
+    sent = walk(explorer)
+    # A channel step sends two maps, two outlines and texts, not the mosaic of all of them.
+    assert all(len(step) <= 6 and sum(step) < 60_000 for step in sent["channel"])
+    explorer.order = "mean"
+    explorer.channel = 4095
+    left, top, wide, high = tiles.box(explorer._scene().position)
+    assert left + wide <= 1
+    assert top + high <= 1
+    assert_small_files(explorer, tmp_path)
+    explorer.close()
+
+
+@pytest.mark.parametrize("count", [4096, 25_088, 100_000, 250_000])
+def test_mosaics_of_very_many_channels(count):
+    values = np.random.default_rng(0).random((count, 1, 1), np.float32)
+    tiles = mosaic(values, np.zeros(count, np.float32), np.ones(count, np.float32))
+    html = picture(levels_png(tiles.levels, "viridis"), "", "")
+    assert len(html) < MESSAGE
+    assert max(tiles.levels.shape) <= 1000
+    left, top, *_ = tiles.box(count - 1)
+    height, width = tiles.levels.shape
+    level = tiles.levels[round(top * height), round(left * width)]
+    assert abs(int(level) - 252 * values[-1, 0, 0]) <= 1
+
+
+def test_a_model_of_500_convolutions(tmp_path):
+    model = network("500 convolutions")
+    explorer = opened(model, pictures(1, 48))
+    slider = explorer._controls.by_name["layer"]
+    assert len(slider.options) == len(explorer.cache) == 500
+    assert "500 layers" in explorer._title.value
+    names = list(explorer.cache)
+    explorer.layer = names[100]
+    counts = set()
+    for name in names[101:120]:
+        with sent_by() as sizes:
+            explorer.layer = name
+        assert sum(sizes) < 100_000  # the names of all layers are not sent again
+        counts.add(len(sizes))
+    assert max(counts) <= 10
+    sent = walk(explorer)
+    assert len(sent["strip"][0]) <= 6
+    strip = explorer._frame().strip
+    *_, wide, high = strip.box
+    assert (round(1 / wide), round(1 / high)) == (36, 14)
+    assert strip.pixels.shape == (14 * 28, 36 * 28, 3)
+    assert_small_files(explorer, tmp_path)
+    explorer.close()
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A photograph of 2048×2048 pixels in a network whose first maps have 1024×1024."""
+    with cbook.get_sample_data("grace_hopper.jpg") as file:
+        photograph = Image.open(file).convert("RGB").crop((0, 0, 512, 512)).resize((2048, 2048))
+    x = torch.from_numpy(np.array(photograph)).movedim(-1, 0)[None] / 255
+    explorer = opened(network("narrow"), x)
+    yield explorer, x
+    explorer.close()
+
+
+def test_a_picture_of_2048_pixels_a_side(wide, tmp_path):
+    explorer, _ = wide
+    walk(explorer)
+    explorer.heatmap, explorer.overlay = "gradcam", True
+    assert_small_files(explorer, tmp_path)
+    blended = decoded(explorer._pictures.heat.value)
+    assert blended.shape == (512, 512, 3)
+    assert explorer._pictures.strip.layout.display is None
+
+
+def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
+    explorer, x = wide
+    explorer.layer, explorer.channel, explorer.cmap = "0", 3, "auto"
+    explorer.normalize = "channel"
+    shown = decoded(explorer._pictures.input.value)
+    mean = x[0].numpy().reshape(3, 512, 4, 512, 4).mean((2, 4)).transpose(1, 2, 0)
+    assert np.abs(shown / 255 - mean).max() < 0.01
+    assert "input, 2048×2048, averaged to 512×512" in explorer._pictures.input.value
+    assert "channel 3, 1024×1024, averaged to 512×512" in explorer._pictures.panels[0].value
+    assert decoded(explorer._pictures.panels[0].value).shape == (512, 512)
+    values = explorer.cache["0"].activation[0, 3]
+    assert f"max {values.max():.4g}".replace("-", "−") in explorer._pictures.readings.value
+    assert explorer._frame().panels[0].values.shape == (1024, 1024)
+
+
+def test_noise_of_2048_pixels_a_side_which_nothing_compresses():
+    explorer = opened(network("narrow"), pictures(1, 2048))
+    walk(explorer)
+    explorer.close()
+
+
+def test_a_signal_of_200000_values(tmp_path):
+    model = nn.Sequential(
+        nn.Conv1d(2, 16, 9), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 3)
+    )
+    explorer = opened(model, torch.randn(1, 2, 200_000))
+    walk(explorer)
+    assert "input, 2×200000, averaged to 2×639" in explorer._pictures.input.value
+    assert_small_files(explorer, tmp_path)
+    explorer.close()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (640, 640), (641, 5), (5, 1919), (1281, 1279), (1, 9000)])
+def test_what_is_shown_of_large_maps(size):
+    maps = np.random.default_rng(0).random((2, *size))
+    shown = shown_size(maps)
+    assert max(shown.shape[1:]) <= SHOWN_SIDE
+    factor = -(-max(size) // SHOWN_SIDE)
+    assert (shown == averaged(maps, factor)).all()
+    part = maps[1, -((size[0] - 1) % factor + 1) :, -((size[1] - 1) % factor + 1) :]
+    assert np.isclose(shown[1, -1, -1], part.mean())
+    holed = maps.copy()
+    holed[0, -1, 0] = np.nan
+    assert np.isnan(shown_size(holed)[0, -1, 0])  # a NaN stays to be seen

@@ -1,0 +1,208 @@
+"""Long sessions: a thousand steps, hundreds of explorers, the same cell a hundred times."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from limits.curve import draw, growth
+from limits.kernel import new_kernel
+from limits.networks import pictures
+from limits.resources import census, resident
+
+import hookviz
+
+MODEL = hookviz.demo_model()
+SLACK = 8_000_000  # bytes of resident memory: the noise of the allocator
+EXACT = ("widgets", "comms", "figures", "hooks")
+NEAR = {"tensors": 30, "tensor bytes": 500_000}  # differ by what is shown just then
+NOISE = 300  # objects: Python's own caches, of warnings or regular expressions
+LIGHT = 700  # objects: what is left of a closed explorer that somebody keeps
+
+PREPARE = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+import torch
+torch.set_num_threads(1)
+import hookviz, ipywidgets
+from limits.resources import _widgets, census, resident
+model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
+explorers = lambda: [w for w in _widgets().values() if isinstance(w, hookviz.Explorer)]
+"""
+CELL = "explorer = hookviz.explore(model, image, layers='stem.*')\nkept.append(explorer)"
+SHOWN = f"{CELL}\nexplorer"
+
+
+def settings():
+    """Without end: all settings in turn, each with another value than before."""
+    layers = [name for name, m in MODEL.named_modules() if type(m).__name__ == "Conv2d"]
+    turns = {
+        "layer": layers,
+        "channel": range(24),
+        "sample": range(3),
+        "heatmap": ["gradcam", "layercam", "eigencam", "activation × gradient", "activation"],
+        "order": ["index", "max", "mean", "gradient", "zeros", "weight"],
+        "normalize": ["layer", "percentile", "symmetric", "channel"],
+        "cmap": ["magma", "auto", "gray"],
+        "alpha": [0.1, 0.9, 0.5],
+        "overlay": [False, True],
+        "strip": [True, False],
+        "target": ["fish", "moon", None, 3],
+    }
+    values = {name: itertools.cycle(each) for name, each in turns.items()}
+    often = ["layer", "channel", "channel", "heatmap", "channel", "sample"]
+    seldom = itertools.cycle(["order", "normalize", "cmap", "alpha", "overlay", "strip", "target"])
+    while True:
+        for name in [*often, next(seldom), *often, next(seldom)]:
+            yield name, next(values[name])
+
+
+def assert_flat(name, unit, counts, memory, objects=NOISE):
+    path = draw(name, unit, counts, memory)
+    half = len(counts) // 2
+    for what in EXACT:
+        values = [reading[what] for reading in counts]
+        assert max(values[half:]) <= max(values[:half]), (what, path)
+    for what, allowed in NEAR.items():
+        assert growth([reading[what] for reading in counts]) < allowed, (what, path)
+    assert growth([reading["objects"] for reading in counts]) < objects, path
+    assert growth(memory) < SLACK, path
+
+
+def test_a_thousand_steps():
+    explorer = hookviz.explore(MODEL, pictures(3, 64))
+    counts, memory = [], []
+    moves = settings()
+    for step in range(1000):
+        name, value = next(moves)
+        setattr(explorer, name, value)
+        if step % 100 == 99:
+            counts.append(census(MODEL))
+            memory.append(resident())
+    explorer.close()
+    assert_flat("a thousand steps", "100 steps", counts, memory)
+    assert len(explorer._memo._made) == 0
+
+
+def test_what_is_remembered_is_bounded():
+    explorer = hookviz.explore(MODEL, pictures(3, 64))
+    names = set()
+    for name, value in itertools.islice(settings(), 300):
+        setattr(explorer, name, value)
+        names |= set(explorer._memo._made)
+    assert 10 < len(names) < 25  # one thing for each name, whatever was looked at
+    explorer.close()
+
+
+def test_two_hundred_explorers():
+    counts, memory = [], []
+    image = pictures(1, 48)
+    for number in range(200):
+        explorer = hookviz.explore(MODEL, image, strip=number % 2 == 1)
+        explorer.channel = 3
+        explorer.close()
+        del explorer
+        if number % 20 == 19:
+            counts.append(census(MODEL))
+            memory.append(resident())
+    assert_flat("two hundred explorers", "20 explorers", counts, memory)
+
+
+# The same cell again, in a real kernel
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    with new_kernel() as started:
+        assert started.run(PREPARE) == []
+        yield started
+
+
+def test_a_hundred_runs_of_a_cell(kernel):
+    cell, counts, memory = {"cellId": "a"}, [], []
+    for number in range(1, 101):
+        if number % 10:
+            assert kernel.run(CELL, cell) == []
+            continue
+        assert kernel.run(SHOWN, cell)[-1].startswith("channel 0 of 24 of layer stem.0")
+        counts.append(kernel.value("census(model)"))
+        memory.append(kernel.value("resident()"))
+    assert kernel.value("[e is explorer for e in explorers()]") == [True]
+    assert len(kernel.open_comms) == counts[-1]["comms"]
+    # The closed ones are kept, as IPython's Out keeps them: they are light.
+    assert kernel.value("len(kept)") == 100
+    kernel.run("explorer.close(); kept.clear()")
+    name, objects = "a hundred runs of a cell", NOISE + 50 * LIGHT
+    assert_flat(name, "10 runs", counts, memory, objects)
+
+
+def test_cells_of_colab(kernel):
+    for _ in range(3):
+        kernel.run(CELL, {"colab": {"cell_id": "b"}, "other": 1})
+    assert kernel.value("[e is explorer for e in explorers()]") == [True]
+    kernel.run("explorer.close()")
+
+
+def test_where_no_cell_is_known_nothing_is_closed(kernel):
+    for _ in range(3):
+        kernel.run(CELL)
+    assert kernel.value("len(explorers())") == 3
+    kernel.run("for e in explorers(): e.close()")
+
+
+def test_who_is_closed_when_a_cell_runs_again(kernel):
+    a, b = {"cellId": "a1"}, {"cellId": "b1"}
+    two = "x, y = (hookviz.explore(model, image, layers='stem.*') for _ in range(2))"
+    kernel.run(f"{two}\nfirst = x, y", a)
+    assert kernel.value("len(explorers())") == 2  # two of one run both live
+    kernel.run("display(first[0])", b)
+    kernel.run(f"{two}\nsecond = x, y", a)
+    assert kernel.value("[e in explorers() for e in first]") == [True, False]  # seen elsewhere
+    kernel.run("box = ipywidgets.HBox([second[1]])", b)
+    kernel.run(two, a)
+    assert kernel.value("[e in explorers() for e in second]") == [False, True]  # in a box
+    kernel.run(two, b)  # another cell closes nothing of this one
+    assert kernel.value("len(explorers())") == 1 + 1 + 2 + 2
+    kernel.run("hookviz.explore(model, 'no such file')", a)  # and one that fails nothing at all
+    assert kernel.value("len(explorers())") == 1 + 1 + 2 + 2
+    kernel.run("box.close()\nfor e in explorers(): e.close()")
+    assert kernel.value("len(explorers())") == 0
+
+
+def test_a_closed_explorer_says_why(kernel):
+    kernel.run("old = hookviz.explore(model, image)", {"cellId": "c"})
+    kernel.run("new = hookviz.explore(model, image)", {"cellId": "c"})
+    for use in ("old.figure()", "old.cache", "old.channel = 3", "old.layer = 'stem.0'", "old"):
+        said, *_ = kernel.run(use, {"cellId": "d"})  # ipywidgets 7 shows the text of `old`, too
+        assert "This explorer is closed, because the cell that made it ran again: use" in said, use
+    kernel.run("new.close()")
+    assert kernel.run("new.channel = 4")[0].endswith("make a new one with hookviz.explore().")
+
+
+def test_links_to_a_closed_explorer_are_undone(kernel):
+    kernel.run("old = hookviz.explore(model, image)", {"cellId": "e"})
+    kernel.run(
+        "import traitlets\nother = hookviz.explore(model, image)\n"
+        "traitlets.link((other, 'channel'), (old, 'channel'))\nother.channel = 2\n"
+        "assert old.channel == 2"
+    )
+    kernel.run("old2 = hookviz.explore(model, image)", {"cellId": "e"})
+    assert kernel.run("other.channel = 5") == []
+    assert kernel.value("[old.channel, other.channel, old2.channel]") == [2, 5, 0]
+    kernel.run("for e in explorers(): e.close()")
+
+
+def test_a_thousand_moves_of_a_slider_in_a_kernel(kernel):
+    kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
+    ids = "[explorer._controls.by_name[name].model_id for name in ('layer', 'channel')]"
+    layer, channel = kernel.value(ids)
+    before, page = kernel.value("census(model)"), set(kernel.open_comms)
+    for number in range(1000):
+        moved = channel if number % 10 else layer
+        assert kernel.slide(moved, number % 13) == []
+    assert kernel.value("explorer.channel") == 999 % 13
+    after = kernel.value("census(model)")
+    assert {name: after[name] for name in EXACT} == {name: before[name] for name in EXACT}
+    assert kernel.open_comms == page
+    kernel.run("explorer.close()")
