@@ -10,6 +10,7 @@ from .inputs import prepare_input
 from .metrics import Curve, deletion_curve, energy_in_mask, insertion_curve, pointing_game
 from .perturbation import ablationcam, scorecam
 from .pretrained import pretrained
+from .trace import Trace, trace
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "FeatureCache",
     "LayerRecord",
     "Statistics",
+    "Trace",
     "ablationcam",
     "attribute",
     "capture",
@@ -37,4 +39,5 @@ __all__ = [
     "prepare_input",
     "pretrained",
     "scorecam",
+    "trace",
 ]

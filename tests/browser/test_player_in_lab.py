@@ -1,0 +1,124 @@
+"""The player of a trace in a real JupyterLab, moved by keyboard."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import hookviz
+
+CELLS = [
+    "import hookviz",
+    "hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])",
+]
+PLAYER = ".hookviz-player"
+
+
+def twin():
+    return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
+
+
+def source(picture):
+    return picture.get_attribute("src")
+
+
+def wait_until(done, page, seconds=20):
+    for _ in range(seconds * 10):
+        if done():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("what was waited for did not come")
+
+
+def lit(widget):
+    """The lit line of the tree: arrow, name's last part, type."""
+    return widget.locator(".lit").inner_text().split()
+
+
+def shown(event):
+    """What the lit line should say."""
+    return ["↑" if event.backward else "↓", event.name.rpartition(".")[2], event.type]
+
+
+def test_player_steps_by_keyboard(open_notebook, shots):
+    notebook, trace = open_notebook(CELLS), twin()
+    page = notebook.page
+    widget = page.locator(PLAYER).first
+    picture = widget.locator("figure .frame img")
+    picture.wait_for()
+    widget.scroll_into_view_if_needed()
+    page.wait_for_timeout(2500)  # until the controls have their names
+    assert lit(widget) == shown(trace[0])
+
+    slider = widget.get_by_role("slider", name="event", exact=True)
+    slider.focus()
+    changed = 0
+    for place in range(1, 8):
+        before = source(picture)
+        page.keyboard.press("ArrowRight")
+        wait_until(lambda place=place: trace[place].code in widget.inner_text(), page)
+        assert lit(widget) == shown(trace[place])
+        alt = picture.get_attribute("alt")
+        assert f"the {trace[place].kind} hook of {trace[place].name} " in alt
+        same = np.array_equal(trace[place].sample, trace[place - 1].sample)
+        assert (source(picture) == before) == same
+        changed += not same
+    assert changed >= 3
+    page.keyboard.press("ArrowLeft")
+    wait_until(lambda: trace[6].code in widget.inner_text(), page)
+    assert lit(widget) == shown(trace[6])
+
+    first = next(e.index for e in trace if e.kind == "full_backward" and e.depth > 2)
+    slider.focus()
+    page.keyboard.press("Home")
+    for _ in range(first):
+        page.keyboard.press("ArrowRight")
+    wait_until(lambda: trace[first].code in widget.inner_text(), page, 60)
+    assert widget.locator(".lit").count() == 1
+    for theme in notebook.themes:
+        notebook.theme(theme)
+        widget.scroll_into_view_if_needed()
+        page.screenshot(path=shots / f"player-{theme}.png")
+
+    slider.focus()
+    page.keyboard.press("End")  # one that could not be set
+    assert not trace[-1].fired
+    wait_until(lambda: trace[-1].code in widget.inner_text(), page)
+    assert trace[-1].note in widget.inner_text()
+    assert lit(widget) == shown(trace[-1])
+    assert not picture.is_visible()
+    page.screenshot(path=shots / "player-note.png")
+    assert notebook.errors == []
+
+
+def test_play_runs_and_stops(open_notebook):
+    notebook, trace = open_notebook(CELLS), twin()
+    page = notebook.page
+    widget = page.locator(PLAYER).first
+    widget.locator("figure .frame img").wait_for()
+    page.wait_for_timeout(2500)
+    play = widget.get_by_role("button", name="play or pause", exact=True).first
+    play.click()
+    wait_until(lambda: lit(widget) == shown(trace[4]), page)
+    assert widget.get_by_role("slider", name="event").get_attribute("aria-valuenow") != "0.0"
+    widget.get_by_role("button", name="stop", exact=True).click()
+    wait_until(lambda: lit(widget) == shown(trace[0]), page)
+    names = [b.get_attribute("aria-label") for b in widget.locator(".widget-play button").all()]
+    assert None not in names
+    assert notebook.errors == []
+
+
+def test_hostile_names_stay_text(open_notebook):
+    notebook = open_notebook(
+        [
+            "import hookviz, torch\nfrom torch import nn\nevil = '<img src=x onerror=hacked=1>'",
+            "model = nn.Sequential(); model.add_module(evil, nn.ReLU())\n"
+            "trace = hookviz.trace(model, torch.ones(1, 2)); trace",
+            "from IPython.display import HTML; HTML(trace._repr_html_())",
+            "trace.player().event = 1; print('at', trace.player().event)",
+        ]
+    )
+    page = notebook.page
+    wait_until(lambda: page.locator(PLAYER).first.locator(".lit").count() == 1, page)
+    assert "<img" in page.locator(PLAYER).first.inner_text()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img[src=x]").count() == 0

@@ -1,0 +1,702 @@
+"""Every kind of hook, in the order torch calls them, on nets whose order was worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+
+import ipywidgets
+import numpy as np
+import pytest
+import torch
+import torchvision
+import traitlets
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.events import SIDE, Event, sample_of
+
+IN_PLACE = "in place, an error under a full backward hook, not under a tensor hook"
+
+
+def fired(trace):
+    return [(event.kind, event.name) for event in trace if event.fired]
+
+
+def unfired(trace):
+    return {(event.kind, event.name): event.note for event in trace if not event.fired}
+
+
+def order(text):
+    """Hooks as text: a sign for the kind, then the module's name; M is the model."""
+    kinds = {
+        ">": "forward_pre",
+        "<": "forward",
+        "(": "full_backward_pre",
+        ")": "full_backward",
+        "~": "tensor",
+    }
+    return [(kinds[each[0]], each[1:].replace("M", "(model)")) for each in text.split()]
+
+
+def plain_sequential():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten())
+
+
+class Residual(nn.Module):
+    """conv, relu in place, conv, added in place to the input; the relu runs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 2, 3, padding=1)
+        self.conv2 = nn.Conv2d(2, 2, 3, padding=1)
+        self.side = nn.Conv2d(2, 2, 1)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        out = self.conv2(self.relu(self.conv1(x)))
+        out += self.side(x)
+        return self.relu(out)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Residual()
+        self.pool = nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        return self.pool(self.block(x)).flatten(1)
+
+
+# The order
+
+
+def test_order_in_a_sequential():
+    trace = hookviz.trace(plain_sequential(), torch.rand(1, 1, 5, 5))
+    # Each module is inside the model in the forward; in the backward the gradient passes the way
+    # out of a module (full_backward_pre), its output itself (tensor), and the way in.
+    assert fired(trace) == order(">M >0 <0 >1 <1 >2 <2 <M (M ~M (2 ~2 )2 (1 ~1 )1 (0 ~0 )0 )M")
+    assert unfired(trace) == {}
+
+
+def test_order_with_an_in_place_relu():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.Flatten())
+    trace = hookviz.trace(model, torch.rand(1, 1, 5, 5))
+    # The same, but for the full backward hooks of the two that the overwritten tensor goes between.
+    assert fired(trace) == order(">M >0 <0 >1 <1 >2 <2 <M (M ~M (2 ~2 )2 ~1 ~0 )M")
+    conv, relu = f"'1' (ReLU) overwrites its output {IN_PLACE}", "it overwrites its own input"
+    assert unfired(trace) == {
+        ("full_backward_pre", "0"): f"cannot be set: {conv}",
+        ("full_backward", "0"): f"cannot be set: {conv}",
+        ("full_backward_pre", "1"): f"cannot be set: {relu} {IN_PLACE}",
+        ("full_backward", "1"): f"cannot be set: {relu} {IN_PLACE}",
+    }
+
+
+def test_order_in_a_residual_block():
+    trace = hookviz.trace(Classifier(), torch.rand(1, 2, 6, 6))
+    forward = (
+        ">M >block >block.conv1 <block.conv1 >block.relu <block.relu >block.conv2 <block.conv2 "
+        ">block.side <block.side >block.relu <block.relu <block >pool <pool <M "
+    )
+    # conv1, conv2 and relu touch overwritten tensors; side, block and pool do not. Of the two
+    # branches the backward takes first the one that ran last, and the two gradients of the
+    # block's input come together at its way in. What the relu returned and what the block did is
+    # one tensor, whose hooks run in the order in which they were set.
+    backward = (
+        "(M ~M (pool ~pool )pool (block ~block.relu ~block (block.side ~block.side )block.side "
+        "~block.conv2 ~block.relu ~block.conv1 )block )M"
+    )
+    assert fired(trace) == order(forward + backward)
+    cannot = {"block.conv1", "block.conv2", "block.relu"}
+    kinds = ("full_backward_pre", "full_backward")
+    assert set(unfired(trace)) == {(kind, name) for kind in kinds for name in cannot}
+    notes = unfired(trace)
+    assert "code (such as out += x) overwrites" in notes["full_backward", "block.conv2"]
+    assert "'block.relu' (ReLU) overwrites" in notes["full_backward", "block.conv1"]
+    relu = [event.call for event in trace if event.name == "block.relu" and event.fired]
+    assert relu == [0, 0, 1, 1, 1, 0]
+    depths = {event.name: event.depth for event in trace}
+    assert depths == {"(model)": 0, "block": 1, "pool": 1} | dict.fromkeys(cannot, 2) | {
+        "block.side": 2
+    }
+
+
+def test_a_module_that_calls_itself():
+    class Recursive(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x, more=1):
+            x = self.fc(x)
+            return self(x, more - 1) if more else x
+
+    trace = hookviz.trace(Recursive(), torch.rand(1, 3))
+    got = [(event.kind, event.name, event.call, event.depth) for event in trace]
+    numbered = order(">M >fc <fc >M >fc <fc <M <M (M ~M (M ~M (fc ~fc )fc )M (fc ~fc )fc )M")
+    calls = [0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]
+    depths = [0, 1, 1, 1, 2, 2, 1, 0, 0, 0, 1, 1, 2, 2, 2, 1, 1, 1, 1, 0]
+    wanted = [(*pair, c, d) for pair, c, d in zip(numbered, calls, depths, strict=True)]
+    assert got == wanted
+
+
+def test_calls_are_right_where_only_the_first_gets_a_gradient():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x):
+            first = self.fc(x)
+            self.fc(2 * x)
+            return first
+
+    trace = hookviz.trace(Twice(), torch.rand(1, 3))
+    backward = [event for event in trace if event.module == "fc" and event.backward]
+    assert [(event.kind, event.call) for event in backward if event.fired] == [
+        ("full_backward_pre", 0),
+        ("tensor", 0),
+        ("full_backward", 0),
+    ]
+    (silent,) = [event for event in backward if not event.fired]
+    assert (silent.kind, silent.call) == ("tensor", 1)
+
+
+def test_time_goes_on():
+    times = [event.time for event in hookviz.trace(plain_sequential(), torch.rand(1, 1, 5, 5))]
+    assert times[0] >= 0
+    assert times == sorted(times)
+
+
+# What they receive
+
+
+def test_values_against_a_computation_by_hand():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, 2.0], [-1.0, 0.0]]))
+        model[0].bias.zero_()
+        model[2].weight.copy_(torch.tensor([[3.0, 1.0], [0.0, 1.0]]))
+        model[2].bias.zero_()
+    trace = hookviz.trace(model, torch.tensor([[1.0, 2.0]]), target=0)
+    # x = (1, 2); Linear: (5, −1); ReLU: (5, 0); Linear: (15, 0), of which the first is the score.
+    # d/d(out) = (1, 0), d/d(relu) = (3, 1), d/d(linear) = (3, 0), d/dx = 3·(1, 2) = (3, 6).
+    got = {(event.kind, event.name): event.sample.tolist() for event in trace}
+    assert got == {
+        ("forward_pre", "(model)"): [[1, 2]],
+        ("forward_pre", "0"): [[1, 2]],
+        ("forward", "0"): [[5, -1]],
+        ("forward_pre", "1"): [[5, -1]],
+        ("forward", "1"): [[5, 0]],
+        ("forward_pre", "2"): [[5, 0]],
+        ("forward", "2"): [[15, 0]],
+        ("forward", "(model)"): [[15, 0]],
+        ("full_backward_pre", "(model)"): [[1, 0]],
+        ("tensor", "(model)"): [[1, 0]],
+        ("full_backward_pre", "2"): [[1, 0]],
+        ("tensor", "2"): [[1, 0]],
+        ("full_backward", "2"): [[3, 1]],
+        ("full_backward_pre", "1"): [[3, 1]],
+        ("tensor", "1"): [[3, 1]],
+        ("full_backward", "1"): [[3, 0]],
+        ("full_backward_pre", "0"): [[3, 0]],
+        ("tensor", "0"): [[3, 0]],
+        ("full_backward", "0"): [[3, 6]],
+        ("full_backward", "(model)"): [[3, 6]],
+    }
+    numbers = next(e for e in trace if e.kind == "forward" and e.name == "0").statistics
+    assert (numbers.min, numbers.max, numbers.mean, numbers.zeros) == (-1, 5, 2, 0)
+    assert numbers.norm == pytest.approx(math.sqrt(26))
+    assert {event.shapes for event in trace} == {((1, 2),)}
+    assert {event.dtypes for event in trace} == {("float32",)}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("alexnet", 64), ("vgg11", 32), ("resnet18", 64), ("squeezenet1_1", 64)]
+)
+def test_in_place_networks(name, size):
+    torch.manual_seed(0)
+    model = getattr(torchvision.models, name)(weights=None).train()
+    model.requires_grad_(False)
+    x = torch.rand(2, 3, size, size)
+    before = snapshot(model)
+    given = x.clone()
+    trace = hookviz.trace(model, x, target=3)
+    assert_untouched(model, before)
+    assert torch.equal(x, given)
+
+    # Capture, tested elsewhere against copies made without hooks, has the same numbers.
+    with hookviz.capture(model.eval(), lambda name, module: True) as cache:
+        model(x.requires_grad_())[:, 3].sum().backward()
+    kinds = {}
+    for event in trace:
+        if event.kind in ("forward", "tensor"):
+            call = cache[event.module].calls[event.call].outputs[0]
+            value = call.value if event.kind == "forward" else call.gradient
+            assert event.shapes == (tuple(value.shape),)
+            whole = value.flatten().double()
+            assert event.statistics.norm == pytest.approx(float(whole.norm()), rel=1e-4)
+            assert event.statistics.max == float(whole.max())
+            assert np.array_equal(event.sample, sample_of(value))
+        kinds.setdefault((event.module, event.kind), []).append(event)
+    for module, record in cache.items():
+        for kind in ("forward_pre", "forward", "tensor"):
+            assert len(kinds[module, kind]) == len(record.calls), (module, kind)
+        for kind in ("full_backward_pre", "full_backward"):
+            events = kinds[module, kind]
+            if any(not event.fired for event in events):  # why not, and once
+                assert len(events) == 1
+                assert "in place" in events[0].note
+            else:
+                assert len(events) == len(record.calls)
+    # The full backward hooks that could be set received what the tensor hook did.
+    for (module, kind), events in kinds.items():
+        if kind == "full_backward_pre" and events[0].fired:
+            same = {e.call: e.statistics.norm for e in kinds[module, "tensor"]}
+            assert {e.call: e.statistics.norm for e in events} == same
+    # They are all that could be: plain torch says so of those that are left.
+    unset = dict.fromkeys(e.module for e in trace if not e.fired)
+    assert list(unset) == [name for name, _ in model.named_modules() if name in unset]
+    cannot = set(unset)
+    assert {e.type for e in trace if e.module in cannot} >= {"ReLU"}
+    for refused in sorted(cannot)[:3]:
+        handle = model.get_submodule(refused).register_full_backward_hook(lambda *_: None)
+        with pytest.raises(RuntimeError, match="modified inplace|modified by an inplace"):
+            model(x).sum().backward()
+        handle.remove()
+
+
+def test_samples_are_small_and_of_the_first_sample_and_channel():
+    value = torch.arange(2.0 * 3 * 130 * 20).reshape(2, 3, 130, 20)
+    assert np.array_equal(sample_of(value), value[0, 0, ::3].numpy())
+    assert sample_of(value).base is None
+    assert sample_of(torch.arange(5.0)).tolist() == [[0, 1, 2, 3, 4]]
+    assert sample_of(torch.tensor(7, dtype=torch.int64)).tolist() == [[7]]
+    assert sample_of(torch.zeros(3, 1000)).shape == (1, 500)
+    assert sample_of(torch.zeros(1, 2, 3, 4, 5)).shape == (4, 5)
+    assert sample_of(torch.zeros(2, 0)) is None
+    trace = hookviz.trace(torchvision.models.resnet18(weights=None), torch.rand(1, 3, 64, 64))
+    assert max(event.sample.size for event in trace if event.sample is not None) <= SIDE * SIDE
+    assert sum(event.sample.nbytes for event in trace if event.sample is not None) < 4e6
+
+
+# Models of all kinds
+
+
+def test_outputs_in_dicts_and_tuples():
+    class Several(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 4)
+            self.split = Split()
+
+        def forward(self, x):
+            out = self.split(self.fc(x))
+            return {"logits": out[0] * 2, "rest": [out[1]["b"], None]}
+
+    class Split(nn.Module):
+        def forward(self, x):
+            return x[:, :2], {"b": x[:, 2:]}
+
+    trace = hookviz.trace(Several(), torch.rand(1, 3))
+    returned = {event.name: event.shapes for event in trace if event.kind == "forward"}
+    assert returned == {
+        "fc": ((1, 4),),
+        "split": ((1, 2), (1, 2)),
+        "(model)": ((1, 2), (1, 2)),
+    }
+    paths = [(e.name, e.path, e.fired) for e in trace if e.kind == "tensor"]
+    assert paths == [
+        ("(model)", "['logits']", True),
+        ("split", "[0]", True),
+        ("fc", "", True),
+        ("split", "[1]['b']", False),
+        ("(model)", "['rest'][0]", False),
+    ]
+    code = next(e.code for e in trace if e.path == "['logits']")
+    assert code.startswith("handle = output['logits'].register_hook(hook)")
+    note = "did not fire: torch calls it only for an output that is a tensor or a tuple, not a dict"
+    assert unfired(trace)["full_backward", "(model)"] == note
+
+
+def test_an_input_without_a_gradient():
+    class Text(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(10, 4)
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, tokens):
+            return self.fc(self.embed(tokens).mean(1))
+
+    model = Text()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trace = hookviz.trace(model, torch.tensor([[1, 2]]))
+    (event,) = [e for e in trace if e.kind == "full_backward" and e.name == "embed"]
+    assert event.note.startswith("grad_input holds no tensor")
+    assert (event.shapes, event.sample) == ((), None)
+    assert trace[0].dtypes == ("int64",)
+
+
+def test_layers_that_depend_on_no_input_get_their_gradient():
+    class Query(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query = nn.Parameter(torch.rand(1, 3))
+            self.fc, self.key = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.fc(x) + self.key(self.query)
+
+    model = Query()
+    x = torch.rand(1, 3)
+    before = snapshot(model)
+    trace = hookviz.trace(model, x)
+    assert_untouched(model, before)
+    assert unfired(trace) == {}
+    assert ("tensor", "key") in fired(trace)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activation_checkpointing(reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+
+        def forward(self, x):
+            return checkpoint(self.body, x, use_reentrant=reentrant)
+
+    model = Checkpointed()
+    x = torch.rand(1, 3)
+    before = snapshot(model)
+    trace = hookviz.trace(model, x)
+    assert_untouched(model, before)
+    again = [e for e in trace if "run again" in e.note]
+    assert {e.name for e in again} == {"body", "body.0", "body.1"}
+    assert {e.call for e in trace} == {0}
+    assert {name for kind, name in fired(trace) if kind == "tensor"} >= {"body.0", "body.1"}
+
+
+def test_modules_that_take_no_hook_get_a_note():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.script(nn.Sequential(nn.Conv2d(1, 2, 1), nn.ReLU()))
+        trace = hookviz.trace(nn.Sequential(scripted, nn.Flatten()), torch.rand(1, 1, 2, 2))
+        alone = hookviz.trace(scripted, torch.rand(1, 1, 2, 2))
+    notes = unfired(trace)
+    assert set(notes) == {
+        (kind, name)
+        for kind in ("forward_pre", "forward", "full_backward_pre", "full_backward")
+        for name in ("0", "0.0", "0.1")
+    }
+    assert all("not supported on ScriptModules" in note for note in notes.values())
+    assert ("full_backward", "1") in fired(trace)
+    assert not fired(alone)
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning")
+def test_a_hook_of_the_old_kind_is_in_the_way_and_said_so():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    model[0].register_backward_hook(lambda *_: None)
+    x = torch.rand(1, 2)
+    before = snapshot(model)
+    trace = hookviz.trace(model, x)
+    assert_untouched(model, before)
+    assert list(unfired(trace)) == [("full_backward", "0")]
+    assert "regular backward hooks" in unfired(trace)["full_backward", "0"]
+
+
+def test_backs_off_where_a_full_backward_hook_is_an_error_all_the_same():
+    class Peculiar(nn.Module):
+        """Returns a tuple that a full backward hook cannot make anew."""
+
+        def forward(self, x):
+            return torch.max(x, 1, keepdim=True)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.max, self.last = nn.Linear(3, 3), Peculiar(), nn.Linear(1, 2)
+
+        def forward(self, x):
+            return self.last(self.max(self.fc(x)).values)
+
+    model = Model()
+    x = torch.rand(1, 3)
+    before = snapshot(model)
+    trace = hookviz.trace(model, x)
+    assert_untouched(model, before)
+    assert set(unfired(trace)) == {("full_backward_pre", "max"), ("full_backward", "max")}
+    assert ("full_backward", "fc") in fired(trace)
+
+
+def test_backs_off_from_all_where_one_is_not_enough():
+    class Suspicious(nn.Module):
+        """Overwrites only what a hook has touched."""
+
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x):
+            out = self.fc(x)
+            return out.mul_(2) if "BackwardHook" in out.grad_fn.name() else out * 2
+
+    trace = hookviz.trace(Suspicious(), torch.rand(1, 3))
+    assert fired(trace) == order(">M >fc <fc <M ~M ~fc")
+    assert len(unfired(trace)) == 4
+
+
+def test_shared_wrapped_and_parametrized_modules():
+    shared = nn.Linear(3, 3)
+    model = nn.Sequential(shared, nn.Sequential(shared))
+    trace = hookviz.trace(nn.DataParallel(model), torch.rand(1, 3))
+    calls = [e.call for e in trace if e.name == "0" and e.kind == "forward"]
+    assert calls == [0, 1]
+    code = next(e.code for e in trace if e.name == "0" and e.kind == "forward")
+    assert 'model.get_submodule("module.0").register_forward_hook(hook)' in code
+    model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)))
+    x = torch.rand(1, 3)
+    before = snapshot(model)
+    trace = hookviz.trace(model, x)
+    assert_untouched(model, before)
+    assert "0.parametrizations.weight" in {e.name for e in trace}
+
+
+def test_code_runs():
+    """The line of code of each event sets a hook that is called as it says."""
+    model, x = plain_sequential(), torch.rand(1, 1, 5, 5)
+    trace = hookviz.trace(model, x)
+    for event in trace:
+        got = []
+        names = {"model": model, "hook": lambda *given, got=got: got.append(len(given))}
+        if event.kind == "tensor":
+            outer = model.get_submodule(event.module)
+            outer.register_forward_hook(
+                lambda m, a, output, event=event, names=names: exec(
+                    event.code, names | {"output": output}
+                )
+            )
+        else:
+            exec(event.code, names)
+        model(x.clone().requires_grad_()).sum().backward()
+        for module in model.modules():
+            module._forward_hooks.clear()
+            module._forward_pre_hooks.clear()
+            module._backward_hooks.clear()
+            module._backward_pre_hooks.clear()
+        wanted = event.code.rpartition("# hook(")[2].partition(")")[0].count(",") + 1
+        assert got == [wanted], event.code
+
+
+def test_inputs_of_all_kinds(tmp_path):
+    picture = hookviz.demo_images()[6]
+    picture.save(tmp_path / "moon.png")
+    model = hookviz.demo_model()
+    given = [
+        picture,
+        tmp_path / "moon.png",
+        np.asarray(picture),
+        hookviz.prepare_input(picture, model),
+    ]
+    norms = [hookviz.trace(model, x)[0].statistics.norm for x in given]
+    assert len(set(norms)) == 1
+    signal = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(inplace=True), nn.Flatten())
+    assert hookviz.trace(signal, torch.rand(2, 20))[0].shape == "1×2×20"
+    first = hookviz.trace(nn.Sequential(nn.ReLU(inplace=True)), torch.rand(1, 4))
+    assert "overwrites its own input" in unfired(first)["full_backward", "0"]
+
+
+# Errors
+
+
+def test_errors_leave_the_model_as_it_was():
+    model = plain_sequential()
+    x, bad = torch.rand(1, 1, 5, 5), torch.rand(1, 5, 5, 5)
+    lazy = nn.Sequential(nn.LazyLinear(2))
+    before = snapshot(model)
+    with pytest.raises(ValueError, match="does not fit layer '0'"):
+        hookviz.trace(model, bad)
+    with pytest.raises(ValueError, match="target=99 is no class of this model"):
+        hookviz.trace(model, x, target=99)
+    with pytest.raises(ZeroDivisionError):
+        hookviz.trace(model, x, target=lambda output: 1 / 0)
+    with pytest.raises(KeyboardInterrupt):
+        hookviz.trace(model, x, target=_interrupt)
+    with pytest.raises(TypeError, match="must be a torch.nn.Module, not type"):
+        hookviz.trace(nn.Linear, x)
+    with pytest.raises(ValueError, match="is lazy"):
+        hookviz.trace(lazy, x)
+    assert_untouched(model, before)
+
+
+def _interrupt(output):
+    raise KeyboardInterrupt
+
+
+def test_a_model_without_class_scores_says_so():
+    trace = hookviz.trace(nn.Conv2d(1, 2, 1), torch.rand(1, 1, 3, 3))
+    assert fired(trace) == order(">M <M")
+    assert "no class scores, so no backward" in repr(trace)
+    whole = hookviz.trace(nn.Conv2d(1, 2, 1), torch.rand(1, 1, 3, 3), target=torch.sum)
+    assert fired(whole) == order(">M <M (M ~M )M")
+
+
+# The sequence and its tables
+
+
+@pytest.fixture(scope="module")
+def residual():
+    return hookviz.trace(Classifier(), torch.rand(1, 2, 6, 6))
+
+
+def test_trace_is_a_sequence(residual):
+    assert isinstance(residual[0], Event)
+    assert [event.index for event in residual] == list(range(len(residual)))
+    part = residual[3:6]
+    assert isinstance(part, hookviz.Trace)
+    assert [event.index for event in part] == [3, 4, 5]
+    assert residual[-1] is list(residual)[-1]
+    assert residual.index(residual[4]) == 4
+    with pytest.raises(IndexError, match=f"no event 999: this trace has {len(residual)}"):
+        residual[999]
+    with pytest.raises(AttributeError):
+        residual[0].kind = "other"
+
+
+def test_missed_modules():
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.spare = nn.Sequential()
+    model.forward = lambda x: model[0](x)
+    model.many = nn.ModuleList([nn.Tanh()])
+    assert hookviz.trace(model, torch.rand(1, 2)).missed == ["spare", "many.0"]
+
+
+def test_records_are_flat_and_plain(residual):
+    rows = residual.records()
+    assert len(rows) == len(residual)
+    assert len({tuple(row) for row in rows}) == 1
+    plain = {type(value) for row in rows for value in row.values()}
+    assert plain == {int, float, str, type(None)}
+    json.dumps(rows)
+    row = rows[2]
+    assert (row["kind"], row["module"], row["shape"]) == ("forward_pre", "block.conv1", "1×2×6×6")
+    assert row["max"] == residual[2].statistics.max
+    assert rows[-1]["time"] is None
+    assert rows[-1]["mean"] is None
+
+
+def test_tables(residual):
+    lines = repr(residual).splitlines()
+    assert len(lines) == len(residual) + 2
+    assert lines[0].startswith("Trace of Classifier: 32 hooks fired, 16 in the forward and 16")
+    assert lines[4].split()[2:5] == ["forward_pre", "block.conv1", "Conv2d"]
+    assert lines[4].index("block.conv1") > lines[3].index("block")
+    assert residual._repr_html_().count("<tr>") == len(residual) + 1
+    long = hookviz.trace(nn.Sequential(*[nn.Tanh() for _ in range(60)]), torch.rand(1, 2))
+    assert len(repr(long).splitlines()) < 130
+    assert "…" in repr(long)
+
+
+def test_names_are_escaped():
+    evil = "<img src=x onerror=alert(1)>"
+    model = nn.Sequential()
+    model.add_module(evil, nn.ReLU(inplace=True))
+    trace = hookviz.trace(model, torch.rand(1, 2))
+    player = trace.player()
+    try:
+        for place in range(len(trace)):
+            player.event = place
+            pages = [
+                widget.value for widget in every(player) if isinstance(widget, ipywidgets.HTML)
+            ]
+            assert not any("<img src=x" in page for page in [*pages, trace._repr_html_()])
+        assert any("&lt;img src=x" in page for page in pages)
+    finally:
+        trace.close()
+
+
+# The player
+
+
+def every(widget):
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from every(child)
+
+
+def registered():
+    try:
+        return dict(ipywidgets.widgets.widget._instances)
+    except AttributeError:  # ipywidgets 7
+        return dict(ipywidgets.Widget.widgets)
+
+
+def test_player_follows_its_trait_and_its_controls(residual):
+    player = residual.player()
+    assert residual.player() is player
+    place = next(e.index for e in residual if e.kind == "full_backward")
+    player.event = place
+    assert (player._slider.value, player._play.value) == (place, place)
+    assert 'aria-current="true">↑ ' in player._tree.value
+    assert residual[place].name in player._readings.value
+    before = player._picture.value
+    player._slider.value = 3
+    assert player.event == player._play.value == 3
+    assert player._picture.value != before
+    assert 'aria-current="true">↓ ' in player._tree.value
+    assert "forward hook of block.conv1 (Conv2d) received" in player._picture.value
+    player._play.value = 5
+    assert player.event == player._slider.value == 5
+    with pytest.raises(traitlets.TraitError, match=r"event=999 is not in this trace: give 0 to"):
+        player.event = 999
+    player.event = len(residual) - 1  # it did not fire
+    assert player._picture.layout.display == "none"
+    assert "cannot be set" in player._readings.value
+    residual.close()
+    with pytest.raises(traitlets.TraitError, match="closed"):
+        player.event = 1
+
+
+def test_closing_frees_all_widgets(residual):
+    before = registered()
+    player = residual.player()
+    assert len(registered()) > len(before)
+    player.close()
+    player.close()
+    assert registered() == before
+    assert residual.player() is not player
+    residual.close()
+    assert registered() == before
+
+
+def test_steps_are_small_messages():
+    model = torchvision.models.resnet18(weights=None)
+    trace = hookviz.trace(model, torch.rand(1, 3, 224, 224))
+    player = trace.player()
+    parts = ("_tree", "_picture", "_readings", "_code")
+    for place in range(0, len(trace), 7):
+        player.event = place
+        assert sum(len(getattr(player, part).value) for part in parts) < 50_000
+        assert player._tree.value.count("\n") <= 26
+        assert player._tree.value.count('class="lit"') == 1
+    trace.close()
+
+
+def test_shown_in_a_notebook(residual):
+    data = residual._repr_mimebundle_()
+    view = data["application/vnd.jupyter.widget-view+json"]
+    assert view["model_id"] == residual.player().model_id
+    assert data["text/html"].startswith("<div")
+    assert data["text/plain"] == repr(residual)
+    residual.close()
+    assert set(residual[:0]._repr_mimebundle_()) == {"text/plain", "text/html"}
+    with pytest.raises(ValueError, match="no event"):
+        residual[:0].player()
