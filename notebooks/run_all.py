@@ -1,32 +1,49 @@
-"""Run the notebooks and keep their outputs in them: ``python notebooks/run_all.py``."""
+"""Run the notebooks and keep their outputs: ``python notebooks/run_all.py [name ...]``."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 
-
-def _is_log(output: nbformat.NotebookNode) -> bool:
-    """Whether it tells of this machine: warnings, and where a download goes."""
-    text = output.get("text", "")
-    return output.get("name") == "stderr" or text.startswith("Downloading")
+NOTEBOOKS = Path(__file__).resolve().parent
 
 
-def main() -> None:
-    for path in sorted(Path(__file__).resolve().parent.glob("*.ipynb")):
-        book = nbformat.read(path, as_version=4)
-        resources = {"metadata": {"path": str(path.parent)}}
-        NotebookClient(book, timeout=600, resources=resources).execute()
-        for cell in book.cells:
-            cell.metadata.pop("execution", None)  # times of day, which would differ each run
-            if cell.cell_type == "code":
-                cell["outputs"] = [out for out in cell["outputs"] if not _is_log(out)]
-        book.metadata.pop("widgets", None)
-        nbformat.write(book, path)
-        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+def paths(names: list[str]) -> list[Path]:
+    """The notebooks of these names, such as ``hooks_tutorial``; of none, all there are."""
+    found = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    for name in names:
+        if name not in found:
+            sys.exit(f"There is no notebook {name!r}: give one of {', '.join(found)}.")
+    return [found[name] for name in names or found]
+
+
+def worth_keeping(output: nbformat.NotebookNode) -> bool:
+    """Whether it is about the lesson, and not about this machine or a bar that has gone."""
+    if output.output_type == "stream":
+        lines = output.text.splitlines(keepends=True)
+        # Where a download goes to is of this machine; why it failed is for the reader.
+        output.text = "".join(line for line in lines if not line.startswith("Downloading"))
+        return output.name != "stderr" and bool(output.text)
+    return not output.get("data", {}).get("text/plain", "").startswith("FloatProgress(")
+
+
+def run(path: Path) -> None:
+    """Run one notebook from top to bottom, and write it back with its outputs."""
+    book = nbformat.read(path, as_version=4)
+    resources = {"metadata": {"path": str(path.parent)}}
+    NotebookClient(book, timeout=600, resources=resources).execute()
+    for cell in book.cells:
+        cell.metadata.pop("execution", None)  # times of day, which would differ each run
+        if cell.cell_type == "code":
+            cell["outputs"] = [out for out in cell["outputs"] if worth_keeping(out)]
+    book.metadata.pop("widgets", None)
+    nbformat.write(book, path)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":
-    main()
+    for chosen in paths(sys.argv[1:]):
+        run(chosen)

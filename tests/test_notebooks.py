@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -9,10 +10,28 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def outputs(book):
     return [out for cell in book.cells for out in cell.get("outputs", ())]
+
+
+def widgets(book):
+    """The outputs that show a widget; a bar that has gone by now shows none."""
+    return [out for out in outputs(book) if WIDGET in out.get("data", {})]
+
+
+def has_static_view(output):
+    """Whether a widget shows something where no kernel runs: a picture, or HTML with numbers."""
+    data = output.data
+    if "image/png" in data:
+        return bool(output.metadata["image/png"]["alt"])
+    page = "".join(data.get("text/html", ""))
+    pictures = re.findall(r"<img [^>]*>", page)
+    described = all(re.search(r'alt="[^"]+"', picture) for picture in pictures)
+    said = re.sub(r"<style.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)
+    return described and re.search(r"\d", said) is not None
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -20,9 +39,8 @@ def test_runs_from_top_to_bottom(path, tmp_path):
     book = nbformat.read(path, as_version=4)
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert not [out for out in outputs(book) if out.output_type == "error"]
-    widgets = [out for out in outputs(book) if "widget-view" in str(out.get("data", {}).keys())]
-    assert widgets
-    assert all("image/png" in out.data and out.metadata["image/png"]["alt"] for out in widgets)
+    assert widgets(book)
+    assert all(has_static_view(out) for out in widgets(book))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -30,5 +48,47 @@ def test_committed_outputs(path):
     book = nbformat.read(path, as_version=4)
     assert path.stat().st_size < 1_000_000
     assert sum("image/png" in out.get("data", {}) for out in outputs(book)) >= 3
+    assert widgets(book)
+    assert all(has_static_view(out) for out in widgets(book))
+    assert not [out for out in outputs(book) if out.get("name") == "stderr"]
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+
+
+def test_a_widget_without_a_static_view_is_found():
+    view = {WIDGET: {}, "text/plain": "Live()"}
+
+    def seen(**more):
+        names = {"html": "text/html", "png": "image/png"}
+        data = view | {names[kind]: value for kind, value in more.items()}
+        alt = {"image/png": {"alt": more.get("png", "")}}
+        return has_static_view(nbformat.v4.new_output("display_data", data, metadata=alt))
+
+    assert not seen()
+    assert not seen(html='<div style="width:10px"></div>')
+    assert not seen(html='<img src="data:,"> 5')
+    assert not seen(png="")
+    assert seen(html="<td>5</td>")
+    assert seen(png="a map")
+
+
+def test_run_all_keeps_what_the_reader_needs(monkeypatch):
+    monkeypatch.syspath_prepend(NOTEBOOKS[0].parent)
+    from run_all import paths, worth_keeping
+
+    assert [path.stem for path in paths([])] == [path.stem for path in NOTEBOOKS]
+    assert [path.stem for path in paths(["hooks_tutorial"])] == ["hooks_tutorial"]
+    with pytest.raises(SystemExit, match=r"no notebook 'hooks'.*hooks_tutorial"):
+        paths(["hooks"])
+
+    def stream(text, name="stdout"):
+        return nbformat.v4.new_output("stream", name=name, text=text)
+
+    mixed = stream('Downloading: "model" to /home/me\nThe weights could not be downloaded.\n')
+    assert worth_keeping(mixed)
+    assert mixed.text == "The weights could not be downloaded.\n"
+    assert not worth_keeping(stream("Downloading: x\n"))
+    assert not worth_keeping(stream("a warning", "stderr"))
+    bar = nbformat.v4.new_output("display_data", {"text/plain": "FloatProgress(value=0.0)"})
+    assert not worth_keeping(bar)
+    assert worth_keeping(nbformat.v4.new_output("display_data", {"text/plain": "36"}))

@@ -1,0 +1,100 @@
+"""The hooks tutorial in a real notebook: sliders moved by keyboard, an exercise, all sections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import Notebook
+
+TUTORIAL = Path(__file__).resolve().parents[2] / "notebooks" / "hooks_tutorial.ipynb"
+WIDGET = ".widget-vbox"
+CELL, LINE = ".jp-CodeCell, .code_cell", ".cm-line, .CodeMirror-line"
+HEADING = ".jp-RenderedMarkdown h2, .text_cell_render h2"
+WIDTH = 1200
+
+
+def test_tutorial(open_notebook, shots, monkeypatch):
+    # A cell whose code is folded away, as those of the checks are, shows no number when it has run.
+    unfolded = ".jp-CodeCell:not(:has(.jp-InputPlaceholder)) .jp-InputPrompt"
+    monkeypatch.setattr(Notebook, "prompts", unfolded)
+    notebook = open_notebook(TUTORIAL, seconds=500)
+    page = notebook.page
+    move_the_linear_example(page)
+    move_the_channel(page)
+    for theme in notebook.themes:
+        notebook.theme(theme)
+        shoot_sections(page, shots, theme)
+    answer_the_first_exercise(page)
+    assert notebook.errors == []
+
+
+def move_the_linear_example(page):
+    """Lesson 5, by hand and by the hooks: w = 2, x = 3, t = 5 gives 2, 4, 6."""
+    view = page.locator(WIDGET, has_text="dL/dŷ").filter(has_text="grad_output[0]")
+    view.scroll_into_view_if_needed()
+
+    def numbers():
+        rows = view.locator("tbody tr").all()
+        return [row.locator("td").all_inner_texts()[2:4] for row in rows]
+
+    assert numbers() == [["2", "2"], ["4", "4"], ["6", "6"]]
+    view.get_by_role("slider", name="w", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    # w = 2.5: ŷ = 7.5, dL/dŷ = 2 (7.5 − 5) = 5, dL/dx = 2.5 · 5, dL/dw = 3 · 5
+    wait_until(lambda: numbers() == [["5", "5"], ["12.5", "12.5"], ["15", "15"]], page)
+    page.keyboard.press("ArrowLeft")
+    wait_until(lambda: numbers()[0] == ["2", "2"], page)
+
+
+def move_the_channel(page):
+    """Lesson 3: another rank is another channel, and another picture."""
+    view = page.locator(WIDGET, has_text=", rank ")
+    view.scroll_into_view_if_needed()
+
+    def shown():
+        picture = view.locator("img").nth(1)
+        return picture.get_attribute("alt"), picture.get_attribute("src")
+
+    before = shown()
+    assert before[0].startswith("Channel ")
+    view.get_by_role("slider", name="rank").focus()
+    page.keyboard.press("ArrowRight")
+    wait_until(lambda: shown()[0] != before[0] and shown()[1] != before[1], page)
+    page.keyboard.press("ArrowLeft")
+    wait_until(lambda: shown() == before, page)
+
+
+def answer_the_first_exercise(page):
+    cell = page.locator(CELL, has_text="answer_1 = None")
+    cell.scroll_into_view_if_needed()
+    cell.locator(LINE).first.click()
+    cell = page.locator(CELL, has_text="check_1(answer_1)")
+    for typed, told in (("{'a', 'b'}", "Not yet: b was made by"), ("{'a'}", "Right. Only a is")):
+        page.keyboard.press("Control+Home")
+        page.keyboard.press("Shift+End")
+        page.keyboard.insert_text(f"answer_1 = {typed}")
+        page.keyboard.press("Control+Enter")
+        wait_until(lambda told=told: told in cell.inner_text(), page)
+        page.keyboard.press("Enter")  # back into the editor
+
+
+def shoot_sections(page, folder, theme):
+    """One picture of each section, from its heading to the next."""
+    headings = page.locator(HEADING).all()
+    assert len(headings) == 10
+    for number, heading in enumerate(headings, 1):
+        page.set_viewport_size({"width": WIDTH, "height": 1000})
+        top = heading.bounding_box()["y"]
+        bottom = headings[number].bounding_box()["y"] if number < len(headings) else top + 700
+        page.set_viewport_size({"width": WIDTH, "height": round(min(bottom - top, 6000)) + 160})
+        heading.evaluate("heading => heading.scrollIntoView({block: 'start'})")
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / f"tutorial-{number}-{theme}.png")
+
+
+def wait_until(done, page, seconds=30):
+    for _ in range(seconds * 10):
+        if done():
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError("what was waited for did not come")

@@ -1,0 +1,555 @@
+"""The hooks tutorial: its numbers against numbers worked out by hand, its checks with answers.
+
+All code cells run once, in order, in one namespace; nothing here asks hookviz what is right.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import ipywidgets
+import nbformat
+import pytest
+import torch
+from IPython.core.inputtransformer2 import TransformerManager
+from torch import nn
+
+TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
+BOOK = nbformat.read(TUTORIAL, as_version=4)
+NUMBERS = range(1, 10)
+
+
+class Lesson(dict):
+    """The notebook's names after its cells have run; `shown` is what the cells would display."""
+
+    def __init__(self):
+        super().__init__(__name__="lesson")
+        self.shown = []
+        transform = TransformerManager().transform_cell
+        for cell in BOOK.cells:
+            if cell.cell_type == "code":
+                self.shown.append(self.run(transform(cell.source)))
+
+    def run(self, source):
+        """Run a cell; returns the value of its last line, if that is an expression."""
+        tree = ast.parse(source)
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "<cell>", "exec"), self)
+        if last is None:
+            return None
+        return eval(compile(ast.Expression(last.value), "<cell>", "eval"), self)
+
+    @property
+    def live(self):
+        return [value for value in self.shown if isinstance(value, self["Live"])]
+
+    def drawn_by(self, name):
+        return next(live for live in self.live if live.draw is self[name])
+
+
+@pytest.fixture(scope="module")
+def lesson():
+    before = torch.get_rng_state()
+    namespace = Lesson()
+    yield namespace
+    torch.set_rng_state(before)
+    ipywidgets.Widget.close_all()
+
+
+def cells_of(number):
+    """The cells of one of the nine sections."""
+    start = next(i for i, c in enumerate(BOOK.cells) if c.source.startswith(f"## {number}. "))
+    rest = BOOK.cells[start + 1 :]
+    end = next((i for i, cell in enumerate(rest) if cell.source.startswith("## ")), len(rest))
+    return BOOK.cells[start : start + 1 + end]
+
+
+def solution_of(number):
+    texts = [cell.source for cell in cells_of(number) if cell.source.startswith("<details>")]
+    assert len(texts) == 1
+    return re.search(r"```python\n(.*?)```", texts[0], re.DOTALL)[1]
+
+
+def said(lesson, capsys, number, answer):
+    capsys.readouterr()
+    lesson[f"check_{number}"](answer)
+    return capsys.readouterr().out
+
+
+# The form
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_each_section_has_a_text_code_a_widget_an_exercise_and_a_solution(number):
+    cells = cells_of(number)
+    assert len(cells[0].source) > 120
+    code = [cell for cell in cells if cell.cell_type == "code"]
+    views = [
+        o for c in code for o in c.outputs if any("widget-view" in k for k in o.get("data", {}))
+    ]
+    assert views
+    exercises = [c.source for c in code if f"answer_{number} = None  # your answer" in c.source]
+    assert len(exercises) == 1
+    assert exercises[0].endswith(f"check_{number}(answer_{number})")
+    assert f"### Exercise {number}" in [line for c in cells for line in c.source.splitlines()]
+    assert f"answer_{number}" in solution_of(number)
+
+
+def test_committed_as_it_runs_here(lesson):
+    """The committed outputs say what the cells say, but for times, weights and versions."""
+    printed = "".join(o.text for c in BOOK.cells for o in c.get("outputs", ()) if "text" in o)
+    assert printed.count("Not answered yet. Hint: ") == len(NUMBERS)
+    assert "36 outputs" in printed
+    assert "15 of 15" in printed
+    assert "{'before': 2.0, 'grad_output': 2.0, 'grad_input': 4.0, 'weight.grad': 6.0}" in printed
+
+
+def test_no_address_of_a_machine_in_it():
+    text = TUTORIAL.read_text()
+    assert not re.search(r"/root/|/home/|/tmp/|site-packages", text)
+
+
+# The widgets
+
+
+def test_every_live_widget_redraws_when_a_control_moves(lesson):
+    assert len(lesson.live) == 9
+    for live in lesson.live:
+        before = live.view.value
+        control = next(iter(live.controls.values()))
+        if hasattr(control, "options"):
+            control.value = [value for value in control.options if value != control.value][-1]
+        else:
+            control.value = control.min if control.value != control.min else control.max
+        assert live.view.value != before, live.draw
+        assert live.view.value in live._repr_mimebundle_()["text/html"]
+
+
+def readings(live):
+    """The cells of the table as text, row by row."""
+    rows = re.findall(r"<tr>(.*?)</tr>", live.view.value, re.DOTALL)
+    return [re.findall(r">([^<>]*)</t[dh]>", row) for row in rows]
+
+
+def test_linear_widget_shows_hand_and_hook_alike(lesson):
+    live = lesson.drawn_by("draw_5")
+    live.controls["w"].value, live.controls["x"].value, live.controls["t"].value = -1, 2, 1
+    # ŷ = −2, dL/dŷ = 2 (−2 − 1) = −6, dL/dx = (−1)(−6) = 6, dL/dw = 2 (−6) = −12
+    numbers = [row[2:4] for row in readings(live)[1:]]
+    assert numbers == [["-6", "-6"], ["6", "6"], ["-12", "-12"]]
+
+
+def test_square_widget(lesson):
+    live = lesson.drawn_by("draw_1")
+    for name, value in (("x", -1), ("w", 4), ("retain_grad", True)):
+        live.controls[name].value = value
+    # y = −4, L = 16, dL/dy = −8, dL/dw = (−8)(−1) = 8, dL/dx = (−8) 4 = −32
+    assert [row[4] for row in readings(live)[1:4]] == ["-32", "8", "-8"]
+
+
+def test_depth_widget(lesson):
+    live, counts = lesson.drawn_by("draw_4"), []
+    for depth in (1, 2, 3, 4, 5):
+        live.controls["depth"].value = depth
+        counts.append(int(readings(live)[1][1]))
+    # conv1; nothing new in layer1.0; 2 in each of 16 blocks; 3 shortcuts one deeper
+    assert counts == [1, 1, 33, 36, 36]
+
+
+# The numbers, each worked out by hand
+
+
+def test_square(lesson):
+    made = lesson["square"](3.0, 2.0, retain=True)
+    # y = 6, L = 36; dL/dy = 2·6, dL/dw = 12·3, dL/dx = 12·2
+    assert {name: made[name].grad.item() for name in "ywx"} == {"y": 12, "w": 36, "x": 24}
+    with pytest.warns(UserWarning, match="not a leaf"):
+        assert lesson["square"](3.0, 2.0, retain=False)["y"].grad is None
+
+
+def test_tensor_hooks(lesson):
+    chain, double, clamp = lesson["chain"], lesson["double"], lesson["clamp"]
+    # x = (1, −1, 2), y = 3x = (3, −3, 6), dL/dy = 2y = (6, −6, 12), dL/dx = 3 dL/dy
+    assert chain() == {"y": [6, -6, 12], "x": [18, -18, 36]}
+    assert chain(double) == {"y": [12, -12, 24], "x": [36, -36, 72]}
+    assert chain(clamp) == {"y": [6, -6, 10], "x": [18, -18, 30]}
+    # doubled (12, −12, 24), then clamped; clamped (6, −6, 10), then doubled
+    assert chain(double, clamp) == {"y": [10, -10, 10], "x": [30, -30, 30]}
+    assert chain(clamp, double) == {"y": [12, -12, 20], "x": [36, -36, 60]}
+    assert lesson["log"][0].tolist() == [6, -6, 12]
+
+
+def test_resnet_outputs(lesson):
+    outputs = lesson["saved"].outputs
+    # 1 + 2·(3 + 4 + 6 + 3) + 3 shortcuts
+    assert len(outputs) == 36
+    assert outputs[0].shape == (1, 64, 112, 112)  # 224 / 2
+    # 1 + 6 of layer1, then 3, 2, 2, 2 of layer2's blocks: the 16th ends layer2, 224 / 8
+    assert outputs[15].shape == (1, 128, 28, 28)
+    assert outputs[35].shape == (1, 512, 7, 7)
+    assert not any(output.requires_grad for output in outputs)
+    assert not lesson["resnet"].conv1._forward_hooks
+
+
+def test_contrast(lesson):
+    maps = torch.tensor([[[[4.0, -9.0], [1.0, 1.0]]]])
+    mask = torch.tensor([[[[1.0, 1.0], [0.0, 0.0]]]])
+    # positive part (4, 0 | 1, 1): mean on the mask 2, elsewhere 1, plus a small number
+    small = 0.05 * maps.std()
+    assert torch.allclose(lesson["contrast"](maps, mask), 2 / (1 + small))
+
+
+def test_the_eye_channel_is_one(lesson):
+    """Chosen on the first eye, and higher on both others than on anything else."""
+    best, labels = lesson["best"], lesson["labels"]
+    masks = [torch.tensor(list(p.info["mask"].convert("L").tobytes())) for p in lesson["pictures"]]
+    means = []
+    for place, mask in enumerate(masks):
+        mask = nn.functional.interpolate(
+            mask.view(1, 1, 112, 112) / 255, size=(14, 14), mode="area"
+        )[0, 0]
+        positive = lesson["maps"][place].clamp(min=0)
+        inside = (positive * mask).sum((1, 2)) / mask.sum()
+        outside = (positive * (1 - mask)).sum((1, 2)) / (1 - mask).sum()
+        means.append(inside / (outside + 0.05 * lesson["maps"].std()))
+    eyes = [place for place, label in enumerate(labels) if label == "eye"]
+    assert len(eyes) == 3
+    assert means[eyes[0]].argmax() == best
+    others = max(means[place][best] for place in range(30) if place not in eyes)
+    assert all(means[place][best] > 2 * others for place in eyes)
+    maps, loudest = lesson["maps"], lesson["loudest"]
+    # What the text says of the colours: deep red on eyes and nowhere else; red all over.
+    peaks = maps[:, best].amax((1, 2)) / maps[:, best].abs().max()
+    assert min(peaks[place] for place in eyes) > 0.7
+    assert max(peaks[place] for place in range(30) if place not in eyes) < 0.45
+    assert (maps[:, loudest] > 0).float().mean() > 0.95
+
+
+def test_layers_found(lesson):
+    counts = {name: len(find(lesson["resnet"])) for name, find in lesson["ways"].items()}
+    assert list(counts.values()) == [1, 1, 36, 36]
+    counts = {name: len(find(lesson["nested"])) for name, find in lesson["ways"].items()}
+    assert list(counts.values()) == [1, 3, 3, 3]
+    # One module in two places: found twice, each of its two calls then seen twice.
+    assert len(lesson["get_all_layers"](lesson["tied"])) == 2
+    assert len(lesson["saved_tied"].outputs) == 4
+
+
+def test_linear_example(lesson):
+    # w = 2, x = 3: ŷ = 6, t = 5: dL/dŷ = 2 (6 − 5) = 2, dL/dx = 2·2, dL/dw = 3·2
+    wanted = {"before": 2, "grad_output": 2, "grad_input": 4, "weight.grad": 6}
+    assert lesson["linear_example"](w=2, x=3, t=5) == wanted
+    assert lesson["shapes"] == {"grad_input": [None], "grad_output": [(4, 2)]}
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook")
+def test_old_backward_hook(lesson):
+    shapes, roads = lesson["grad_input_shapes"], lesson["TwoRoads"]
+    assert shapes(roads(), "register_full_backward_hook") == [(4, 3)]  # the input's own
+    assert shapes(roads(), "register_backward_hook") == [(4, 2)] * 2  # the addition's two sides
+    assert lesson["old_linear"] == [(2,), (4, 3), (3, 2)]
+
+
+def test_save_values(lesson):
+    values = lesson["values"]
+    shapes = [tuple(getattr(values, n).shape) for n in ("input", "output")]
+    assert shapes == [(1, 24, 56, 56), (1, 48, 28, 28)]  # stride 2
+    assert values.grad_input.shape == values.input.shape
+    assert values.grad_output.shape == values.output.shape
+    layer = lesson["demo"].layer2[0].conv1
+    assert not layer._forward_hooks
+    assert not layer._backward_hooks
+
+
+def test_gradient_of_a_fork(lesson):
+    assert lesson["through"].grad_input.item() == 2  # through the layer w = 2
+    assert lesson["fork"]["input"].item() == 7  # 2 + 5
+    assert len(lesson["seen"]) == 15
+
+
+def test_parameter_hooks(lesson):
+    plain, unbiased, positive = lesson["plain"], lesson["unbiased"], lesson["positive"]
+    assert plain["head.2.bias"].any()
+    assert not unbiased["head.2.bias"].any()
+    convolutions = [name for name, grad in plain.items() if grad.dim() == 4]
+    assert len(convolutions) == 15
+    for name in plain:
+        if name in convolutions:
+            assert torch.equal(positive[name], plain[name].clamp(min=0))
+        else:
+            assert torch.equal(positive[name], plain[name])
+        if name != "head.2.bias":
+            assert torch.equal(unbiased[name], plain[name])
+    assert not any(p._backward_hooks for p in lesson["demo"].parameters())
+
+
+def test_clipping(lesson):
+    clip = lesson["clip"](1.0)
+    # (3, 4) is 5 long
+    assert torch.allclose(clip(torch.tensor([3.0, 4.0])), torch.tensor([0.6, 0.8]))
+    assert torch.equal(clip(torch.tensor([0.3, 0.4])), torch.tensor([0.3, 0.4]))
+
+
+def test_one_backward_at_a_time(lesson):
+    assert lesson["after_each"] == [1, 2]  # 6 clamped to 1, twice
+    assert lesson["w"].item() == pytest.approx(1.4)  # 2 − 0.1·6
+    assert lesson["w"].grad is None
+    assert lesson["bias"].item() == pytest.approx(0.9)  # 1 − 1·0.1·1, though its gradient is 0
+
+
+def test_in_place_trap(lesson):
+    wrong, right = lesson["wrong"], lesson["right"]
+    assert wrong.min() == 0
+    assert right.min() < 0
+    assert torch.equal(wrong, right.clamp(min=0))
+    assert not lesson["silenced"].any()
+    assert lesson["blocks"][1].inplace
+
+
+def test_double_registration_trap(lesson):
+    assert lesson["calls"] == [1]  # after the cure
+    assert len(lesson["conv"]._forward_hooks) == 1
+
+
+def test_memory_trap(lesson):
+    held, keeps = lesson["megabytes_held"], list(lesson["keeps"].values())
+    # The last convolution returns 96 × 14 × 14 values of 4 bytes.
+    in_list, in_graph = held(keeps[0], 4)
+    assert in_list == pytest.approx(4 * 96 * 14 * 14 * 4 / 1e6)
+    assert in_graph > 10 * in_list
+    assert held(keeps[0], 8)[1] > 1.8 * in_graph
+    assert held(keeps[1], 4) == (pytest.approx(in_list), 0)
+
+
+def test_compiled_trap(lesson):
+    calls = lesson["compiled_calls"]
+    later = calls.pop("hook later, then the compiled model")
+    assert set(calls.values()) == {2}
+    if torch.__version__.startswith(("2.11.", "2.15.")):  # for which the text says it
+        assert later == 0
+
+
+def test_the_lines_explained_are_in_the_source(lesson):
+    import inspect
+
+    source = "".join(inspect.getsource(method) for method in lesson["essential"])
+    text = next(c.source for c in cells_of(9) if c.source.startswith("Line by line"))
+    lines = re.findall(r"^\| `(.*?)` \|", text, re.MULTILINE)
+    assert len(lines) >= 6
+    for line in lines:
+        assert line in source
+
+
+def test_the_model_is_left_as_it_was(lesson):
+    demo = lesson["demo"]
+    for module in demo.modules():
+        assert not module._forward_hooks
+        assert not module._backward_hooks
+    assert all(parameter.grad is None for parameter in demo.parameters())
+
+
+# The checks
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_solutions_are_accepted(lesson, capsys, number):
+    kept = dict(lesson)
+    exec(solution_of(number), lesson)
+    answer = lesson[f"answer_{number}"]
+    assert said(lesson, capsys, number, answer).startswith("Right. ")
+    lesson.update(kept)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_no_answer_gets_a_hint(lesson, capsys, number):
+    assert said(lesson, capsys, number, None).startswith("Not answered yet. Hint: ")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("answer", [17, "x", lambda: None], ids=["number", "text", "function"])
+def test_any_nonsense_gets_a_sentence(lesson, capsys, number, answer):
+    assert said(lesson, capsys, number, answer).startswith("Not yet: ")
+
+
+def in_place_nan(grad):
+    grad[grad.isnan()] = 0
+    return grad
+
+
+def in_place_channel(module, args, output):
+    output[:, 5] = 0
+
+
+def wrong_channel(module, args, output):
+    return output * (torch.arange(output.shape[1]) != 4).view(-1, 1, 1)
+
+
+def keeps_input_gradient(store):
+    def hook(module, args, output):
+        store[module] = output.detach()
+
+    return hook
+
+
+def keeps_norm(store):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: store.update({module: grad.norm()}))
+
+    return hook
+
+
+def keeps_twice(store):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: store.update({module: 2 * grad}))
+
+    return hook
+
+
+def keeps_under_a_name(store):
+    def hook(module, args, output):
+        output.register_hook(lambda grad: store.update(conv=grad))
+
+    return hook
+
+
+def full_hook_inside(store):
+    def hook(module, args, output):
+        module.register_full_backward_hook(lambda m, i, o: store.update({m: o[0]}))
+
+    return hook
+
+
+def in_place_row(grad):
+    grad[0] = 0
+    return grad
+
+
+def collect(net, x, keep, always=True, hide=False):
+    kept, handles = [], []
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            hook = lambda m, a, output: kept.append(keep(output))  # noqa: E731
+            handles.append(module.register_forward_hook(hook))
+    try:
+        net(x)
+    except RuntimeError:
+        if not hide:
+            if always:
+                [handle.remove() for handle in handles]
+            raise
+    [handle.remove() for handle in handles]
+    return kept
+
+
+def copy(output):
+    return output.detach().clone()
+
+
+WRONG = {
+    1: [
+        ({"a", "b"}, "b was made by .double()"),
+        ({"a", "c"}, "c is a leaf, but it never asked"),
+        ({"a", "d"}, "d is the result of a product"),
+        (["a", "e"], "e is the result of a sum"),
+        (set(), "leaves out one"),
+        ({"a", "z"}, "no tensor 'z'"),
+    ],
+    2: [
+        (in_place_nan, "in place: it became [1.0, 0.0"),
+        (lambda grad: None, "returned None"),
+        (lambda grad: grad, "nan"),
+        (lambda grad: grad.nan_to_num(0.0), "3.4028"),
+        (lambda grad: 0, "it returned 0"),
+    ],
+    3: [
+        (lambda module, args, output: None, "nothing changed"),
+        (in_place_channel, "in place"),
+        (wrong_channel, "channel 4 should be as it was, but its largest value is 0"),
+        (lambda module, args, output: output[:, :5], "(2, 5, 4, 4)"),
+        (lambda module, output: None, "TypeError"),
+    ],
+    4: [
+        (lambda model: [], "returned []"),
+        (lambda model: [n for n, m in model.named_modules() if isinstance(m, nn.Conv2d)], "conv1"),
+        (
+            lambda model: [
+                n
+                for n, m in model.named_modules()
+                if isinstance(m, (nn.Conv1d, nn.Conv2d)) and 1 in m.kernel_size
+            ],
+            "for a small model it returned ['0', '1.0', '1.1']",
+        ),
+    ],
+    5: [
+        (
+            lambda module, grad_input, grad_output: grad_input[0].clamp(min=0),
+            "a Tensor, not a tuple",
+        ),
+        (lambda module, grad_input, grad_output: None, "a NoneType, not a tuple"),
+        (lambda module, grad_input, grad_output: grad_input, "[5.0, -4.0, 0.0, 2.0]"),
+        (lambda module, grad_input, grad_output: (grad_output[0].clamp(min=0),), "[5.0, 0.0, 3.0"),
+        (lambda module, grad: None, "TypeError"),
+    ],
+    6: [
+        (keeps_input_gradient, "filled in the forward pass already"),
+        (keeps_norm, "should be a tensor of shape (1, 2, 3, 3), and is ()"),
+        (keeps_twice, "the gradient is wrong"),
+        (keeps_under_a_name, "its keys are ['conv']"),
+        (full_hook_inside, "no entry for the module"),
+        (lambda store: None, "returned None, not a forward hook"),
+    ],
+    7: [
+        (in_place_row, "in place: row 0 became [0.0, 0.0, 0.0]"),
+        (lambda grad: None, "returned None"),
+        (lambda grad: grad.clone(), "row 0 is [1.0, 2.0, 3.0], not zero"),
+        (lambda grad: grad * 0, "row 1 became [0.0, 0.0, 0.0], and was [4.0, 5.0, 6.0]"),
+        (lambda grad: grad[1:], "(9, 3)"),
+    ],
+    8: [
+        (lambda net, x: [], "returned 0"),
+        (lambda net, x: collect(net, x, lambda output: output), "is not what the convolution"),
+        (lambda net, x: collect(net, x, torch.Tensor.detach), "its smallest value is 0.000"),
+        (lambda net, x: collect(net, x, torch.clone), "its grad_fn is CloneBackward0"),
+        (lambda net, x: collect(net, x, copy, always=False), "after an error in the model 2 hooks"),
+        (lambda net, x: collect(net, x, copy, hide=True), "your function hid it"),
+    ],
+    9: [
+        ("stem", "no layer of cache"),
+        ("stem.0", "in stem.0 44.8% are negative, and another layer has 34.4%"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "answer", "fault"),
+    [(number, *pair) for number, pairs in WRONG.items() for pair in pairs],
+)
+def test_wrong_answers_are_told_what_is_wrong(lesson, capsys, number, answer, fault):
+    text = said(lesson, capsys, number, answer)
+    assert text.startswith("Not yet: ")
+    assert fault in text
+    assert len(text.strip().splitlines()) == 1
+
+
+RIGHT = {
+    1: [["a"], ("a",)],
+    2: [lambda grad: grad.nan_to_num(0.0, float("inf"), float("-inf"))],
+    3: [lambda module, args, output: output * (torch.arange(8) != 5).view(-1, 1, 1)],
+    4: [
+        lambda model: tuple(
+            n for n, m in model.named_modules() if type(m) is nn.Conv2d and max(m.kernel_size) == 1
+        )
+    ],
+    5: [lambda module, grad_input, grad_output: (torch.relu(grad_input[0]),)],
+    7: [lambda grad: torch.cat([torch.zeros_like(grad[:1]), grad[1:]])],
+    8: [lambda net, x: collect(net, x, copy)],
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "answer"), [(number, answer) for number, many in RIGHT.items() for answer in many]
+)
+def test_other_right_answers_are_accepted(lesson, capsys, number, answer):
+    assert said(lesson, capsys, number, answer).startswith("Right. ")
