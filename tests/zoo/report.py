@@ -1,0 +1,190 @@
+"""RESULTS.md, written from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+
+from .check import Result
+from .rivals import CLOSE, RIVALS, Tally
+
+PACKAGES = ("torch", "torchvision", "timm", "captum", "grad-cam", "torchcam", "ipywidgets")
+
+
+def report(results: list[Result], cases: int) -> str:
+    """The whole page: what is claimed, the summary, the rivals, and a line for each model."""
+    return "\n".join(
+        [
+            "# The zoo",
+            "",
+            "Every torchvision model for classification, segmentation, detection and video, and a "
+            "model of nearly every timm family, with random weights. "
+            "Written by `python -m tests.zoo`; not to be edited.",
+            "",
+            f"{len(results)} of {cases} models, {_families(results)} timm families. "
+            + ", ".join(f"{package} {version(package)}" for package in PACKAGES)
+            + ".",
+            "",
+            *_summary(results),
+            "",
+            *_rivals(results),
+            "",
+            *_models(results),
+            "",
+        ]
+    )
+
+
+def _families(results: list[Result]) -> int:
+    return len({result.kind for result in results if result.name.startswith("timm/")})
+
+
+def _summary(results: list[Result]) -> Iterator[str]:
+    calls = sum(result.calls for result in results)
+    wrong = sum(len(result.wrong) + len(result.explored_wrong) for result in results)
+    yield "## hookviz"
+    yield ""
+    yield from _table(
+        ["", "of", "count"],
+        [
+            ("models", "", len(results)),
+            ("convolutions", "", sum(result.layers for result in results)),
+            ("those that ran", "", _ran(results)),
+            ("their calls", "", calls),
+            ("calls that no gradient reaches (None)", calls, sum(r.not_graded for r in results)),
+            ("calls whose gradient is all zero", calls, sum(r.zero for r in results)),
+            ("layers wrong, by `capture` or by `explore`, to the bit", calls, wrong),
+            ("models wrong", len(results), sum(bool(r.wrong or r.explored_wrong) for r in results)),
+            ("models touched", len(results), sum(bool(result.touched) for result in results)),
+            ("models explored layer by layer", len(results), sum(map(_explored, results))),
+            ("layers shown in the explorer", _ran(results), sum(r.explored for r in results)),
+            ("widgets or figures left", len(results), sum(bool(r.left) for r in results)),
+            ("models that could not be checked", len(results), sum(bool(r.error) for r in results)),
+        ],
+    )
+    yield ""
+    yield (
+        "Exact: activation and gradient of every call equal to the bit those of a reference that "
+        "uses no hook (`tests/reference.py`), through `capture` and through `explore`. Untouched: "
+        "no hook, attribute, flag, `.grad`, parameter, buffer or random state is another than "
+        "before (`tests/untouched.py`); some parameters are frozen, some have a `.grad`, and "
+        "training flags are mixed. The score is a randomly weighted sum of all floating-point "
+        "numbers that the model returns in eval mode."
+    )
+
+
+def _ran(results: list[Result]) -> int:
+    return sum(result.ran for result in results)
+
+
+def _explored(result: Result) -> bool:
+    return result.explored == result.ran > 0 and not result.error
+
+
+def _rivals(results: list[Result]) -> Iterator[str]:
+    yield "## Others, on the same models"
+    yield ""
+    rows = []
+    for rival in RIVALS:
+        for label, quantity in rival.finds.items():
+            tallies = [result.rivals[label] for result in results if label in result.rivals]
+            rows.append((label, quantity, *_counts(tallies)))
+    yield from _table(
+        [
+            "",
+            "of it, measured",
+            "models",
+            "crashed on",
+            "models wrong",
+            "calls",
+            "in crashes",
+            "wrong",
+            "lost",
+            "right",
+        ],
+        rows,
+    )
+    yield ""
+    yield (
+        f"Wrong: another shape, or further from the truth than {CLOSE:g} of the tensor's largest "
+        "magnitude. Lost: no value for the call. Right: share of all calls, crashes included. "
+        "Calls that no gradient reaches do not count where gradients are measured, nor do layers "
+        "that a tool was not given. Asked of each:"
+    )
+    yield ""
+    for rival in RIVALS:
+        said = " ".join((rival.run.__doc__ or "").split())
+        yield f"- {' / '.join(rival.finds)}: {said}"
+
+
+def _counts(tallies: list[Tally]) -> tuple[object, ...]:
+    calls = sum(tally.calls for tally in tallies)
+    crashed = sum(tally.calls for tally in tallies if tally.crashed)
+    wrong, lost = sum(tally.wrong for tally in tallies), sum(tally.lost for tally in tallies)
+    right = (calls - crashed - wrong - lost) / calls if calls else float("nan")
+    return (
+        len(tallies),
+        sum(bool(tally.crashed) for tally in tallies),
+        sum(bool(tally.wrong) for tally in tallies),
+        calls,
+        crashed,
+        wrong,
+        lost,
+        f"{100 * right:.1f} %",
+    )
+
+
+def _models(results: list[Result]) -> Iterator[str]:
+    yield "## Model by model"
+    yield ""
+    yield (
+        "Of each rival the calls that it got wrong or lost; — means that it crashed. "
+        "In the order of the table above: " + ", ".join(_labels()) + "."
+    )
+    yield ""
+    header = [
+        "model",
+        "kind or family",
+        "input",
+        "convolutions",
+        "calls",
+        "no gradient",
+        "zero",
+        "hookviz",
+    ]
+    yield from _table([*header, "others"], map(_line, results))
+
+
+def _labels() -> list[str]:
+    return [label for rival in RIVALS for label in rival.finds]
+
+
+def _line(result: Result) -> tuple[object, ...]:
+    tallies = (result.rivals.get(label) for label in _labels())
+    others = [_missed(tally) for tally in tallies if tally]
+    return (
+        result.name,
+        result.kind,
+        "×".join(map(str, result.shape)),
+        result.layers,
+        result.calls,
+        result.not_graded,
+        result.zero,
+        _cell("; ".join(result.faults)) if result.faults else "exact, untouched",
+        " ".join(others),
+    )
+
+
+def _missed(tally: Tally) -> str:
+    return "—" if tally.crashed else str(tally.wrong + tally.lost)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/").replace("\n", " ")[:300]
+
+
+def _table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    for row in rows:
+        yield "| " + " | ".join(map(str, row)) + " |"

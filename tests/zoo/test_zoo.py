@@ -1,0 +1,130 @@
+"""The quick part of the zoo: a model of every kind, and that the check itself can fail."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+import torchvision
+
+import hookviz
+from hookviz.capture import Capture
+from zoo.check import Result, check
+from zoo.models import TORCHVISION, all_cases
+from zoo.report import report
+from zoo.rivals import RIVALS, Tally
+
+CASES = all_cases()
+
+QUICK = [
+    "torchvision/alexnet",
+    "torchvision/convnext_tiny",
+    "torchvision/efficientnet_b0",
+    "torchvision/googlenet",
+    "torchvision/mnasnet0_5",
+    "torchvision/mobilenet_v3_small",
+    "torchvision/regnet_y_400mf",
+    "torchvision/resnet18",
+    "torchvision/shufflenet_v2_x0_5",
+    "torchvision/squeezenet1_1",
+    "torchvision/swin_t",
+    "torchvision/deeplabv3_mobilenet_v3_large",
+    "torchvision/lraspp_mobilenet_v3_large",
+    "torchvision/fasterrcnn_mobilenet_v3_large_320_fpn",
+    "torchvision/ssdlite320_mobilenet_v3_large",
+    "torchvision/mc3_18",
+    "timm/coat_tiny",
+    "timm/dla46_c",
+    "timm/edgenext_xx_small",
+    "timm/efficientnet_cc_b0_4e",
+    "timm/ghostnet_050",
+    "timm/levit_conv_128s",
+    "timm/mixnet_s",
+    "timm/mobilevit_xxs",
+    "timm/nf_regnet_b0",
+    "timm/pvt_v2_b0",
+    "timm/resnetv2_50x1_bit",
+    "timm/skresnet18",
+    "timm/starnet_s050",
+    "timm/tiny_vit_5m_224",
+    "timm/vit_tiny_r_s16_p8_224",
+    "timm/xcit_nano_12_p8_224",
+]
+
+OVERWRITTEN = {
+    "torchvision/alexnet": 5,
+    "torchvision/efficientnet_b0": 16,
+    "torchvision/squeezenet1_1": 26,
+    "timm/hardcorenas_a": 9,
+}
+"""Nets with an in-place activation right behind convolutions, and behind how many."""
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_exact_untouched_and_explored(name):
+    result = check(CASES[name], rivals=[])
+    assert not result.faults
+    assert result.explored == result.ran > 0
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_hooks_by_reference_are_wrong(name):
+    """So the reference has teeth: it tells a captured activation from one overwritten in place."""
+    result = check(CASES[name], rivals=RIVALS[:2])
+    assert not result.faults
+    reference, full = result.rivals.values()
+    assert reference.wrong == OVERWRITTEN[name]
+    assert full.crashed
+
+
+def test_what_a_model_keeps_of_its_weights_does_not_go_stale():
+    """LeViT in eval mode keeps the attention biases of its first run, whatever is loaded later."""
+    case = CASES["timm/levit_128s"]
+    model, other = case.build(), case.build(gain=0.8)
+    hookviz.explore(model, case.input()).close()
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(model(case.input()), other(case.input()))
+
+
+def test_an_overwritten_activation_is_found(monkeypatch):
+    monkeypatch.setattr(Capture, "_copy", lambda self, tensor: tensor.detach())
+    assert len(check(CASES["torchvision/squeezenet1_1"], rivals=[]).wrong) == 26
+
+
+def test_a_hook_that_stays_is_found(monkeypatch):
+    monkeypatch.setattr(Capture, "_off", lambda self: self._around.close())
+    assert "_forward_hooks" in check(CASES["timm/starnet_s050"], rivals=[]).touched[0]
+
+
+def test_a_model_that_cannot_run_is_an_error_not_a_crash():
+    case = CASES["torchvision/resnet18"]
+    result = check(type(case)("torchvision/resnet18", case.kind, (1, 4, 8, 8), case.options))
+    assert "expected input" in result.error and result.faults == [result.error]
+
+
+def test_every_torchvision_model_is_there():
+    listed = {
+        name for kind in TORCHVISION.values() for name in torchvision.models.list_models(kind)
+    }
+    elsewhere = {"quantized", "raft"}
+    every = {n for n in torchvision.models.list_models() if not any(e in n for e in elsewhere)}
+    assert listed == every
+    assert {f"torchvision/{name}" for name in listed} <= set(CASES)
+
+
+def test_most_timm_families_are_there():
+    families = {case.kind for name, case in CASES.items() if name.startswith("timm/")}
+    modules = {timm.model_entrypoint(n).__module__.split(".")[-1] for n in timm.list_models()}
+    assert families <= modules
+    assert len(families) >= 90
+
+
+def test_the_report_counts_what_was_found():
+    tallies = Tally(5, 1, 2), Tally(5, crashed="RuntimeError: no")
+    each = [{"calls": 5, "layers": 4, "rivals": {"torchcam hook_a": tally}} for tally in tallies]
+    fine = Result("torchvision/a", "video", (1, 3), **each[0])
+    wrong = Result("timm/b", "vgg", (2, 3), wrong=["x|y"], **each[1])
+    lines = report([fine, wrong], 3).splitlines()
+    assert "2 of 3 models, 1 timm families" in "\n".join(lines)
+    assert "| torchcam hook_a | activation | 2 | 1 | 1 | 10 | 5 | 1 | 2 | 20.0 % |" in lines
+    assert "| timm/b | vgg | 2×3 | 4 | 5 | 0 | 0 | x/y | — |" in lines

@@ -1,0 +1,55 @@
+"""Random weights, quickly: what the models' own initialization does slowly, or too neatly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+_SLOW = {"uniform_", "normal_", "trunc_normal_", "erfinv_"}
+
+
+class _Unfilled(TorchFunctionMode):
+    """Parameters are not filled with random numbers: `fill` does it after."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        filled = args[0] if args else None
+        if getattr(function, "__name__", "") in _SLOW and isinstance(filled, nn.Parameter):
+            return filled
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def unfilled() -> Iterator[None]:
+    """Within the block models are built without their random numbers; for `fill` to come after."""
+    with _Unfilled():
+        yield
+
+
+def fill(model: nn.Module, gain: float = 1.0, seed: int = 0) -> None:
+    """Give all parameters and the norms' statistics random values.
+
+    Matrices and kernels are He-uniform, U(±gain · sqrt(6 / fan_in)), so that signals keep their
+    size; in residual networks they grow, which a gain below 1 makes up for.
+    Vectors (norms' weights, layer scales, gates) are U(0.5, 1.5) and biases U(±0.1): many models
+    begin with zeros there, which would leave whole branches without a gradient.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.uniform_(*_range(name, parameter, gain), generator=generator)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.uniform_(-0.1, 0.1, generator=generator)
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5, generator=generator)
+
+
+def _range(name: str, parameter: nn.Parameter, gain: float) -> tuple[float, float]:
+    if parameter.numel() == max(parameter.shape, default=1):  # a vector, or one number
+        return (-0.1, 0.1) if "bias" in name.rpartition(".")[2] else (0.5, 1.5)
+    bound = gain * (6 / parameter[0].numel()) ** 0.5
+    return -bound, bound
