@@ -1,0 +1,288 @@
+"""The documentation: its code runs, its messages are real, its pages hold together."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pytest
+import torch
+import yaml
+from documented_errors import PROVOKED, SEEN_ELSEWHERE, said
+from torch import nn
+
+import hookviz
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+# Every block of Python runs
+
+
+class Block(NamedTuple):
+    page: str
+    line: int
+    heading: str
+    code: str
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it says itself that it is not run, or is a notebook's magic."""
+        return self.code.startswith(("# not run:", "%"))
+
+
+def blocks(page: Path) -> list[Block]:
+    """The Python blocks of a page, each with the heading that it stands under."""
+    found, code, heading, start = [], None, "", 0
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if code is None and line.startswith("#"):
+            heading = line.lstrip("# ")
+        elif line.rstrip() == "```python":
+            code, start = [], number + 1
+        elif code is not None and line.rstrip() == "```":
+            name = page.relative_to(ROOT).as_posix()
+            found.append(Block(name, start, heading, "\n".join(code) + "\n"))
+            code = None
+        elif code is not None:
+            code.append(line)
+    return found
+
+
+def run(block: Block, names: dict[str, Any]) -> None:
+    """Run a block; its lines in a traceback are those of the page."""
+    code = compile("\n" * (block.line - 1) + block.code, block.page, "exec")
+    exec(code, names)
+
+
+class Segmenter(nn.Module):
+    """Not a classifier, with a layer that is called encoder."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+        self.head = nn.Conv2d(4, 5, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": self.head(self.encoder(x))}
+
+
+def of_ones_own() -> dict[str, Any]:
+    def to_tensor(picture: Any) -> torch.Tensor:
+        return torch.rand(3, 32, 32)
+
+    names = ["a", "b"]
+    return {"model": Segmenter(), "x": torch.rand(1, 3, 32, 32), "my_transform": to_tensor} | {
+        "names": names
+    }
+
+
+def large() -> dict[str, Any]:
+    """A ResNet50, untrained, since the README names its layers and classes."""
+    from torchvision.models import ResNet50_Weights, resnet50
+
+    model = resnet50().eval()
+    model.class_names = ResNet50_Weights.DEFAULT.meta["categories"]
+    x = torch.rand(1, 3, 64, 64)
+    return {"model": model, "x": x, "explorer": hookviz.explore(model, x)}
+
+
+def small() -> dict[str, Any]:
+    model, image = hookviz.demo_model(), hookviz.demo_images()[12]
+    return {"model": model, "image": image}
+
+
+# What a page takes for granted, by the heading under which it does.
+PREPARED = {
+    ("README.md", "hookviz"): small,
+    ("README.md", "With a model of your own"): of_ones_own,
+    ("README.md", "The engine alone"): large,
+    ("docs/index.md", "hookviz"): small,
+}
+LEFT_OUT = [
+    ("README.md", "In Colab"),
+    ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),
+]
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Pages write files, and read photo.jpg; what they put into HEATMAPS goes out again."""
+    monkeypatch.chdir(tmp_path)
+    hookviz.demo_images()[12].save("photo.jpg")
+    methods = dict(hookviz.HEATMAPS)
+    yield tmp_path
+    hookviz.HEATMAPS.clear()
+    hookviz.HEATMAPS.update(methods)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_code_runs(page: Path, own_folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "page", "hookviz": hookviz, "torch": torch}
+    prepared = set()
+    for block in blocks(page):
+        key = (block.page, block.heading)
+        if key in PREPARED and key not in prepared:
+            prepared.add(key)
+            names |= PREPARED[key]()
+        if not block.left_out:
+            run(block, names)
+
+
+def test_what_is_left_out_is_listed() -> None:
+    left = [block for page in PAGES for block in blocks(page) if block.left_out]
+    assert [(block.page, block.heading) for block in left] == LEFT_OUT
+
+
+def test_prepared_headings_are_there() -> None:
+    there = {(block.page, block.heading) for page in PAGES for block in blocks(page)}
+    assert set(PREPARED) <= there
+
+
+# Every message is real
+
+
+def titles() -> list[str]:
+    """The messages that the troubleshooting page explains, as its headings have them."""
+    page = (DOCS / "troubleshooting.md").read_text()
+    return re.findall(r"^### `(.+)`$", page, re.MULTILINE)
+
+
+def begins(message: str, title: str) -> bool:
+    """Whether a message begins as a title says, whatever is in place of its dots."""
+    pattern = ".*?".join(map(re.escape, title.removesuffix("…").split("…")))
+    return re.match(pattern, message, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("provocation", PROVOKED, ids=lambda function: function.__name__)
+def test_message_is_explained(provocation: Any, own_folder: Path) -> None:
+    message = said(provocation)
+    explained = [title for title in titles() if begins(message, title)]
+    assert len(explained) == 1, message
+
+
+def test_every_title_is_a_real_message(own_folder: Path) -> None:
+    messages = [said(provocation) for provocation in PROVOKED]
+    unreal = [title for title in titles() if not any(begins(each, title) for each in messages)]
+    assert unreal == SEEN_ELSEWHERE
+    assert len(set(titles())) == len(titles())
+
+
+# Citation
+
+
+def test_citation() -> None:
+    """Valid by the schema's rules for what is in it, and of the version that is here."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["type"] == "software"
+    known = {"cff-version", "message", "type", "title", "abstract", "authors", "version"}
+    assert {"message", "title", "authors"} <= set(citation)
+    assert set(citation) <= known | {"license", "keywords", "date-released"}
+    assert citation["authors"] == [{"name": "The hookviz developers"}]
+    assert citation["license"] == "MIT"
+    assert citation["version"] == hookviz.__version__
+
+
+def test_citation_has_the_changelogs_date() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    first = re.search(r"^## (\S+) \((.+)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert first is not None and first[1] == hookviz.__version__
+    released = None if first[2] == "unreleased" else first[2]
+    assert str(citation.get("date-released")) == str(released)
+
+
+# The built pages
+
+
+class Page(HTMLParser):
+    """What a built page links to, loads and has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.alts: list[str] = []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.ids |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag in ("script", "img", "iframe", "source") and "src" in given:
+            self.loads.append(given["src"])
+        if tag == "link" and given.get("rel") not in (
+            "canonical",
+            "search",
+            "index",
+            "next",
+            "prev",
+        ):
+            self.loads.append(given["href"])
+        if tag == "img":
+            self.alts.append(given.get("alt", ""))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
+    """Every page of the site, by its path."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    command += ["-d", str(folder / "doctrees"), str(DOCS), str(folder / "html")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    html = folder / "html"
+    return {path.relative_to(html).as_posix(): Page(path) for path in html.rglob("*.html")}
+
+
+def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
+    there = {each for name, page in site.items() if name.startswith("api/") for each in page.ids}
+    missing = [name for name in hookviz.__all__ if f"hookviz.{name}" not in there]
+    assert missing == [], "add them to a page of docs/api"
+    methods = {f"hookviz.heatmaps.{method.__name__}" for method in hookviz.HEATMAPS.values()}
+    assert methods <= there
+
+
+def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        page = site[f"notebooks/{notebook.stem}.html"]
+        pictures = notebook.read_text().count('"image/png": "')
+        assert pictures >= 3
+        assert sum(load.startswith("../_images/") for load in page.loads) == pictures
+        assert not [alt for alt in page.alts if alt.endswith(".png")]
+        assert f"notebooks/{notebook.stem}.html" in site["notebooks.html"].links
+
+
+def test_links_lead_somewhere(site: dict[str, Page]) -> None:
+    broken = []
+    for name, page in site.items():
+        for link in page.links:
+            target, _, anchor = unquote(link).partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            path = (page.path.parent / target).resolve() if target else page.path
+            top = page.path.parents[name.count("/")]
+            other = site.get(path.relative_to(top).as_posix())
+            if not path.is_file() or (other and anchor and anchor not in other.ids):
+                broken.append((name, link))
+    assert broken == []
+
+
+def test_pages_load_nothing_from_elsewhere(site: dict[str, Page]) -> None:
+    for name, page in site.items():
+        for load in page.loads:
+            assert not re.match(r"(https?:)?//", load), (name, load)
+            path = page.path.parent / unquote(load.partition("?")[0])
+            assert load.startswith("data:") or path.is_file(), (name, load)
+        for script in page.path.parent.glob("_static/**/*.css"):
+            assert not re.search(r"(@import|url\()\W*(https?:)?//", script.read_text()), script
