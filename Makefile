@@ -1,42 +1,72 @@
 # Everything here works on a fresh machine with Python 3.11 or newer, pip and make.
 
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
+COLAB := .venv-colab
+OLDEST := .venv-oldest
 BIN := $(VENV)/bin
-UV := $(BIN)/uv pip install --python $(BIN)/python
 PINS := tests/constraints.txt
 
-.PHONY: lab test lint bench clean
+# The virtual environment that a stamp in it is for, its uv, and its tests, a file a worker.
+ENV = $(patsubst %/,%,$(dir $@))
+INSTALL = $(ENV)/bin/uv pip install --quiet --python $(ENV)/bin/python
+PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: lab test test-colab test-oldest lint zoo docs bench clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
 
 test: lint $(VENV)/.browser  ## run every test, the browser ones too
-	$(BIN)/python -m pytest
+	$(BIN)/python $(PYTEST)
+
+test-colab: $(COLAB)/.browser  ## the same with Colab's versions, in the classic Notebook
+	$(COLAB)/bin/python $(PYTEST)
+
+test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for the browser
+	$(OLDEST)/bin/python $(PYTEST) -m "not browser"
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+zoo: $(VENV)/.test  ## check every model that torchvision and timm have
+	$(BIN)/python -m tests.zoo
+
+docs: $(VENV)/.test  ## build the documentation in build/docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+
 bench: $(VENV)/.browser  ## print the ratios that the README quotes
 	$(BIN)/python -m tests.benchmarks
 
 clean:
-	rm -rf $(VENV) build dist test-output
+	rm -rf $(VENV) $(COLAB) $(OLDEST) build dist test-output
 
-$(BIN)/uv:
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(PINS) uv
+%/bin/uv:
+	$(PYTHON) -m venv $*
+	$*/bin/python -m pip install --quiet --disable-pip-version-check -c $(PINS) uv
 
 $(VENV)/.lab: $(BIN)/uv pyproject.toml $(PINS)
-	$(UV) --quiet -c $(PINS) -e '.[lab]'
+	$(INSTALL) -c $(PINS) -e '.[lab]'
 	touch $@
 
 $(VENV)/.test: $(BIN)/uv pyproject.toml $(PINS)
-	$(UV) --quiet -c $(PINS) -e '.[test]'
+	$(INSTALL) -c $(PINS) -e '.[browsers,test]'
 	touch $@ $(VENV)/.lab
 
-$(VENV)/.browser: $(VENV)/.test
-	$(BIN)/python tests/browser/chromium.py
+# From nothing each time, so that nothing but Colab's versions is there when hookviz comes.
+$(COLAB)/.test: pyproject.toml tests/constraints-colab.txt tests/replica.py
+	rm -rf $(COLAB)
+	$(MAKE) --no-print-directory $(COLAB)/bin/uv
+	$(COLAB)/bin/python tests/replica.py
+	touch $@
+
+$(OLDEST)/.test: $(OLDEST)/bin/uv pyproject.toml tests/constraints-oldest.txt
+	$(INSTALL) -c tests/constraints-oldest.txt -e '.[test]'
+	touch $@
+
+%/.browser: %/.test
+	$*/bin/python tests/browser/chromium.py
 	touch $@

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from environments import pins_here
 
 ROOT = Path(__file__).resolve().parent.parent
 TRY = """
@@ -50,8 +51,8 @@ def test_install_in_an_empty_environment(wheel, what, tmp_path):
     uv = [sys.executable, "-m", "uv"]
     run(*uv, "venv", "--python", sys.executable, str(tmp_path / "venv"), cwd=tmp_path)
     source = str(wheel) if what == "wheel" else str(ROOT)
-    pins = str(ROOT / "tests" / "constraints.txt")
-    run(*uv, "pip", "install", "--python", str(python), "-c", pins, source, cwd=tmp_path)
+    install = [*uv, "pip", "install", "--python", str(python), "-c", str(pins_here())]
+    run(*install, source, cwd=tmp_path)
     where = run(str(python), "-c", TRY, cwd=tmp_path)
     assert str(tmp_path / "venv") in where
     assert (tmp_path / "view.png").stat().st_size > 10_000

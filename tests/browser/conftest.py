@@ -1,4 +1,4 @@
-"""A JupyterLab and a Chromium for the tests here, each started once."""
+"""A server of notebooks and a Chromium for the tests here, each started once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from chromium import FLAGS, executable
+from classic import Classic, ClassicNotebook
+from front_end import WIDGETS, FrontEnd, OpenNotebook, write_notebook
 from lab import Lab, Notebook
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# JupyterLab 4 shows the widgets of ipywidgets 8 alone; those of 7 are for the classic Notebook.
+SERVER, PAGE = (Lab, Notebook) if WIDGETS > 7 else (Classic, ClassicNotebook)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,14 +28,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def shots() -> Path:
     """Where screenshots go, to be looked at."""
-    folder = ROOT / "test-output" / "screenshots"
+    folder = ROOT / "test-output" / f"screenshots-ipywidgets{WIDGETS}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    server = Lab(tmp_path_factory.mktemp("lab"))
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontEnd]:
+    server = SERVER(tmp_path_factory.mktemp("lab"))
     yield server
     server.close()
 
@@ -45,20 +49,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_notebook(lab: Lab, browser: Any) -> Iterator[Callable[..., Notebook]]:
-    opened: list[Notebook] = []
+def open_notebook(lab: FrontEnd, browser: Any) -> Iterator[Callable[..., OpenNotebook]]:
+    opened: list[OpenNotebook] = []
 
-    def open_it(notebook: Path | list[str], seconds: float = 120) -> Notebook:
+    def open_it(notebook: Path | list[str], seconds: float = 120) -> OpenNotebook:
         path = lab.files / f"n{len(list(lab.files.iterdir()))}.ipynb"
         if isinstance(notebook, Path):
             path.write_text(notebook.read_text())
         else:
-            cells = [nbformat.v4.new_code_cell(cell) for cell in notebook]
-            # Without a kernel's name JupyterLab would ask for one.
-            kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-            book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
-            nbformat.write(book, path)
-        opened.append(Notebook(lab, browser, path, seconds))
+            write_notebook(path, notebook)
+        opened.append(PAGE(lab, browser, path, seconds))
         return opened[-1]
 
     yield open_it

@@ -1,4 +1,4 @@
-"""The tour in a real JupyterLab: moved by keyboard, compared pixel by pixel."""
+"""The tour in a real notebook: moved by keyboard, compared pixel by pixel."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def test_tour(open_notebook, shots, reference):
     widget.scroll_into_view_if_needed()
     pictures = widget.locator("figure .frame img")
     page.wait_for_timeout(1000)
-    notebook.theme("JupyterLab Light")
     page.screenshot(path=shots / "tour-light.png")
 
     layers = list(reference.cache)
@@ -123,9 +122,10 @@ def test_tour(open_notebook, shots, reference):
     widget.get_by_label("order").select_option("index")
     reference.order = "index"
 
-    notebook.theme("JupyterLab Dark")
-    widget.scroll_into_view_if_needed()
-    page.screenshot(path=shots / "tour-dark.png")
+    for theme in notebook.themes[1:]:
+        notebook.theme(theme)
+        widget.scroll_into_view_if_needed()
+        page.screenshot(path=shots / f"tour-{theme}.png")
     assert notebook.errors == []
 
 
@@ -156,6 +156,14 @@ def test_names_and_alternatives(open_notebook):
     assert texts[2].startswith("gradient of moon: ")
     assert texts[3] == "Heatmap over the input, gradcam of moon, layer stem.0"
     assert texts[4] == "All 24 channels of layer stem.0"
+
+    handle = widget.get_by_role("slider", name="channel")
+    handle.focus()
+    for value in (1, 2):  # what a screen reader says follows
+        notebook.page.keyboard.press("ArrowRight")
+        wait_until(
+            lambda v=value: float(handle.get_attribute("aria-valuetext")) == v, notebook.page
+        )
     assert notebook.errors == []
 
 
@@ -213,10 +221,9 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     explorer.strip = True
     wait_until(lambda: pictures.count() == 6, page)
     wait_until(lambda: close(pixels(pictures.nth(5)), explorer._frame().strip.pixels), page)
-    notebook.theme("JupyterLab Light")
-    page.screenshot(path=shots / "heatmaps-light.png")
-    notebook.theme("JupyterLab Dark")
-    page.screenshot(path=shots / "heatmaps-dark.png")
+    for theme in notebook.themes:
+        notebook.theme(theme)
+        page.screenshot(path=shots / f"heatmaps-{theme}.png")
     explorer.close()
     assert notebook.errors == []
 
@@ -253,7 +260,7 @@ def test_progress_bar_comes_and_goes(open_notebook):
             "print('bars', len(bars), 'share', 0 < bars[0].value <= 1)",
         ]
     )
-    assert "bars 1 share True" in notebook.page.locator(".jp-OutputArea").last.inner_text()
+    assert "bars 1 share True" in notebook.outputs().last.inner_text()
     assert notebook.page.locator(".widget-hprogress").count() == 0
     assert notebook.errors == []
 

@@ -1,0 +1,41 @@
+"""The classic Notebook 6 in a real browser: what goes with ipywidgets 7, as in Colab."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from front_end import TOKEN, FrontEnd, OpenNotebook
+
+
+class Classic(FrontEnd):
+    """A running Notebook 6."""
+
+    module = "notebook"
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "ip": "127.0.0.1",
+            "port": self.port,
+            "NotebookApp.port_retries": 0,
+            "NotebookApp.token": TOKEN,
+            "NotebookApp.password": "",
+            "NotebookApp.notebook_dir": self.files,
+        }
+
+    def address(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"
+
+
+class ClassicNotebook(OpenNotebook):
+    """A notebook in Notebook 6, which has no dark theme."""
+
+    prompts = ".code_cell .input_prompt"
+    problems = ".output_error"
+    results = ".output_area"
+
+    def press_run_all(self) -> None:
+        self.page.locator("#celllink").click()
+        self.page.locator("#run_all_cells a").click()
+
+    def theme(self, name: str) -> None:
+        assert name in self.themes

@@ -1,0 +1,46 @@
+"""Voilà in a real browser: a notebook's outputs without its code."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+
+from front_end import FrontEnd, OpenNotebook
+
+
+class Voila(FrontEnd):
+    """A running Voilà."""
+
+    module = "voila"
+
+    def flags(self) -> list[str]:
+        return []
+
+    def options(self) -> dict[str, Any]:
+        return {
+            "Voila.ip": "127.0.0.1",
+            "port": self.port,
+            "Voila.root_dir": self.files,
+            # It would load Notebook 7's own extension too, which does not run in it.
+            "VoilaConfiguration.extension_denylist": "@jupyter-notebook/lab-extension",
+        }
+
+    def started(self) -> bool:
+        try:
+            return urllib.request.urlopen(self.address(""), timeout=5).status == 200
+        except OSError:
+            return False
+
+    def address(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.port}/voila/{f'render/{name}' if name else 'tree'}"
+
+
+class Dashboard(OpenNotebook):
+    """A notebook that Voilà runs by itself."""
+
+    results = ".jp-OutputArea"
+    # Its template takes icons and formulas from another host, where there is a network.
+    noise = (*OpenNotebook.noise, "net::ERR_NAME_NOT_RESOLVED", "net::ERR_INTERNET_DISCONNECTED")
+
+    def run_all(self, seconds: float) -> None:
+        self.outputs().first.wait_for(timeout=1000 * seconds)

@@ -1,0 +1,22 @@
+"""Notebook 7 in a real browser: JupyterLab's parts in a page of their own."""
+
+from __future__ import annotations
+
+from front_end import TOKEN
+from lab import Lab, Notebook
+
+
+class Notebook7(Lab):
+    """A running Notebook 7."""
+
+    module = "notebook"
+
+    def address(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"
+
+
+class Notebook7Page(Notebook):
+    """A notebook in Notebook 7."""
+
+    # Its own, while it loads the keyboard shortcuts and before a cell has run.
+    noise = (*Notebook.noise, "reading 'schema'")
