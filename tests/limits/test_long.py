@@ -153,20 +153,24 @@ def test_where_no_cell_is_known_nothing_is_closed(kernel):
 
 def test_who_is_closed_when_a_cell_runs_again(kernel):
     a, b = {"cellId": "a1"}, {"cellId": "b1"}
+
+    def run(code, cell=None):
+        assert not [text for text in kernel.run(code, cell) if "Error" in text]
+
     two = "x, y = (hookviz.explore(model, image, layers='stem.*') for _ in range(2))"
-    kernel.run(f"{two}\nfirst = x, y", a)
+    run(f"{two}\nfirst = x, y", a)
     assert kernel.value("len(explorers())") == 2  # two of one run both live
-    kernel.run("display(first[0])", b)
-    kernel.run(f"{two}\nsecond = x, y", a)
+    run("display(first[0])", b)
+    run(f"{two}\nsecond = x, y", a)
     assert kernel.value("[e in explorers() for e in first]") == [True, False]  # seen elsewhere
-    kernel.run("box = ipywidgets.HBox([second[1]])", b)
-    kernel.run(two, a)
+    run("box = ipywidgets.HBox([second[1]])", b)
+    run(two, a)
     assert kernel.value("[e in explorers() for e in second]") == [False, True]  # in a box
-    kernel.run(two, b)  # another cell closes nothing of this one
+    run(two, b)  # another cell closes nothing of this one
     assert kernel.value("len(explorers())") == 1 + 1 + 2 + 2
     kernel.run("hookviz.explore(model, 'no such file')", a)  # and one that fails nothing at all
     assert kernel.value("len(explorers())") == 1 + 1 + 2 + 2
-    kernel.run("box.close()\nfor e in explorers(): e.close()")
+    run("box.close()\nfor e in explorers(): e.close()")
     assert kernel.value("len(explorers())") == 0
 
 
