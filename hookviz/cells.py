@@ -21,8 +21,8 @@ from IPython import get_ipython
 from ipywidgets.widgets import widget as registry
 
 AGAIN = (
-    "This explorer is closed, because the cell that made it ran again: use the one that it made "
-    "then, or make this one in a cell of its own."
+    "This explorer is closed, because the cell that made it ran again: run that cell once "
+    "more and use what it makes, or make this one in a cell of its own."
 )
 
 _made: dict[str, tuple[str, WeakSet[Any]]] = {}  # cell -> its latest run, and what that made

@@ -24,7 +24,7 @@ from .frame import Frame
 from .heat import Heat, heatmap_names, heatmaps
 from .inputs import ModelInput, Transform, class_names_of, prepare_input
 from .interrupts import breakable, unbroken
-from .layers import Layers, check_model, close_names
+from .layers import Layers, close_names, select_layers
 from .listing import listing
 from .maps import ORDERS
 from .origin import Given
@@ -184,7 +184,8 @@ class Explorer(widgets.VBox):
         for name in settings:
             if name not in SETTINGS:
                 raise TypeError(f"There is no setting {name!r}; {close_names(name, SETTINGS)}.")
-        check_model(model)
+        select_layers(model, layers)
+        check_target(target)
         self._live = False  # nothing is checked or drawn before all is there, nor after close()
         self._memo = Memo()
         self._model, self._layers, self._max_bytes = model, layers, max_bytes
@@ -192,7 +193,7 @@ class Explorer(widgets.VBox):
         self._inputs = breakable(prepare_input, image, model, weights=weights, transform=transform)
         self._given = Given(image, weights, transform)  # what the code begins with
         cells.close_earlier()  # first of all, so that memory never holds both
-        self._run: Run | None = self._run_model(check_target(target))
+        self._run: Run | None = self._run_model(target)
         if not self.cache:
             raise ValueError(
                 f"None of the layers ran: {', '.join(self.cache.missed[:5])}; name others with "
@@ -251,6 +252,8 @@ class Explorer(widgets.VBox):
     @property
     def inputs(self) -> ModelInput:
         """What the model is called with: ``model(*inputs.args, **inputs.kwargs)``."""
+        if self._run is None:
+            raise RuntimeError(self._closed)
         return self._inputs
 
     @property
@@ -500,7 +503,7 @@ class Explorer(widgets.VBox):
         # image: the picture that you gave
         import matplotlib.pyplot as plt
         ...
-        handle = model.get_submodule("stem.0").register_forward_hook(keep)
+        with model.get_submodule("stem.0").register_forward_hook(keep):
         ...
         >>> explorer.close()
         """

@@ -229,10 +229,13 @@ class _Listing:
         name = self.scene.record.name
         layer = f"{model}.get_submodule({quoted(name)})" if name else model
         lines += [f"{model}.requires_grad_()"] if self.thawed else []
-        lines += [f"{model}.eval()", f"handle = {layer}.register_forward_hook(keep)"]
+        # The handle takes the hook off at the end of the block, also if the model raises.
+        lines += [f"{model}.eval()"]
+        hooked = f"with {layer}.register_forward_hook(keep):"
         if not self.scored:
-            return [*lines, "with torch.no_grad():", f"    {self.calling}", "handle.remove()"]
-        lines += [*self._score(self.at.target), "handle.remove()"]
+            hooked = hooked.replace("with ", "with torch.no_grad(), ")
+            return [*lines, hooked, f"    {self.calling}"]
+        lines += [hooked, *(f"    {line}" for line in self._score(self.at.target))]
         return [*lines, *self._backward()]
 
     def _mode_back(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -46,7 +47,7 @@ class Overwrites:
             return
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        given = [(tensor, _version(tensor)) for _, tensor in tensors_in((args, kwargs))]
+        given = [(tensor, _version(tensor)) for tensor in _graded((args, kwargs))]
         self._taken.append((module, given))
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -58,7 +59,7 @@ class Overwrites:
             for version in range(before + 1, _version(tensor) + 1):
                 self._by.setdefault((_memory(tensor), version), module)
                 self._overwrites_input.add(module)
-        for _, tensor in tensors_in(output):
+        for tensor in _graded(output):
             self._returned.append((module, tensor, _version(tensor)))
 
     def found(self) -> dict[nn.Module, str]:
@@ -74,6 +75,13 @@ class Overwrites:
         for module in self._overwrites_input:
             why.setdefault(module, "it overwrites its own input")
         return why
+
+
+def _graded(value: Any) -> list[Tensor]:
+    """Only for these does overwriting in place make a full backward hook an error."""
+    if not torch.is_grad_enabled():
+        return []
+    return [tensor for _, tensor in tensors_in(value) if tensor.requires_grad]
 
 
 def _version(tensor: Tensor) -> int:

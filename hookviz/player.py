@@ -142,6 +142,18 @@ class Player(widgets.VBox):
             f'<div class="hookviz"><code class="line">{escape(event.code)}</code></div>'
         )
 
+    if hasattr(widgets.VBox, "_ipython_display_"):  # ipywidgets 7
+
+        def _ipython_display_(self, **kwargs: Any) -> None:
+            cells.shown(self)
+            super()._ipython_display_(**kwargs)
+
+    else:
+
+        def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+            cells.shown(self)
+            return super()._repr_mimebundle_(**kwargs)
+
     def view(self) -> dict[str, Any]:
         """What a notebook's output holds of the live widget."""
         return {"version_major": 2, "version_minor": 0, "model_id": self.model_id}

@@ -294,7 +294,8 @@ def explained(error: Exception, model: nn.Module, inputs: ModelInput) -> Excepti
     where = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
     shapes = " and ".join(str(tuple(tensor.shape)) for _, tensor in tensors_in(given)) or "nothing"
     main = inputs.main
-    if main is not None and isinstance(layer, CONVOLUTIONS) and _is_input(given, main):
+    mismatch = isinstance(error, RuntimeError) and isinstance(layer, CONVOLUTIONS)
+    if mismatch and main is not None and _is_input(given, main):
         return ValueError(
             f"The input, shape {tuple(main.shape)}, does not fit {where}, which takes "
             f"{layer.in_channels} channels in {len(layer.kernel_size)}d: {_first_line(error)}"  # type: ignore[arg-type]

@@ -29,12 +29,14 @@ def trace(
     *,
     weights: Any = None,
     transform: Transform | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> Trace:
     """See which hook fires when, and what it receives, in one forward and one backward.
 
     On every module go a forward_pre, a forward, a full_backward_pre and a full_backward hook, and
     on every tensor that it returns a tensor hook. Each writes down what it received and changes
-    nothing. The model is as before, to the bit.
+    nothing. As in `hookviz.explore`, the model runs in eval mode, on a copy of the input that asks
+    for a gradient, and is as before afterwards, to the bit.
 
     Parameters
     ----------
@@ -43,8 +45,8 @@ def trace(
         What the model takes: whatever `hookviz.explore` does.
     target : optional
         What the gradient is of, as in `hookviz.explore`: None is each sample's top class.
-    weights, transform : optional
-        For pictures, as in `hookviz.explore`.
+    weights, transform, class_names : optional
+        As in `hookviz.explore`.
 
     Returns
     -------
@@ -93,7 +95,7 @@ def trace(
     refuse_lazy(model)
     inputs = prepare_input(x, model, weights=weights, transform=transform)
     names = module_names(model)
-    recorder = _record(model, inputs, names, target, class_names_of(model, weights))
+    recorder = _record(model, inputs, names, target, class_names_of(model, weights, class_names))
     tree = [(known[0], type_name(module)) for module, known in names.items()]
     return Trace(recorder.events(), tree, recorder.missed, recorder.scored)
 
@@ -191,6 +193,9 @@ class Trace(Sequence[Event]):
 
     def _repr_html_(self) -> str:
         return html_table(f"Trace of {self.title}", self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_player": None}  # a widget can be neither copied nor pickled
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The player, and the table for places without a kernel, such as GitHub."""

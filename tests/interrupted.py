@@ -95,7 +95,15 @@ class Perturbing(Exploring):
         self.found = [float(found.sum()), float(attributed.sum())]
 
 
-KINDS = {"capture": Capturing, "explore": Exploring, "perturb": Perturbing}
+class Tracing(Exploring):
+    """Every kind of hook on every module."""
+
+    def work(self) -> None:
+        events = hookviz.trace(self.model, self.x)
+        self.found = [[event.kind, event.module, event.call] for event in events]
+
+
+KINDS = {"capture": Capturing, "explore": Exploring, "perturb": Perturbing, "trace": Tracing}
 
 
 def tell(**answer) -> None:

@@ -122,7 +122,10 @@ def interrupt_each(worker, moments) -> tuple[int, list]:
     return count, wrong
 
 
-@pytest.mark.parametrize(("kind", "every"), [("capture", 17), ("perturb", 401), ("explore", 997)])
+STEPS = [("capture", 17), ("perturb", 401), ("explore", 997), ("trace", 997)]
+
+
+@pytest.mark.parametrize(("kind", "every"), STEPS)
 def test_interrupted_at_every_step(kind, every):
     worker = interrupted_program.KINDS[kind]()
     with Interrupter(0) as counting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
@@ -700,3 +701,35 @@ def test_shown_in_a_notebook(residual):
     assert set(residual[:0]._repr_mimebundle_()) == {"text/plain", "text/html"}
     with pytest.raises(ValueError, match="no event"):
         residual[:0].player()
+
+
+def test_what_runs_without_a_graph_is_no_error():
+    class FrozenStem(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True))
+            self.head = nn.Conv2d(2, 2, 1)
+
+        def forward(self, x):
+            with torch.no_grad():
+                x = self.stem(x)
+            return self.head(x).mean((2, 3))
+
+    trace = hookviz.trace(FrozenStem(), torch.rand(1, 1, 5, 5))
+    notes = [event.note for event in trace if event.module.startswith("stem")]
+    assert any(notes)
+    assert not any("an error" in note for note in notes if note)
+
+
+def test_a_shown_trace_can_be_copied():
+    trace = hookviz.trace(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), torch.ones(1, 1, 3, 3))
+    trace.player()
+    assert copy.deepcopy(trace).records() == trace.records()
+    trace.close()
+
+
+def test_class_names():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
+    trace = hookviz.trace(model, torch.ones(1, 1, 3, 3), "dog", class_names=["cat", "dog"])
+    (logits,) = [event for event in trace if event.kind == "tensor" and event.module == "1"]
+    assert logits.sample.tolist() == [[0.0, 1.0]]

@@ -116,6 +116,7 @@ class OpenNotebook:
     problems: str
     results: str
     themes: tuple[str, ...] = ("light",)
+    tells_cells = True  # the kernel is told which cell runs
     noise: tuple[str, ...] = ("favicon", "ResizeObserver", "responded with a status of 404")
 
     def __init__(self, server: FrontEnd, browser: Any, path: Path, seconds: float) -> None:

@@ -179,7 +179,7 @@ def test_a_closed_explorer_says_why(kernel):
     kernel.run("new = hookviz.explore(model, image)", {"cellId": "c"})
     for use in ("old.figure()", "old.cache", "old.channel = 3", "old.layer = 'stem.0'", "old"):
         said, *_ = kernel.run(use, {"cellId": "d"})  # ipywidgets 7 shows the text of `old`, too
-        assert "This explorer is closed, because the cell that made it ran again: use" in said, use
+        assert "This explorer is closed, because the cell that made it ran again: run" in said, use
     kernel.run("new.close()")
     assert kernel.run("new.channel = 4")[0].endswith("make a new one with hookviz.explore().")
 
