@@ -64,8 +64,9 @@ $(COLAB)/.test: pyproject.toml tests/constraints-colab.txt tests/replica.py
 	$(COLAB)/bin/python tests/replica.py
 	touch $@
 
+# Overrides, since torchcam asks for torch 2.4.1 and numpy 1.26.4, but runs with 2.4.0 and 1.26.0.
 $(OLDEST)/.test: $(OLDEST)/bin/uv pyproject.toml tests/constraints-oldest.txt
-	$(INSTALL) -c tests/constraints-oldest.txt -e '.[test]'
+	$(INSTALL) --override tests/constraints-oldest.txt -e '.[test]'
 	touch $@
 
 %/.browser: %/.test

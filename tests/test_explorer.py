@@ -441,11 +441,12 @@ def test_names_are_escaped():
 
 def test_figure_has_the_values_and_their_colours(explorer):
     explorer.layer, explorer.channel = "layer3.1.conv2", 17
+    figures = plt.get_fignums()
     figure = explorer.figure()
     image = figure.axes[1].images[0]
     assert (image.get_array() == explorer.cache["layer3.1.conv2"].activation[0, 17].numpy()).all()
     assert "layer3.1.conv2" in figure.get_suptitle()
-    assert plt.get_fignums() == []
+    assert plt.get_fignums() == figures
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

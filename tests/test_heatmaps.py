@@ -500,7 +500,8 @@ def check_tokens(record, arrange, grid=None):
     for method, function in hookviz.HEATMAPS.items():
         heat = hookviz.heatmap(record, method, grid=grid)
         expected = function(maps, slopes)
-        assert largest(expected) > 0, method
+        # A map that is negative everywhere is cut to zeros, as this one's may be.
+        assert largest(expected) > 0 or method == "gradcam++", method
         assert largest(heat - expected) <= 1e-6 * largest(expected), method
 
 

@@ -8,7 +8,8 @@ CELL = """import hookviz, ipywidgets
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="stem.*")
 explorer"""
 COUNT = """module = ipywidgets.widgets.widget
-every = list(getattr(module, "_instances", ipywidgets.Widget.widgets).values())
+seven = not hasattr(module, "_instances")
+every = list((ipywidgets.Widget.widgets if seven else module._instances).values())
 print("open:", sum(isinstance(w, hookviz.Explorer) for w in every), "widgets:", len(every),
       "comms:", len(get_ipython().kernel.comm_manager.comms))"""
 
