@@ -19,7 +19,12 @@ def outputs(book):
 
 def widgets(book):
     """The outputs that show a widget; a bar that has gone by now shows none."""
-    return [out for out in outputs(book) if WIDGET in out.get("data", {})]
+    # With ipywidgets 7 the bar's output stays behind.
+    return [
+        out
+        for out in outputs(book)
+        if WIDGET in out.get("data", {}) and not out.data["text/plain"].startswith("FloatProgress(")
+    ]
 
 
 def has_static_view(output):

@@ -13,6 +13,9 @@ from limits.resources import census, resident
 
 import hookviz
 
+# pytest keeps each warning of old versions that it does not ignore, and memory would grow.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 MODEL = hookviz.demo_model()
 SLACK = 8_000_000  # bytes of resident memory: the noise of the allocator
 EXACT = ("widgets", "comms", "figures", "hooks")

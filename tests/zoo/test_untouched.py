@@ -14,7 +14,7 @@ CHANGES = {
     "forward hook": lambda m: m[0].register_forward_hook(print),
     "pre-hook with keywords": lambda m: m[0].register_forward_pre_hook(print, with_kwargs=True),
     "full backward hook": lambda m: m[0].register_full_backward_hook(print),
-    "state dict hook": lambda m: m[0].register_state_dict_post_hook(lambda *args: None),
+    "state dict hook": lambda m: m[0]._register_state_dict_hook(lambda *args: None),
     "tensor hook": lambda m: m[0].weight.register_hook(print),
     "training flag": lambda m: m[1].eval(),
     "parameter's values": lambda m: m[0].weight.data.mul_(1.0001),
