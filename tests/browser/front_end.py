@@ -53,7 +53,11 @@ class FrontEnd:
             stdout=self.log,
             stderr=subprocess.STDOUT,
         )
-        wait_for(self.started, 180, f"{self.module} to start")
+        try:
+            wait_for(self.started, 180, f"{self.module} to start")
+        except AssertionError:
+            self.close()
+            raise
 
     def configure(self) -> None:
         """Write settings, before the start."""
