@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import is_not
@@ -283,13 +283,7 @@ def explained(error: Exception, model: nn.Module, inputs: ModelInput) -> Excepti
     Both stand in the traceback: the innermost frame of a module's ``_call_impl``.
     """
     names = module_names(model)
-    layer, given = model, inputs.args
-    traceback = error.__traceback__
-    while traceback is not None:
-        local = traceback.tb_frame.f_locals
-        if traceback.tb_frame.f_code.co_name == "_call_impl" and local.get("self") in names:
-            layer, given = local["self"], local.get("args", ())
-        traceback = traceback.tb_next
+    layer, given = innermost_call(error, names) or (model, inputs.args)
     name = names.get(layer, [""])[0]
     where = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
     shapes = " and ".join(str(tuple(tensor.shape)) for _, tensor in tensors_in(given)) or "nothing"
@@ -303,6 +297,19 @@ def explained(error: Exception, model: nn.Module, inputs: ModelInput) -> Excepti
     return RuntimeError(
         f"The model raised {type(error).__name__} in {where}, given {shapes}: {_first_line(error)}"
     )
+
+
+def innermost_call(
+    error: BaseException, names: Container[nn.Module]
+) -> tuple[nn.Module, Any] | None:
+    """The innermost module that was running when the error arose, and its arguments."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        local = traceback.tb_frame.f_locals
+        if traceback.tb_frame.f_code.co_name == "_call_impl" and local.get("self") in names:
+            found = local["self"], local.get("args", ())
+        traceback = traceback.tb_next
+    return found
 
 
 def _is_input(given: Any, main: Tensor) -> bool:

@@ -18,7 +18,7 @@ from .layers import check_model, module_names
 from .overwrites import Overwrites
 from .player import Player
 from .recorder import FULL, Names, Recorder, Refused, first_line
-from .run import Goal, backward, differentiable, explained, refuse_lazy, untouched
+from .run import Goal, backward, differentiable, explained, innermost_call, refuse_lazy, untouched
 from .targets import Target, check_target, score_of
 
 
@@ -227,7 +227,9 @@ def _record(
             return _record_once(model, inputs, names, target, class_names, refused)
         except Exception as error:
             cause = error.__cause__ or error  # without what `explained` says
-            for module in [_innermost(cause, names)] if blame_one else names:
+            call = innermost_call(cause, names)
+            blamed = call[0] if call else next(iter(names))
+            for module in [blamed] if blame_one else names:
                 for kind in FULL:
                     refused.setdefault((module, kind), first_line(cause))
     return _record_once(model, inputs, names, target, class_names, refused)
@@ -290,14 +292,3 @@ def _overwritten(model: nn.Module, inputs: ModelInput, names: Names) -> Refused:
                 f"{why} in place, an error under a full backward hook, not under a tensor hook"
             )
     return refused
-
-
-def _innermost(error: BaseException, names: Names) -> nn.Module:
-    """The innermost module that was running when the error arose."""
-    traceback, module = error.__traceback__, next(iter(names))
-    while traceback is not None:
-        local = traceback.tb_frame.f_locals
-        if traceback.tb_frame.f_code.co_name == "_call_impl" and local.get("self") in names:
-            module = local["self"]
-        traceback = traceback.tb_next
-    return module
