@@ -20,7 +20,7 @@ from demo_pictures import CLASSES, draw
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from hookviz.demo import DemoNet
+from hookviz.models import DemoNet
 
 OUT = Path(__file__).resolve().parent / "demo"
 TRAIN_SEED, HELD_OUT_SEED, SHIPPED_SEED = 1, 2, 3

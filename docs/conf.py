@@ -65,7 +65,7 @@ copybutton_prompt_is_regexp = True
 
 
 def by_last_name(app: Sphinx, env: Any, node: addnodes.pending_xref, content: Any) -> Any:
-    """Find ``hookviz.inputs.prepare_input``, or ``ModelInput``, by what it is documented as."""
+    """Find ``hookviz.run.inputs.prepare_input``, or ``ModelInput``, by what it is documented as."""
     domain, last = env.domains["py"], node.get("reftarget", "").rpartition(".")[2]
     name = next((name for name in domain.objects if name.rpartition(".")[2] == last), None)
     if node.get("refdomain") != "py" or name is None:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import hookviz
-from hookviz.attributions import ATTRIBUTIONS, attribute, picture_map
+from hookviz.attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()

@@ -16,8 +16,8 @@ from reference import assert_exact, true_outputs
 from torch import Tensor, nn
 
 import hookviz
-from hookviz.capture import tensors_in
-from hookviz.layers import CONVOLUTIONS
+from hookviz.hooking.capture import tensors_in
+from hookviz.hooking.select import CONVOLUTIONS
 
 
 def small():

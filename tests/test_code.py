@@ -19,10 +19,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.heat import PRODUCT, Heat
-from hookviz.inputs import prepare_input
-from hookviz.listing import _BUILT_IN, _FORMULAS
-from hookviz.overlay import heat_colours, upsample
+from hookviz.export.source import _BUILT_IN, _FORMULAS
+from hookviz.render.overlay import heat_colours, upsample
+from hookviz.run.inputs import prepare_input
+from hookviz.view.heatmaps import PRODUCT, Heat
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -265,7 +265,7 @@ def test_torchvision_weights():
 def test_a_model_by_name(monkeypatch):
     model = torchvision.models.resnet18(weights=None)
     weights = torchvision.models.ResNet18_Weights.DEFAULT
-    monkeypatch.setattr("hookviz.explorer.pretrained", lambda name, given: (model, weights))
+    monkeypatch.setattr("hookviz.models.pretrained", lambda name, given: (model, weights))
     monkeypatch.setattr(
         torchvision.models, "get_model", lambda name, weights: {"resnet18": model}[name]
     )

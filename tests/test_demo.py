@@ -11,7 +11,7 @@ from demo_pictures import CLASSES, draw
 from train_demo_model import HELD_OUT, TRAIN_SEED, accuracy, held_out
 
 import hookviz
-from hookviz.inputs import prepare_input
+from hookviz.run.inputs import prepare_input
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 

@@ -20,7 +20,7 @@ import torchvision
 from torch import nn
 
 import hookviz
-from hookviz import demo
+from hookviz import models
 
 EVIL = "<img src=x onerror=alert(1)>\"'&amp;</style><script>alert(2)</script> $x_1$ {0}"
 ROOT = Path(hookviz.__file__).parent
@@ -146,7 +146,7 @@ def test_errors(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError(EVIL)
 
-    monkeypatch.setattr("hookviz.explorer.run", fail)
+    monkeypatch.setattr("hookviz.widgets.explorer.run", fail)
     explorer._controls.by_name["target"].index = 2
     assert EVIL in Page(explorer._note.value).text
     everything(explorer)
@@ -220,7 +220,7 @@ def test_the_trick_works(tmp_path):
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_pickle_in_place_of_the_weights_does_nothing(raw, tmp_path, monkeypatch, not_tricked):
     written(tmp_path / "weights.pt", raw=raw)
-    monkeypatch.setattr(demo, "_assets", lambda: tmp_path)
+    monkeypatch.setattr(models, "_assets", lambda: tmp_path)
     with pytest.raises(pickle.UnpicklingError):
         hookviz.demo_model()
 

@@ -21,8 +21,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.inputs import prepare_input
-from hookviz.render import DIVERGING, map_png
+from hookviz.render.colours import DIVERGING, map_png
+from hookviz.run.inputs import prepare_input
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -415,7 +415,7 @@ def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("the <model> broke")
 
-    monkeypatch.setattr("hookviz.explorer.run", fail)
+    monkeypatch.setattr("hookviz.widgets.explorer.run", fail)
     explorer._controls.by_name["target"].index = 2
     assert "the &lt;model&gt; broke" in explorer._note.value
     assert explorer.target is None

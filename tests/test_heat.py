@@ -17,8 +17,8 @@ from PIL import Image
 from torch import nn
 
 import hookviz
-from hookviz.heat import PRODUCT
-from hookviz.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
+from hookviz.render.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
+from hookviz.view.heatmaps import PRODUCT
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -319,6 +319,6 @@ def test_attributions_are_offered_and_run(explorer, monkeypatch):
 
 def test_embedding_models_by_a_function():
     output = SimpleNamespace(logits=torch.zeros(1, 3))
-    from hookviz.targets import logits_of
+    from hookviz.run.targets import logits_of
 
     assert logits_of(output).shape == (1, 3)

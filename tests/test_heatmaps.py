@@ -13,9 +13,9 @@ import torchvision
 from torch import nn
 
 import hookviz
-from hookviz.cache import Call, CapturedTensor
-from hookviz.heatmaps import needs_gradient
-from hookviz.maps import as_maps
+from hookviz.attribution.cam import needs_gradient
+from hookviz.hooking.layout import as_maps
+from hookviz.hooking.records import Call, CapturedTensor
 
 METHODS = (
     "gradcam",

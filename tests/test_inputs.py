@@ -14,7 +14,7 @@ from torchvision.models import Inception_V3_Weights, ResNet34_Weights
 from torchvision.transforms import v2
 
 import hookviz
-from hookviz.inputs import class_names_of, load_picture, picture_of, prepare_input
+from hookviz.run.inputs import class_names_of, load_picture, picture_of, prepare_input
 
 RGB = nn.Conv2d(3, 2, 1)
 

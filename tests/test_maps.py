@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from hookviz.cache import statistics
-from hookviz.maps import as_maps, channel_order, channel_statistics, layer_view, to_numpy
+from hookviz.hooking.layout import as_maps
+from hookviz.hooking.records import statistics
+from hookviz.render.arrays import to_numpy
+from hookviz.view.layer import channel_order, channel_statistics, layer_view
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,13 @@ from PIL import Image
 from torch import nn
 
 import hookviz
-from hookviz.inputs import prepare_input
-from hookviz.metrics import deletion_curve, energy_in_mask, insertion_curve, pointing_game
+from hookviz.attribution.metrics import (
+    deletion_curve,
+    energy_in_mask,
+    insertion_curve,
+    pointing_game,
+)
+from hookviz.run.inputs import prepare_input
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageFile
 
 import hookviz
-from hookviz.inputs import load_picture, picture_of, prepare_input
+from hookviz.run.inputs import load_picture, picture_of, prepare_input
 
 MODEL = hookviz.demo_model()
 SIDE = 112  # the demo model takes this size: nothing is resized, pixels can be compared

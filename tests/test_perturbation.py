@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn import functional
 
 import hookviz
-from hookviz.inputs import prepare_input
-from hookviz.perturbation import ablationcam, scorecam
+from hookviz.attribution.perturbation import ablationcam, scorecam
+from hookviz.run.inputs import prepare_input
 
 METHODS = [scorecam, ablationcam]
 DEMO = hookviz.demo_model()

@@ -10,8 +10,7 @@ from matplotlib import colormaps
 from matplotlib.colors import Normalize, to_rgb
 from PIL import Image
 
-from hookviz.mosaic import mosaic
-from hookviz.render import (
+from hookviz.render.colours import (
     DIVERGING,
     GAP,
     SEQUENTIAL,
@@ -23,6 +22,7 @@ from hookviz.render import (
     picture_png,
     to_levels,
 )
+from hookviz.render.mosaic import mosaic
 
 RANDOM = np.random.default_rng(0)
 

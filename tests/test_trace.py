@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.events import SIDE, Event, sample_of
+from hookviz.analysis.events import SIDE, Event, sample_of
 
 IN_PLACE = "in place, an error under a full backward hook, not under a tensor hook"
 

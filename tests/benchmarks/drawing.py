@@ -16,8 +16,8 @@ from matplotlib.cbook import get_sample_data
 from matplotlib.figure import Figure
 
 import hookviz
-from hookviz.mosaic import mosaic
-from hookviz.render import levels_png
+from hookviz.render.colours import levels_png
+from hookviz.render.mosaic import mosaic
 
 from .race import print_table, race
 

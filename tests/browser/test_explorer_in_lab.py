@@ -12,7 +12,7 @@ from matplotlib import cbook
 from PIL import Image
 
 import hookviz
-from hookviz.overlay import blend
+from hookviz.render.overlay import blend
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
 MENUS = ["target", "heatmap", "shown", "all layers", "order", "colours", "range"]
@@ -50,7 +50,7 @@ def twin():
 
 def expected(explorer, place):
     """The pixels that `hookviz.render` gives for the map (0) or the gradient (1)."""
-    from hookviz.render import map_png
+    from hookviz.render.colours import map_png
 
     panel = explorer._frame().panels[place]
     return decode(map_png(panel.values, panel.cmap, panel.low, panel.high))

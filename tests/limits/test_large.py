@@ -20,10 +20,10 @@ from PIL import Image
 from torch import nn
 
 import hookviz
-from hookviz.maps import SHOWN_SIDE, averaged, shown_size
-from hookviz.mosaic import mosaic
-from hookviz.panels import picture
-from hookviz.render import levels_png
+from hookviz.render.arrays import SHOWN_SIDE, averaged, shown_size
+from hookviz.render.colours import levels_png
+from hookviz.render.html import picture
+from hookviz.render.mosaic import mosaic
 
 MESSAGE = 2_000_000  # bytes: the most that one message to the browser may have
 FILE = 1_000_000

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from untouched import changes, snapshot
 
 import hookviz
-from hookviz.capture import tensors_in
-from hookviz.scene import showable
+from hookviz.hooking.capture import tensors_in
+from hookviz.view.view import showable
 
 from .models import Case
 from .rivals import RIVALS, Rival, Subject, Tally, measure

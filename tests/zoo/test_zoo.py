@@ -8,7 +8,7 @@ import torch
 import torchvision
 
 import hookviz
-from hookviz.capture import Capture
+from hookviz.hooking.capture import Capture
 from zoo.check import Result, check
 from zoo.models import TORCHVISION, all_cases
 from zoo.report import report

@@ -1,0 +1,47 @@
+# The public names and where they live. `__init__.py` reads this file, so this is the only list.
+from .analysis.trace import Trace, trace
+from .attribution.cam import HEATMAPS, heatmap
+from .attribution.gradients import ATTRIBUTIONS, attribute, picture_map
+from .attribution.metrics import (
+    Curve,
+    deletion_curve,
+    energy_in_mask,
+    insertion_curve,
+    pointing_game,
+)
+from .attribution.perturbation import ablationcam, scorecam
+from .hooking.capture import capture
+from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
+from .models import demo_images, demo_model, pretrained
+from .run.inputs import prepare_input
+from .widgets.explorer import Explorer, explore
+
+__all__ = [
+    "ATTRIBUTIONS",
+    "HEATMAPS",
+    "Call",
+    "CapturedTensor",
+    "Curve",
+    "Explorer",
+    "FeatureCache",
+    "LayerRecord",
+    "Statistics",
+    "Trace",
+    "ablationcam",
+    "attribute",
+    "capture",
+    "deletion_curve",
+    "demo_images",
+    "demo_model",
+    "energy_in_mask",
+    "explore",
+    "heatmap",
+    "insertion_curve",
+    "picture_map",
+    "pointing_game",
+    "prepare_input",
+    "pretrained",
+    "scorecam",
+    "trace",
+]
+__version__: str

@@ -1,0 +1,238 @@
+"""What one hook received, as a small record, and the line of code that sets such a hook."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..hooking.records import Statistics
+from ..render.html import number
+
+SIGNATURES = {
+    "forward_pre": "hook(module, args)",
+    "forward": "hook(module, args, output)",
+    "full_backward_pre": "hook(module, grad_output)",
+    "full_backward": "hook(module, grad_input, grad_output)",
+    "tensor": "hook(grad)",
+}
+"""Kind of hook -> how torch calls it."""
+
+BACKWARD = ("full_backward_pre", "full_backward", "tensor")
+
+_NUMERIC = re.compile("b?float|complex")
+SIDE, ROW = 64, 512  # the most rows and columns of a picture, and the most values of a strip
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """One hook that fired, or one that could not.
+
+    Attributes
+    ----------
+    index : int
+        The place in the whole trace.
+    kind : {"forward_pre", "forward", "full_backward_pre", "full_backward", "tensor"}
+        A tensor hook is one on a tensor that the module returned.
+    module, type : str
+        The module's name, ``""`` for the model itself, and its class.
+    call : int
+        Which run of the module it belongs to, from 0.
+    depth : int
+        How many modules were running around this one in the forward; 0 for the model itself.
+    time : float or None
+        Seconds since the forward began, less what recording took; None if the hook did not fire.
+    path : str
+        For a tensor hook, where in the output the tensor stood: ``""``, ``"[0]"``, ``"['out']"``.
+    shapes : tuple of tuple of int
+        Of all tensors that the hook received: the arguments (forward_pre), the output (forward),
+        ``grad_output`` (full_backward_pre), ``grad_input`` (full_backward) or the gradient.
+    dtypes : tuple of str
+    statistics : Statistics or None
+        Of the first floating-point one of these tensors, over all its values, as they were then.
+    sample : numpy.ndarray or None
+        A part of that tensor to draw, float32, see `sample_of`.
+    note : str
+        Why the hook could not be set or did not fire, or what is odd about the event.
+    code : str
+        One line of Python that sets such a hook.
+    """
+
+    index: int
+    kind: str
+    module: str
+    type: str
+    call: int
+    depth: int
+    time: float | None
+    path: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    statistics: Statistics | None = field(default=None, repr=False)
+    sample: np.ndarray | None = field(default=None, repr=False)
+    note: str = ""
+    code: str = field(default="", repr=False)
+
+    @property
+    def fired(self) -> bool:
+        """Whether the hook was called."""
+        return self.time is not None
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is a hook that runs in the backward."""
+        return self.kind in BACKWARD
+
+    @property
+    def name(self) -> str:
+        """The module's name, for people."""
+        return self.module or "(model)"
+
+    def record(self) -> dict[str, Any]:
+        """All but the picture, as one flat dict of plain Python values."""
+        numbers = asdict(self.statistics) if self.statistics else dict.fromkeys(_NUMBERS)
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return plain | {"shape": self.shape, "dtype": " ".join(self.dtypes)} | numbers
+
+    @property
+    def shape(self) -> str:
+        """All shapes in one word each."""
+        return " ".join("×".join(map(str, shape)) or "scalar" for shape in self.shapes)
+
+    @property
+    def main_shape(self) -> tuple[int, ...]:
+        """Of the tensor that ``statistics`` and ``sample`` are of."""
+        return self.shapes[main_place(self.dtypes)]
+
+
+_PLAIN = ("index", "time", "kind", "module", "type", "call", "depth", "path", "note", "code")
+_NUMBERS = tuple(Statistics.__dataclass_fields__)
+
+
+def main_place(dtypes: Sequence[str]) -> int:
+    """Which of the tensors is looked at: the first of real or complex numbers, else the first.
+
+    Examples
+    --------
+    >>> main_place(["int64", "bfloat16", "float32"])
+    1
+    """
+    return next((place for place, name in enumerate(dtypes) if _NUMERIC.match(name)), 0)
+
+
+def sample_of(tensor: Tensor) -> np.ndarray | None:
+    """A part of a tensor, small enough to be kept for every event.
+
+    Of ``(N, C, H, W)`` it is the first sample's first channel, of ``(N, K)`` the first row, in
+    general the last two dimensions at index 0 of all before them. Of what is larger than 64 rows
+    or columns (a single row: than 512) every second, third, … one is taken; values are left as
+    they are.
+
+    Returns
+    -------
+    numpy.ndarray or None
+        float32 ``(H, W)``, at most 64×64, or ``(1, L)`` with L at most 512. None for a tensor
+        without values.
+
+    Examples
+    --------
+    >>> import torch
+    >>> sample_of(torch.arange(2.0 * 3 * 100 * 40).reshape(2, 3, 100, 40)).shape
+    (50, 40)
+    >>> sample_of(torch.zeros(1, 1000)).shape
+    (1, 500)
+    """
+    values = tensor.detach()
+    values = values.dequantize() if values.is_quantized else values.to_dense()
+    if not values.numel():
+        return None
+    values = values.abs() if values.is_complex() else values
+    if values.ndim < 2:
+        values = values.reshape(1, -1)
+    while values.ndim > 2:
+        values = values[0]
+    if tensor.ndim == 2:
+        values = values[:1]
+    down, along = (
+        math.ceil(size / most)
+        for size, most in zip(values.shape, (SIDE, SIDE if len(values) > 1 else ROW), strict=True)
+    )
+    # A copy: a slice of a numpy array would keep the whole tensor in memory.
+    return values[::down, ::along].float().cpu().numpy().copy()
+
+
+def code_for(kind: str, name: str, path: str = "") -> str:
+    """One line of Python that sets a hook on the module of this name.
+
+    Examples
+    --------
+    >>> code_for("forward", "layer1.0.conv1")
+    'handle = model.get_submodule("layer1.0.conv1").register_forward_hook(hook)  # hook(module,
+     args, output)'
+    """
+    module = f"model.get_submodule({json.dumps(name, ensure_ascii=False)})" if name else "model"
+    if kind == "tensor":
+        where = f"{SIGNATURES[kind]}; output is what {module} returned"
+        return f"handle = output{path}.register_hook(hook)  # {where}"
+    return f"handle = {module}.register_{kind}_hook(hook)  # {SIGNATURES[kind]}"
+
+
+def type_name(module: nn.Module) -> str:
+    """The class's name; of a ScriptModule, that of the class that was scripted."""
+    return str(getattr(module, "original_name", type(module).__name__))
+
+
+HEADER = ("#", "ms", "hook", "module", "type", "shape", "min", "max", "note")
+_SHOWN, _HEAD = 120, 80  # rows of a table, and how many of these are its first
+
+
+def text_table(title: str, events: Sequence[Event]) -> str:
+    """Title and table; the modules' names are indented by their depth."""
+    rows = [HEADER, *(_row(event, "  ") if event else ("…",) * 9 for event in _chosen(events))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+    return "\n".join([title, *(line.rstrip() for line in lines)])
+
+
+def html_table(title: str, events: Sequence[Event]) -> str:
+    """The same for a notebook's page."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(
+        row(_row(event, "\N{EM SPACE}") if event else ("…",) * 9, "td") for event in _chosen(events)
+    )
+    return (
+        f'<div style="max-height: 420px; overflow: auto"><table><caption>{escape(title)}</caption>'
+        f"<thead>{row(HEADER, 'th')}</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _chosen(events: Sequence[Event]) -> list[Event | None]:
+    """The events to print; None stands for those left out of a long table."""
+    if len(events) <= _SHOWN:
+        return list(events)
+    return [*events[:_HEAD], None, *events[_HEAD - _SHOWN :]]
+
+
+def _row(event: Event, indent: str) -> tuple[str, ...]:
+    numbers = event.statistics
+    return (
+        str(event.index),
+        "" if event.time is None else f"{1000 * event.time:.2f}",
+        event.kind,
+        indent * event.depth + event.name + (f" ({event.call})" if event.call else ""),
+        event.type,
+        event.shape,
+        number(numbers.min) if numbers else "",
+        number(numbers.max) if numbers else "",
+        event.note,
+    )

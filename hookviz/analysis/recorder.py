@@ -1,0 +1,282 @@
+"""Hooks of every kind on every module, and a list of what they received in the order they fired."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from ..hooking.capture import tensors_in
+from ..hooking.interrupts import unbroken
+from ..hooking.records import Statistics, statistics
+from .events import Event, code_for, main_place, sample_of, type_name
+
+FULL = ("full_backward_pre", "full_backward")
+KINDS = ("forward_pre", "forward", *FULL)
+
+Names = Mapping[nn.Module, Sequence[str]]
+Refused = dict[tuple[nn.Module, str], str]
+"""Module and kind of hook -> why it cannot be set."""
+
+_RERUN = "run again in the backward, by activation checkpointing"
+_NO_INPUT_GRADIENT = "grad_input holds no tensor: no positional argument asks for a gradient"
+_NONE_CAME = "no gradient came: the score does not depend on its {}, as far as autograd sees"
+
+
+class Recorder:
+    """A block within which all hooks are on; `events` gives what they wrote down."""
+
+    def __init__(self, model: nn.Module, names: Names, refused: Refused) -> None:
+        self._refused = dict(refused)
+        self._names = {module: known[0] for module, known in names.items()}
+        self._code_names = {
+            module: _lookup(model, module, known) for module, known in names.items()
+        }
+        self.scored = False
+        # Tensor hooks that have not fired: module, call and path.
+        self.waiting: dict[tuple[nn.Module, int, str], None] = {}
+        self._arrived: set[tuple[nn.Module, int, str]] = set()
+        self._fired: list[tuple[nn.Module, Event]] = []
+        self._why_silent: dict[nn.Module, str] = {}
+        self._calls: Counter[nn.Module] = Counter()
+        self._reruns: Counter[nn.Module] = Counter()
+        self._depths: dict[tuple[nn.Module, int], int] = {}
+        self._open: list[tuple[nn.Module, int]] = []  # modules that are running, outermost first
+        self._under_way: list[tuple[Any, int]] = []  # grad_output, and place in `_fired`
+        self._same_call: dict[int, int] = {}  # full_backward -> its full_backward_pre
+        self._handles: list[RemovableHandle] = []
+
+    @unbroken
+    def __enter__(self) -> Recorder:
+        for module in self._names:
+            for kind in KINDS:
+                self._hook(module, kind)
+        self._began, self._spent = time.perf_counter(), 0.0
+        return self
+
+    @unbroken
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _hook(self, module: nn.Module, kind: str) -> None:
+        if (module, kind) in self._refused:
+            return
+        hook: Callable = getattr(self, f"_{kind}")
+        with_kwargs = {} if kind in FULL else {"with_kwargs": True}
+        try:
+            register = getattr(module, f"register_{kind}_hook")
+            self._handles.append(register(hook, **with_kwargs))
+        except RuntimeError as error:  # a ScriptModule, or one with a hook of the old kind
+            self._refused[module, kind] = first_line(error)
+
+    # The hooks
+
+    def _forward_pre(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if _in_backward():
+            call = self._reruns[module] % max(self._calls[module], 1)
+            self._write(module, "forward_pre", call, (args, kwargs), note=_RERUN)
+            return
+        call = self._calls[module]
+        self._calls[module] += 1
+        self._depths[module, call] = len(self._open)
+        self._open.append((module, call))
+        self._write(module, "forward_pre", call, (args, kwargs))
+
+    def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if _in_backward():
+            call = self._reruns[module] % max(self._calls[module], 1)
+            self._reruns[module] += 1
+            self._write(module, "forward", call, output, note=_RERUN)
+        else:
+            call = next((c for m, c in reversed(self._open) if m is module), 0)
+            while self._open and self._open.pop() != (module, call):
+                pass  # one that raised, and somebody caught it
+            self._write(module, "forward", call, output)
+            self._note_silent(module, args, output)
+        for path, tensor in tensors_in(output):
+            if tensor.requires_grad:
+                self._watch(module, call, path, tensor)
+
+    @unbroken  # a hook without its handle would stay
+    def _watch(self, module: nn.Module, call: int, path: str, tensor: Tensor) -> None:
+        key = module, call, path
+        if key not in self._arrived:  # else a checkpointed block runs again
+            self.waiting[key] = None
+
+        def arrived(gradient: Tensor) -> None:
+            self.waiting.pop(key, None)
+            self._arrived.add(key)
+            self._write(module, "tensor", call, gradient, path)
+
+        self._handles.append(tensor.register_hook(arrived))
+
+    # A full backward hook is not told which call it belongs to: -1, until `events` finds out.
+
+    def _full_backward_pre(self, module: nn.Module, grad_output: Any) -> None:
+        self._under_way.append((grad_output, len(self._fired)))
+        self._write(module, "full_backward_pre", -1, grad_output)
+
+    def _full_backward(self, module: nn.Module, grad_input: Any, grad_output: Any) -> None:
+        # The very tuple that the other hook got.
+        for place, (given, pre) in enumerate(self._under_way):
+            if given is grad_output:
+                self._same_call[len(self._fired)] = pre
+                del self._under_way[place]
+                break
+        note = "" if any(True for _ in tensors_in(grad_input)) else _NO_INPUT_GRADIENT
+        self._write(module, "full_backward", -1, grad_input, note=note)
+
+    def _write(
+        self, module: nn.Module, kind: str, call: int, given: Any, path: str = "", note: str = ""
+    ) -> None:
+        now = time.perf_counter()
+        tensors = [tensor for _, tensor in tensors_in(given)]
+        dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
+        numbers, sample = _described(tensors[main_place(dtypes)] if tensors else None)
+        event = Event(
+            index=-1,
+            kind=kind,
+            module=self._names[module],
+            type=type_name(module),
+            call=call,
+            depth=0,
+            time=now - self._began - self._spent,
+            path=path,
+            shapes=tuple(tuple(tensor.shape) for tensor in tensors),
+            dtypes=dtypes,
+            statistics=numbers,
+            sample=sample,
+            note=note,
+            code=code_for(kind, self._code_names[module], path),
+        )
+        self._fired.append((module, event))
+        self._spent += time.perf_counter() - now
+
+    def _note_silent(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Why a full backward hook, though set, will not be called."""
+        if not isinstance(output, (Tensor, tuple)):
+            kind = type(output).__name__
+            why = f"torch calls it only for an output that is a tensor or a tuple, not a {kind}"
+        elif not any(tensor.requires_grad for _, tensor in tensors_in(output)):
+            why = "the output does not require a gradient"
+        else:
+            return
+        self._why_silent[module] = why
+
+    # What was written down
+
+    @property
+    def missed(self) -> list[str]:
+        """Modules with a forward of their own that never ran."""
+        return [
+            name
+            for module, name in self._names.items()
+            if not self._calls[module] and not isinstance(module, torch.jit.ScriptModule)
+            # A ModuleList, say, has none.
+            if type(module).forward is not nn.Module.forward
+        ]
+
+    def events(self) -> list[Event]:
+        """What fired, in order; then what could not be set or did not fire."""
+        found = self._with_calls()
+        for module in self._names:
+            for kind in KINDS:
+                if why := self._refused.get((module, kind)):
+                    found.append(self._unfired(module, kind, 0, f"cannot be set: {why}"))
+        if self.scored:
+            found += self._silent()
+        return [replace(event, index=index) for index, event in enumerate(found)]
+
+    def _with_calls(self) -> list[Event]:
+        """The calls and depths of backward events.
+
+        The backward goes through a module's calls in some order. The tensor hooks know it, and
+        the full_backward_pre hooks fire in the same one.
+        """
+        order: dict[nn.Module, dict[int, None]] = {}
+        for module, event in self._fired:
+            if event.kind == "tensor":
+                order.setdefault(module, {})[event.call] = None
+        left = {module: list(calls) for module, calls in order.items()}
+        found: list[Event] = []
+        for place, (module, event) in enumerate(self._fired):
+            call = event.call
+            if event.kind == "full_backward_pre":
+                call = left[module].pop(0) if left.get(module) else 0
+            elif event.kind == "full_backward":
+                call = found[self._same_call[place]].call if place in self._same_call else 0
+            depth = self._depths.get((module, call), 0)
+            found.append(replace(event, call=call, depth=depth))
+        return found
+
+    def _silent(self) -> list[Event]:
+        """Backward hooks that were set, in a module that ran, and did not fire."""
+        fired = {(module, event.kind) for module, event in self._fired}
+        found = []
+        for module in self._names:
+            for kind in FULL:
+                set_in_vain = (module, kind) not in fired and (module, kind) not in self._refused
+                if self._calls[module] and set_in_vain:
+                    side = "input" if (module, "full_backward_pre") in fired else "output"
+                    why = self._why_silent.get(module, _NONE_CAME.format(side))
+                    found.append(self._unfired(module, kind, 0, f"did not fire: {why}"))
+        for module, call, path in self.waiting:
+            note = (
+                "did not fire: the score does not depend on it, or on a view overwritten in place"
+            )
+            found.append(self._unfired(module, "tensor", call, note, path))
+        return found
+
+    def _unfired(self, module: nn.Module, kind: str, call: int, note: str, path: str = "") -> Event:
+        return Event(
+            index=-1,
+            kind=kind,
+            module=self._names[module],
+            type=type_name(module),
+            call=call,
+            depth=self._depths.get((module, call), 0),
+            time=None,
+            path=path,
+            note=note,
+            code=code_for(kind, self._code_names[module], path),
+        )
+
+
+def _described(tensor: Tensor | None) -> tuple[Statistics | None, np.ndarray | None]:
+    if tensor is None:
+        return None, None
+    try:
+        return statistics(tensor), sample_of(tensor)
+    except (RuntimeError, NotImplementedError, TypeError):  # a meta or nested tensor, and the like
+        return None, None
+
+
+def _in_backward() -> bool:
+    """Whether this thread is running a backward, as torch's own checkpointing asks."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _lookup(model: nn.Module, module: nn.Module, known: Sequence[str]) -> str:
+    """The name under which ``model.get_submodule`` finds the module, also within a wrapper."""
+    return next((n for n in known if _submodule(model, n) is module), known[0])
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(name)
+    except (AttributeError, RuntimeError):  # no such name; a ScriptModule
+        return None
+
+
+def first_line(error: BaseException) -> str:
+    """The first sentence of an error's message."""
+    text = str(error).strip().partition("\n")[0].partition(". ")[0]
+    return text or repr(error)

@@ -1,0 +1,249 @@
+"""(activation, gradient) -> heatmap: one short function a method.
+
+Every method is a pure function of one layer's activation A and of the gradient G of the
+score with respect to it, both ``(N, C, *spatial)``: one forward and one backward serve all
+layers and all methods. Values are raw, at the layer's own size. Where a method's paper takes
+the positive part, so does the function; the others are signed.
+
+The peers that these were compared with, pytorch-grad-cam, torchcam and captum, agree on
+``gradcam``, ``xgradcam`` and ``layercam``; they take the positive part of everything and scale
+the map to 0..1, hookviz does neither. Where they differ otherwise, the method says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..hooking.interrupts import breakable
+from ..hooking.layout import as_maps, wide
+from ..hooking.records import Call, LayerRecord
+from ..hooking.select import close_names
+
+Method = Callable[..., Tensor]
+
+
+def heatmap(
+    record: LayerRecord | Call,
+    method: str = "gradcam",
+    *,
+    grid: tuple[int, ...] | None = None,
+) -> Tensor:
+    """Where in a layer the score comes from.
+
+    Parameters
+    ----------
+    record : LayerRecord or Call
+        From a `hookviz.capture` in which a backward ran; of a record, the last call.
+    method : str
+        One of ``hookviz.HEATMAPS``: ``gradcam``, ``gradcam++``, ``hirescam``, ``xgradcam``,
+        ``layercam``, ``eigencam``, ``eigengradcam``, ``gradient`` or ``activation``.
+    grid : tuple of int, optional
+        Rows and columns of a token layer's patches (vision transformers), where the model's
+        first layer does not tell and they are not a square.
+
+    Returns
+    -------
+    torch.Tensor
+        ``(N, *spatial)``, float32 or float64, on the activation's device.
+
+    Raises
+    ------
+    ValueError
+        No such method, the gradient it needs did not arrive, or the layer's output cannot be
+        arranged as maps.
+
+    Notes
+    -----
+    A vision transformer that answers from its class token sends no gradient to the patches of its
+    last block: take an earlier one. Behind a LayerNorm the channels' mean gradient is zero but
+    for rounding, so ``gradient`` says nothing there.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Flatten())
+    >>> with hookviz.capture(model) as cache:
+    ...     model(torch.rand(2, 3, 6, 6)).sum().backward()
+    >>> hookviz.heatmap(cache["0"], "layercam").shape
+    torch.Size([2, 4, 4])
+
+    A method of your own is one line:
+
+    >>> hookviz.HEATMAPS["max"] = lambda activation, gradient=None: activation.amax(1)
+    >>> hookviz.heatmap(cache["0"], "max").shape
+    torch.Size([2, 4, 4])
+    >>> del hookviz.HEATMAPS["max"]
+    """
+    check_method(method)
+    call = record.last if isinstance(record, LayerRecord) else record
+    grid = grid or call.grid
+    maps = wide(as_maps(call.activation, call.module, grid))
+    gradient = call.gradient
+    if gradient is not None:
+        gradient = wide(as_maps(gradient, call.module, grid))
+    elif needs_gradient(method):
+        without = ", ".join(repr(name) for name in HEATMAPS if not needs_gradient(name))
+        raise ValueError(
+            f"No gradient reached layer {call.layer!r}, which {method!r} needs: run "
+            f"score.backward() within the capture's block, or take one of {without}."
+        )
+    function = HEATMAPS[method]
+    given = (maps,) if len(_parameters(method)) == 1 else (maps, gradient)
+    return breakable(function, *given)
+
+
+def check_method(method: str) -> None:
+    """Raise ``ValueError`` for a method that is not in ``HEATMAPS``."""
+    if method not in HEATMAPS:
+        raise ValueError(f"method={method!r} is no heatmap; {close_names(method, HEATMAPS)}.")
+
+
+def needs_gradient(method: str) -> bool:
+    """Whether a method's second argument must be given: it has no default."""
+    parameters = _parameters(method)
+    return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
+
+
+def _parameters(method: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(HEATMAPS[method]).parameters.values())
+
+
+def gradcam(activation: Tensor, gradient: Tensor) -> Tensor:
+    """Grad-CAM: channels weighted by their mean gradient.
+
+    ``relu(sum_c mean(G_c) * A_c)``, Selvaraju et al. 2017, "Grad-CAM: Visual Explanations from
+    Deep Networks via Gradient-based Localization", equations 1 and 2.
+    """
+    weights = gradient.flatten(2).mean(2)
+    # A product of matrices: the weighted maps of a first layer would fill the memory's bandwidth.
+    return torch.einsum("nc,nc...->n...", weights, activation).relu()
+
+
+def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:
+    """Grad-CAM++: positive gradients, weighted so that several objects count alike.
+
+    ``relu(sum_c w_c * A_c)`` with ``w_c = sum(alpha * relu(G_c))`` and ``alpha = G**2 /
+    (2 * G**2 + sum(A_c) * G**3)``, Chattopadhyay et al. 2018, "Grad-CAM++: Generalized
+    Gradient-based Visual Explanations for Deep Convolutional Networks", equations 10 and 19:
+    with the exponential of the score as class score, higher derivatives are powers of G.
+
+    Notes
+    -----
+    ``alpha`` is computed as ``1 / (2 + sum(A_c) * G)``, and is 0 where G is. pytorch-grad-cam adds
+    1e-6 to the longer fraction's denominator, which damps gradients below 1e-3; for larger ones it
+    agrees. torchcam 0.5.0 leaves the division out.
+    """
+    total = activation.flatten(2).sum(2).view(_per_channel(activation))
+    denominator = 2 + total * gradient
+    usable = (gradient != 0) & (denominator != 0)
+    alpha = torch.where(usable, 1 / torch.where(usable, denominator, 1), 0)
+    weights = (alpha * gradient.relu()).flatten(2).sum(2).view(_per_channel(activation))
+    return (weights * activation).sum(1).relu()
+
+
+def hirescam(activation: Tensor, gradient: Tensor) -> Tensor:
+    """HiResCAM: gradient times activation, place by place.
+
+    ``sum_c G_c * A_c``, signed, Draelos and Carin 2020, "Use HiResCAM instead of Grad-CAM for
+    faithful explanations of convolutional neural networks". pytorch-grad-cam keeps the
+    positive part only.
+    """
+    return (gradient * activation).sum(1)
+
+
+def xgradcam(activation: Tensor, gradient: Tensor) -> Tensor:
+    """XGrad-CAM: channels weighted by their gradient, averaged by activation.
+
+    ``relu(sum_c w_c * A_c)`` with ``w_c = sum(G_c * A_c) / sum(A_c)``, Fu et al. 2020,
+    "Axiom-based Grad-CAM: Towards Accurate Visualization and Explanation of CNNs", equation 8.
+
+    Notes
+    -----
+    The paper's layers are behind a ReLU. A convolution's own output has both signs, so that
+    ``sum(A_c)`` may be near zero and the weight very large: prefer another method there. A channel
+    whose sum is exactly zero gets the weight 0; the peers add 1e-7 or 1e-8 instead.
+    """
+    total = activation.flatten(2).sum(2)
+    weighted = (gradient * activation).flatten(2).sum(2)
+    weights = torch.where(total != 0, weighted / torch.where(total != 0, total, 1), 0)
+    return (weights.view(_per_channel(activation)) * activation).sum(1).relu()
+
+
+def layercam(activation: Tensor, gradient: Tensor) -> Tensor:
+    """LayerCAM: positive gradient times activation, place by place; good in early layers.
+
+    ``relu(sum_c relu(G_c) * A_c)``, Jiang et al. 2021, "LayerCAM: Exploring Hierarchical Class
+    Activation Maps for Localization", equations 5 and 6.
+    """
+    return (gradient.relu() * activation).sum(1).relu()
+
+
+def eigencam(activation: Tensor, gradient: Tensor | None = None) -> Tensor:
+    """Eigen-CAM: the activation's first principal component; knows of no class.
+
+    Each place's channels, centred, projected on the first right singular vector of the ``(places,
+    C)`` matrix, Muhammad and Yeasin 2020, "Eigen-CAM: Class Activation Map using Principal
+    Components".
+
+    Notes
+    -----
+    A component's sign is arbitrary: here the value of largest magnitude is positive. As
+    pytorch-grad-cam does, and the paper does not, each channel's mean over the places is taken
+    off first; without that the component mostly repeats the mean activation.
+    """
+    return _first_component(activation)
+
+
+def eigengradcam(activation: Tensor, gradient: Tensor) -> Tensor:
+    """Eigen-Grad-CAM: `eigencam` of gradient times activation, so that it knows the class.
+
+    Introduced by pytorch-grad-cam; there is no paper.
+    """
+    return _first_component(gradient * activation)
+
+
+def mean_gradient(activation: Tensor, gradient: Tensor) -> Tensor:
+    """The gradient's mean over channels, signed: ``mean_c G_c``."""
+    return gradient.mean(1)
+
+
+def mean_activation(activation: Tensor, gradient: Tensor | None = None) -> Tensor:
+    """The activation's mean over channels, signed: ``mean_c A_c``; knows of no class."""
+    return activation.mean(1)
+
+
+HEATMAPS: dict[str, Method] = {
+    "gradcam": gradcam,
+    "gradcam++": gradcam_plus_plus,
+    "hirescam": hirescam,
+    "xgradcam": xgradcam,
+    "layercam": layercam,
+    "eigencam": eigencam,
+    "eigengradcam": eigengradcam,
+    "gradient": mean_gradient,
+    "activation": mean_activation,
+}
+"""Method name -> function ``(activation, gradient) -> (N, *spatial)``. Add your own."""
+
+
+def _first_component(maps: Tensor) -> Tensor:
+    places = maps.flatten(2).mT  # (N, places, C)
+    # A decomposition of NaN is an error: such a sample goes without, and NaN is its answer.
+    finite = places.isfinite().flatten(1).all(1)
+    places = torch.where(finite[:, None, None], places, 0)
+    places = places - places.mean(1, keepdim=True)
+    _, _, rows = torch.linalg.svd(places, full_matrices=False)
+    component = (places @ rows[:, 0, :, None]).squeeze(2)
+    peak = component.gather(1, component.abs().argmax(1, keepdim=True))
+    component = torch.where(peak < 0, -component, component)
+    component = torch.where(finite[:, None], component, torch.nan)
+    return component.view(maps.shape[0], *maps.shape[2:])
+
+
+def _per_channel(maps: Tensor) -> tuple[int, ...]:
+    return (*maps.shape[:2], *(1,) * (maps.ndim - 2))

@@ -1,0 +1,385 @@
+"""How good is a heatmap: does it lie on the object, and does the model need what it marks?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+
+from ..hooking.interrupts import unbroken
+from ..hooking.layout import enlarged
+from ..run.progress import Progress
+from ..run.scorer import Probe, probing
+from ..run.targets import Target
+
+Heatmap = Tensor | np.ndarray
+Mask = Tensor | np.ndarray | Image.Image
+Baseline = float | str | Tensor
+
+
+def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | Tensor:
+    """Whether a heatmap's largest value lies on the object.
+
+    Zhang et al. 2018, "Top-down Neural Attention by Excitation Backprop".
+
+    Parameters
+    ----------
+    heatmap : torch.Tensor or numpy.ndarray
+        ``(H, W)`` or ``(N, H, W)``; enlarged to the mask's size, bilinear, with
+        ``align_corners=False``.
+    mask : torch.Tensor, numpy.ndarray or PIL.Image.Image
+        The object in the picture as the model saw it, after any crop: ``(H, W)``, or one for
+        each heatmap, ``(N, H, W)``. Boolean, 0 to 1, or 0 to 255; what is above half is inside.
+    tolerance : float
+        In pixels of the mask: a miss by no more than that counts as a hit; the paper has 15.
+
+    Returns
+    -------
+    bool or torch.Tensor
+        For ``(H, W)`` a bool, for ``(N, H, W)`` a boolean tensor ``(N,)``. A map that is the same
+        everywhere, such as all zero, has no largest value and never hits, nor does one with NaN
+        or infinite values. Of several largest values the first counts, row by row.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, or a mask that is empty or no mask.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hookviz import pointing_game
+    >>> heatmap = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
+    >>> mask = torch.zeros(4, 4)
+    >>> mask[3, 3] = 1
+    >>> pointing_game(heatmap, mask)
+    True
+    """
+    maps, masks, single = _fitting(heatmap, mask)
+    large = enlarged(maps, masks.shape[1:])
+    hits = []
+    for values, inside in zip(large, masks, strict=True):
+        row, column = divmod(int(values.argmax()), values.shape[1])
+        rows, columns = inside.nonzero(as_tuple=True)
+        distance = torch.hypot((rows - row).double(), (columns - column).double()).min()
+        says_something = bool(values.isfinite().all()) and bool(values.min() < values.max())
+        hits.append(says_something and float(distance) <= tolerance)
+    return hits[0] if single else torch.tensor(hits)
+
+
+def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
+    """Which share of a heatmap's positive values lies on the object.
+
+    The energy-based pointing game, Wang et al. 2020, "Score-CAM: Score-Weighted Visual
+    Explanations for Convolutional Neural Networks", with a mask for the paper's bounding box.
+
+    Parameters
+    ----------
+    heatmap, mask
+        As in `pointing_game`. Negative values are set to 0 before the heatmap is enlarged.
+
+    Returns
+    -------
+    float or torch.Tensor
+        0 to 1; for ``(N, H, W)`` a tensor ``(N,)``. 0 for a heatmap without any positive value, or
+        with NaN or infinite ones. A heatmap that is the same everywhere gets the object's share
+        of the picture.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, or a mask that is empty or no mask.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from hookviz import energy_in_mask
+    >>> energy_in_mask(torch.tensor([[3.0, 1.0], [-2.0, 0.0]]), torch.tensor([[1, 0], [0, 0]]))
+    0.75
+    """
+    maps, masks, single = _fitting(heatmap, mask)
+    large = enlarged(maps.relu(), masks.shape[1:]).double()
+    # As shares of the largest value, so that no sum overflows.
+    large = large / large.amax((1, 2), keepdim=True)
+    share = (large * masks).sum((1, 2)) / large.sum((1, 2))
+    finite = maps.isfinite().flatten(1).all(1)
+    share = torch.where(finite, share.nan_to_num(0), 0).float()
+    return float(share) if single else share
+
+
+class Curve(NamedTuple):
+    """How the score goes as pixels are taken away or put in.
+
+    Attributes
+    ----------
+    fractions : torch.Tensor
+        ``(steps + 1,)``, the share of pixels that is changed, 0 to 1.
+    scores : torch.Tensor
+        ``(steps + 1,)``, or ``(N, steps + 1)`` for a batch of heatmaps.
+    area : float or torch.Tensor
+        Under the curve, by the trapezoidal rule; ``(N,)`` for a batch.
+    """
+
+    fractions: Tensor
+    scores: Tensor
+    area: float | Tensor
+
+
+@unbroken
+def deletion_curve(
+    model: nn.Module,
+    image: Any,
+    heatmap: Heatmap,
+    target: Target = None,
+    *,
+    steps: int = 50,
+    baseline: Baseline = 0.0,
+    class_names: Sequence[str] | None = None,
+    batch_size: int = 32,
+) -> Curve:
+    """How fast the class's probability falls as the most important pixels are taken away.
+
+    Petsiuk et al. 2018, "RISE: Randomized Input Sampling for Explanation of Black-box Models".
+    The smaller the area the better the heatmap.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Runs forward only, in eval mode, ``steps + 1`` times; afterwards it is as it was, to the
+        bit.
+    image
+        A float tensor ``(N, C, *spatial)``, or whatever `hookviz.prepare_input` takes. Of several
+        inputs, the first floating-point one is changed.
+    heatmap : torch.Tensor or numpy.ndarray
+        ``(*spatial)`` for one picture or ``(N, *spatial)``; enlarged to the input's size as in
+        `pointing_game`. Equal values are taken row by row.
+    target : optional
+        None: the top class of the whole picture. A class number or name. A tuple of classes: the
+        probability of the first less the mean of the others'. A list: one of these for each
+        sample. A function output -> one number: then its value takes the place of the
+        probability, and the model runs one row at a time.
+    steps : int
+        How many equal shares of the pixels are taken away one after the other; RISE takes 224
+        pixels at a time, which is ``steps=224`` for 224×224.
+    baseline : float, torch.Tensor or "blur"
+        What a pixel is replaced by: a value or a tensor that broadcasts to the input (0, as
+        RISE, is mid-grey or the data set's mean after the usual normalization), or "blur": the
+        picture blurred by RISE's Gaussian, 11 pixels wide with sigma 5, edges repeated.
+    class_names : sequence of str, optional
+        What a class name is looked up in; ``model.class_names`` if left out.
+    batch_size : int
+        How many pictures go through the model at a time.
+
+    Returns
+    -------
+    Curve
+        ``fractions``, ``scores`` and ``area``.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, NaN in the heatmap, no such class, or ``steps`` below 1.
+    RuntimeError
+        The model raised; the message says in which layer.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from hookviz import deletion_curve
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
+    >>> curve = deletion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve.fractions
+    tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
+    """
+    with probing(model, image, target, class_names, batch_size, as_probability=True) as probe:
+        whole, empty = probe.pictures, _baseline(baseline, probe.pictures)
+        return _curve(probe, heatmap, whole, empty, steps)
+
+
+@unbroken
+def insertion_curve(
+    model: nn.Module,
+    image: Any,
+    heatmap: Heatmap,
+    target: Target = None,
+    *,
+    steps: int = 50,
+    baseline: Baseline = "blur",
+    class_names: Sequence[str] | None = None,
+    batch_size: int = 32,
+) -> Curve:
+    """How fast the class's probability rises as the most important pixels are put in.
+
+    Petsiuk et al. 2018, `deletion_curve` the other way round: begins with the baseline, as in
+    RISE the blurred picture, and ends with the picture. The larger the area the better the
+    heatmap.
+
+    Parameters
+    ----------
+    model, image, heatmap, target, steps, baseline, class_names, batch_size
+        As in `deletion_curve`.
+
+    Returns
+    -------
+    Curve
+        ``fractions``, ``scores`` and ``area``.
+
+    Raises
+    ------
+    ValueError
+        Shapes that do not fit, NaN in the heatmap, no such class, or ``steps`` below 1.
+    RuntimeError
+        The model raised; the message says in which layer.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from hookviz import insertion_curve
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
+    >>> curve = insertion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> bool(curve.scores[-1] > curve.scores[0])
+    True
+    """
+    with probing(model, image, target, class_names, batch_size, as_probability=True) as probe:
+        whole, empty = probe.pictures, _baseline(baseline, probe.pictures)
+        return _curve(probe, heatmap, empty, whole, steps)
+
+
+def _curve(probe: Probe, heatmap: Any, first: Tensor, last: Tensor, steps: int) -> Curve:
+    """Scores as the pixels of ``first`` become those of ``last``, the most important ones first."""
+    if steps < 1:
+        raise ValueError(f"steps={steps}: at least one step is needed.")
+    values = _numbers(heatmap, "heatmap")
+    count, size = len(first), first.shape[2:]
+    rank = _ranks(values, count, size).to(first.device)
+    fractions = torch.linspace(0, 1, steps + 1)
+    changed = (fractions.double() * size.numel()).round().long().to(first.device)
+    rows = torch.arange(count * (steps + 1)).split(probe.batch_size)
+    scores = []
+    with Progress() as progress:
+        for done, row in enumerate(rows, 1):
+            samples, step = (
+                each.to(first.device) for each in (row // (steps + 1), row % (steps + 1))
+            )
+            there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
+            pictures = torch.where(there[:, None], last[samples], first[samples])
+            scores.append(probe.score(samples, pictures).cpu())
+            progress.tick(done / len(rows))
+    together = torch.cat(scores).view(count, steps + 1)
+    area = torch.trapezoid(together, fractions.to(together.dtype))
+    if values.ndim == len(size):
+        return Curve(fractions, together[0], float(area[0]))
+    return Curve(fractions, together, area)
+
+
+def _ranks(values: Tensor, count: int, size: torch.Size) -> Tensor:
+    """The place of each pixel in the order of decreasing importance, ``(N, *spatial)``."""
+    maps = values[None] if values.ndim == len(size) else values
+    if maps.ndim != len(size) + 1 or len(maps) != count or not maps.numel():
+        raise ValueError(
+            f"A heatmap of shape {tuple(values.shape)} does not fit an input of {count} samples of "
+            f"size {tuple(size)}: give one map for each sample, (N, *spatial)."
+        )
+    if not maps.isfinite().all():
+        raise ValueError(
+            f"The heatmap has {int((~maps.isfinite()).sum())} NaN or infinite values of "
+            f"{maps.numel()}, which have no order: clean it first, for example with "
+            "torch.nan_to_num."
+        )
+    order = enlarged(maps, size).flatten(1).argsort(dim=1, descending=True, stable=True)
+    return order.argsort(dim=1).view(count, *size)
+
+
+def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
+    if isinstance(baseline, str):
+        if baseline != "blur":
+            raise ValueError(f"baseline={baseline!r} is neither 'blur' nor a value nor a tensor.")
+        return _blurred(pictures)
+    value = torch.as_tensor(baseline, dtype=pictures.dtype, device=pictures.device)
+    try:
+        return value.expand_as(pictures)
+    except RuntimeError:
+        raise ValueError(
+            f"baseline= of shape {tuple(value.shape)} does not broadcast to the input's "
+            f"{tuple(pictures.shape)}."
+        ) from None
+
+
+def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:
+    """Blurred along each spatial dimension in turn."""
+    offsets = torch.arange(-radius, radius + 1).to(pictures)
+    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
+    kernel = (kernel / kernel.sum())[None, None]
+    for dim in range(2, pictures.ndim):
+        lines = pictures.movedim(dim, -1)
+        padded = F.pad(lines.reshape(-1, 1, lines.shape[-1]), (radius, radius), mode="replicate")
+        pictures = F.conv1d(padded, kernel).view(lines.shape).movedim(-1, dim)
+    return pictures
+
+
+def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
+    """Heatmaps ``(N, h, w)``, boolean masks ``(N, H, W)``, and whether it was a single heatmap."""
+    values, inside = _numbers(heatmap, "heatmap"), _inside(mask)
+    for name, tensor in (("heatmap", values), ("mask", inside)):
+        if tensor.ndim not in (2, 3) or not tensor.numel():
+            raise ValueError(f"A {name} is (H, W) or (N, H, W), not {tuple(tensor.shape)}.")
+    maps = values if values.ndim == 3 else values[None]
+    masks = inside if inside.ndim == 3 else inside[None]
+    if len(masks) == 1:
+        masks = masks.expand(len(maps), -1, -1)
+    if len(masks) != len(maps):
+        raise ValueError(
+            f"{len(masks)} masks do not fit {len(maps)} heatmaps: give one mask, or one for each."
+        )
+    if any(small > large for small, large in zip(maps.shape[1:], masks.shape[1:], strict=True)):
+        raise ValueError(
+            f"The heatmap {tuple(maps.shape[1:])} is larger than the mask "
+            f"{tuple(masks.shape[1:])}: give the mask at the size of the model's input."
+        )
+    return maps, masks, values.ndim == 2
+
+
+def _inside(mask: Mask) -> Tensor:
+    """A mask as booleans."""
+    if isinstance(mask, Image.Image):
+        if mask.mode == "P":
+            raise ValueError(
+                "The mask is a palette picture, which may hold labels: give "
+                "numpy.asarray(mask) == label."
+            )
+        mask = np.asarray(mask if mask.mode == "1" else mask.convert("L"))
+    values = _numbers(mask, "mask")
+    if not values.numel():
+        return values > 0
+    low, high = float(values.min()), float(values.max())
+    if not (low >= 0 and high <= 255):
+        raise ValueError(
+            f"A mask is boolean, 0 to 1 or 0 to 255; this one has {low:g} to {high:g}."
+        )
+    inside = values > (0.5 if high <= 1 else 127.5)
+    if inside.ndim >= 2 and not inside.flatten(-2).any(-1).all():
+        raise ValueError(
+            f"The mask is empty: nothing in it is above half of {1 if high <= 1 else 255}. Of a "
+            "map of labels give mask == label."
+        )
+    return inside
+
+
+def _numbers(values: Any, name: str) -> Tensor:
+    """A tensor of float32 or float64 on the CPU, of whatever holds numbers."""
+    if not isinstance(values, Tensor):
+        try:
+            values = torch.from_numpy(np.array(values))
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"The {name} is a {type(values).__name__}: give a tensor or a numpy array."
+            ) from None
+    values = values.detach().cpu()
+    if values.is_complex():
+        raise TypeError(f"The {name} is complex: take its absolute value first.")
+    return values if values.dtype == torch.float64 else values.float()

@@ -1,0 +1,296 @@
+"""Score-CAM and Ablation-CAM: change one channel at a time and see what becomes of the score.
+
+The methods of `heatmaps.py` are functions of one activation and one gradient. These two ask the
+model itself, once for every channel of the layer, and need no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..hooking.capture import capture
+from ..hooking.interrupts import unbroken
+from ..hooking.layout import as_maps, enlarged, wide
+from ..hooking.select import select_layers
+from ..run.progress import Progress
+from ..run.scorer import Probe, probing
+from ..run.targets import Target
+
+
+@unbroken
+def scorecam(
+    model: nn.Module,
+    image: Any,
+    layer: str | nn.Module,
+    target: Target = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    grid: tuple[int, ...] | None = None,
+    batch_size: int = 32,
+) -> Tensor:
+    """Score-CAM: channels weighted by the score of the picture seen through them.
+
+    ``relu(sum_c w_c * A_c)`` with ``w = softmax_c(score(x * mask_c))``, where ``mask_c`` is the
+    channel ``A_c`` enlarged to the picture's size and scaled to 0..1; Wang et al. 2020,
+    "Score-CAM: Score-Weighted Visual Explanations for Convolutional Neural Networks".
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Runs forward only, in eval mode, once for every channel; afterwards it is as it was, to
+        the bit, also after an exception or an interrupt.
+    image
+        A float tensor ``(N, C, *spatial)`` with one to three spatial dimensions, or whatever
+        `hookviz.prepare_input` takes. Of several inputs, the first floating-point one is masked.
+    layer : str or torch.nn.Module
+        One layer. Its activation is what the layer itself returned, before any in-place
+        operation; of a layer that runs several times, that of the last call.
+    target : optional
+        None: each sample's own top class. A class number or name. A tuple of classes: the score
+        of the first less the mean of the others'. A list: one of these for each sample. A
+        function output -> one number: then the model runs one row at a time, so that the
+        output that the function is given is that of one picture.
+    class_names : sequence of str, optional
+        What a class name is looked up in; ``model.class_names`` if left out.
+    grid : tuple of int, optional
+        Rows and columns of a token layer's patches (vision transformers); as the model's first
+        convolution cuts them, or a square, if left out.
+    batch_size : int
+        How many masked pictures go through the model at a time.
+
+    Returns
+    -------
+    torch.Tensor
+        ``(N, *spatial)`` at the layer's own size, raw, float32 or float64.
+
+    Raises
+    ------
+    ValueError
+        No such layer or more than one, no such class, no class scores to choose from, or maps
+        that cannot be laid over the input.
+    RuntimeError
+        The model raised; the message says in which layer.
+
+    Notes
+    -----
+    The paper subtracts the score of the whole picture from each: the softmax takes that out
+    again. Scores are logits, if the model gives logits, as in pytorch-grad-cam and torchcam; the
+    softmax over channels is the paper's algorithm 1, while the authors' code has the class's
+    probability there instead.
+
+    Masks are enlarged first (``align_corners=False``) and scaled after, which is the paper's
+    formula and the authors' code to the letter. Both peers differ by half: pytorch-grad-cam
+    enlarges with ``align_corners=True``, which shifts the mask by up to half a cell of the layer;
+    torchcam scales before it enlarges, so that the mask's peak is below 1. At a layer of the
+    input's own size all three are the same. A constant channel becomes a mask of zeros, as in
+    both peers; the authors' code leaves it out.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from hookviz import scorecam
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
+    >>> scorecam(model, picture, "stem", "ball").shape
+    torch.Size([1, 56, 56])
+    """
+    with probing(model, image, target, class_names, batch_size) as probe:
+        maps = _looked_at(probe, model, layer, grid).maps
+        pictures = probe.pictures
+        if maps.ndim != pictures.ndim:
+            raise ValueError(
+                f"Layer {layer!r} gives maps in {maps.ndim - 2}d, which cannot be laid over an "
+                f"input of shape {tuple(pictures.shape)}: choose an earlier layer, or ablationcam."
+            )
+
+        def seen_through(samples: Tensor, channels: Tensor) -> Tensor:
+            masks = _masks(maps[samples, channels], pictures.shape[2:])
+            return probe.score(samples, pictures[samples] * masks.to(pictures))
+
+        return _weighted(_each_channel(probe, maps, seen_through).softmax(1), maps)
+
+
+@unbroken
+def ablationcam(
+    model: nn.Module,
+    image: Any,
+    layer: str | nn.Module,
+    target: Target = None,
+    *,
+    class_names: Sequence[str] | None = None,
+    grid: tuple[int, ...] | None = None,
+    batch_size: int = 32,
+) -> Tensor:
+    """Ablation-CAM: channels weighted by how far the score drops without them.
+
+    ``relu(sum_c w_c * A_c)`` with ``w_c = (y - y_c) / |y|``, where ``y`` is the score and ``y_c``
+    the score with channel ``c`` of the layer's output set to zero; Desai and Ramaswamy 2020,
+    "Ablation-CAM: Visual Explanations for Deep Convolutional Network via Gradient-free
+    Localization".
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Runs forward only, in eval mode, once for every channel; afterwards it is as it was, to
+        the bit, also after an exception or an interrupt.
+    image
+        A float tensor ``(N, C, *spatial)``, or whatever `hookviz.prepare_input` takes.
+    layer : str or torch.nn.Module
+        One layer, which returns a tensor. It is the layer's own output that is ablated, before
+        any in-place operation; of a layer that runs several times, that of the last call.
+    target : optional
+        None: each sample's own top class. A class number or name. A tuple of classes: the score
+        of the first less the mean of the others'. A list: one of these for each sample. A
+        function output -> one number: then the model runs one row at a time, so that the
+        output that the function is given is that of one picture.
+    class_names : sequence of str, optional
+        What a class name is looked up in; ``model.class_names`` if left out.
+    grid : tuple of int, optional
+        Rows and columns of a token layer's patches (vision transformers); as the model's first
+        convolution cuts them, or a square, if left out. Only the patches are ablated, not the
+        class token.
+    batch_size : int
+        How many channels are ablated at a time, each in a row of its own.
+
+    Returns
+    -------
+    torch.Tensor
+        ``(N, *spatial)`` at the layer's own size, raw, float32 or float64.
+
+    Raises
+    ------
+    ValueError
+        No such layer or more than one, no such class, no class scores to choose from, or a
+        layer that returns no single tensor.
+    RuntimeError
+        The model raised; the message says in which layer.
+
+    Notes
+    -----
+    The paper divides by ``y``. As long as the score is positive that is the same; a negative one
+    would turn the map around, so that it showed what speaks against the class. A score of
+    exactly 0 leaves the drop as it is.
+
+    pytorch-grad-cam agrees where the layer's smallest value is exactly 0, as behind a ReLU, and the
+    score is positive. Elsewhere, by its own words "deviating from the paper", it replaces the
+    channel by the minimum less 1e7, and a negative score turns its map around.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from hookviz import ablationcam
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
+    >>> ablationcam(model, picture, "stem.0", "ball").shape
+    torch.Size([1, 56, 56])
+    """
+    with probing(model, image, target, class_names, batch_size) as probe:
+        seen = _looked_at(probe, model, layer, grid)
+        if not seen.plain:
+            raise ValueError(
+                f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
+                "layer within it."
+            )
+        score = probe.scores()[:, None].to(seen.maps.device)
+        with _ablating(seen) as without:
+
+            def ablated(samples: Tensor, channels: Tensor) -> Tensor:
+                without(channels)
+                return probe.score(samples)
+
+            drop = score - _each_channel(probe, seen.maps, ablated)
+        return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """One layer as it was seen on the unchanged input."""
+
+    module: nn.Module
+    maps: Tensor  # (N, C, *spatial), of the last call
+    grid: tuple[int, ...] | None
+    calls: int
+    plain: bool  # whether it returns one tensor, and nothing around it
+
+
+def _looked_at(
+    probe: Probe, model: nn.Module, layer: str | nn.Module, grid: tuple[int, ...] | None
+) -> _Layer:
+    chosen = select_layers(model, layer)
+    if len(chosen) != 1:
+        first = ", ".join(repr(names[0]) for names in list(chosen.values())[:3])
+        raise ValueError(f"layer={layer!r} stands for {len(chosen)} layers ({first}, …): give one.")
+    ((module, names),) = chosen.items()
+    with capture(probe.model, module) as cache:
+        probe.run(torch.arange(len(probe.pictures)))
+    record = next(iter(cache.values()), None)
+    if record is None:
+        raise ValueError(f"Layer {names[0]!r} did not run in eval mode: choose one that does.")
+    grid = grid or record.last.grid
+    maps = wide(as_maps(record.activation, module, grid))
+    if len(maps) != len(probe.pictures):
+        raise ValueError(
+            f"Layer {names[0]!r} returned maps of {len(maps)} samples for an input of "
+            f"{len(probe.pictures)}: choose a layer that keeps the batch."
+        )
+    plain = [taken.path for taken in record.calls[-1].outputs] == [""]
+    return _Layer(module, maps, grid, len(record.calls), plain)
+
+
+@contextmanager
+def _ablating(seen: _Layer) -> Iterator[Callable[[Tensor], None]]:
+    """Sets a hook on the layer; gives a function that says which channel each row goes without."""
+    missing, ran = torch.empty(0), 0
+
+    def without(channels: Tensor) -> None:
+        nonlocal missing, ran
+        missing, ran = channels, 0
+
+    def ablate(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
+        nonlocal ran
+        ran += 1
+        if ran != seen.calls:
+            return None
+        changed = output.clone()
+        # as_maps gives a view, however the layer lays out its channels.
+        as_maps(changed, module, seen.grid)[torch.arange(len(missing)), missing] = 0
+        return changed
+
+    handle = seen.module.register_forward_hook(ablate)
+    try:
+        yield without
+    finally:
+        handle.remove()
+
+
+def _each_channel(
+    probe: Probe, maps: Tensor, evaluate: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """What ``evaluate`` gives for every sample and channel ``(N, C)``, a batch at a time."""
+    count, channels = maps.shape[:2]
+    batches = torch.arange(count * channels).split(probe.batch_size)
+    scores = []
+    with Progress() as progress:
+        for done, batch in enumerate(batches, 1):
+            scores.append(evaluate(batch // channels, batch % channels))
+            progress.tick(done / len(batches))
+    return torch.cat(scores).view(count, channels).to(maps.device)
+
+
+def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """One channel a row, ``(B, *spatial)``, as masks 0..1 for the pictures, ``(B, 1, *size)``."""
+    large = enlarged(maps, size)[:, None]
+    places = tuple(range(2, large.ndim))
+    low, high = large.amin(places, keepdim=True), large.amax(places, keepdim=True)
+    # Asked of the small map: interpolation rounds, and the rounding would be scaled to 0..1.
+    flat = maps.flatten(1).amin(1) == maps.flatten(1).amax(1)
+    span = torch.where(flat.view(-1, *(1,) * (large.ndim - 1)), torch.inf, high - low)
+    return (large - low) / span
+
+
+def _weighted(weights: Tensor, maps: Tensor) -> Tensor:
+    return (weights.view(*weights.shape, *(1,) * (maps.ndim - 2)) * maps).sum(1).relu()

@@ -1,0 +1,90 @@
+"""A frame as a matplotlib figure, with axes and colourbars; pyplot is not involved."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image
+
+from ..render.colours import colormap, palette
+from ..view.frame import Frame, Panel
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, though pyplot, which would teach it to, is not there."""
+
+    def _repr_png_(self) -> bytes:
+        return small_png(self)
+
+
+def draw_figure(frame: Frame) -> Figure:
+    """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
+    draw: list[Callable[[Axes], None]] = [partial(_draw_panel, panel) for panel in frame.panels]
+    if frame.picture is not None:
+        draw.insert(0, partial(_draw_picture, frame.picture, "input"))
+    if frame.heat is not None:
+        draw.append(partial(_draw_picture, frame.heat.pixels, frame.heat.caption))
+    columns = len(draw)
+    height, width = frame.tiles.levels.shape
+    below = min(3.4 * columns * height / width, 6.0)
+    figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
+    figure.suptitle(_plain(frame.title), fontsize="medium")
+    grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
+    for column, draw_one in enumerate(draw):
+        draw_one(figure.add_subplot(grid[0, column]))
+    _draw_mosaic(figure.add_subplot(grid[1, :]), frame)
+    return figure
+
+
+def small_png(figure: Figure) -> bytes:
+    """A figure in few colours and at screen size: notebooks that hold it stay small."""
+    buffer, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=72)
+    Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def _draw_picture(pixels: np.ndarray, title: str, axes: Axes) -> None:
+    axes.imshow(pixels)
+    axes.set_title(_plain(title), fontsize="small")
+    axes.set_axis_off()
+
+
+def _draw_panel(panel: Panel, axes: Axes) -> None:
+    axes.set_title(_plain(panel.caption), fontsize="small")
+    axes.tick_params(labelsize="x-small")
+    if len(panel.values) == 1:
+        axes.plot(panel.values[0], lw=1)
+        axes.axhline(0, color="gray", lw=0.5)
+        return
+    # Values beyond the range get its last colour; only infinite ones the colours beyond.
+    finite = np.isfinite(panel.values)
+    values = np.where(finite, np.clip(panel.values, panel.low, panel.high), panel.values)
+    shown = axes.imshow(
+        values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
+    )
+    bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
+    bar.ax.tick_params(labelsize="x-small")
+
+
+def _draw_mosaic(axes: Axes, frame: Frame) -> None:
+    height, width = frame.tiles.levels.shape
+    axes.imshow(palette(frame.tiles_cmap)[frame.tiles.levels], interpolation="nearest")
+    left, top, wide, high = frame.tiles.box(frame.position)
+    corner = (left * width - 0.5, top * height - 0.5)
+    outline = Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
+    axes.add_patch(outline)
+    axes.set_title(frame.tiles_caption, fontsize="small")
+    axes.set_axis_off()
+
+
+def _plain(text: str) -> str:
+    """Names may hold dollar signs, which matplotlib would take for formulas."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,152 @@
+"""How a layer lays out its channels and places: any output as feature maps (N, C, *spatial)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+_SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
+
+
+def as_maps(
+    tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
+) -> Tensor:
+    """Arrange what a layer returned as feature maps ``(N, C, *spatial)``.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        Maps ``(N, C, *spatial)`` with one to three spatial dimensions; a convolution's
+        unbatched output ``(C, *spatial)``; features ``(N, C)``, as maps of one pixel; or a
+        transformer's tokens ``(N, T, C)`` or patches ``(N, H, W, C)``.
+    module : torch.nn.Module, optional
+        The layer. Tells an unbatched output from a batched one, and tokens from 1d maps: the
+        sizes of the norms and linear layers in it say which dimension holds the channels.
+    grid : tuple of int, optional
+        Rows and columns of the tokens' patches; a square if left out. Tokens that come before
+        the patches, such as the class token, are dropped.
+
+    Raises
+    ------
+    ValueError
+        The tensor cannot be arranged as maps.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> as_maps(torch.zeros(2, 10)).shape
+    torch.Size([2, 10, 1])
+    >>> as_maps(torch.zeros(8, 5, 5), nn.Conv2d(3, 8, 3)).shape
+    torch.Size([1, 8, 5, 5])
+    >>> as_maps(torch.zeros(2, 197, 768), nn.LayerNorm(768)).shape
+    torch.Size([2, 768, 14, 14])
+    """
+    if module is not None and hasattr(module, "kernel_size"):
+        name = type(module).__name__.lower()
+        spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
+        if tensor.ndim == spatial + 1:
+            return tensor[None]
+    if tensor.ndim == 2:
+        return tensor[..., None]
+    if tensor.ndim in (3, 4) and _channels_last(tensor, module, grid):
+        return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
+    if tensor.ndim in (3, 4, 5):
+        return tensor
+    raise ValueError(
+        f"A tensor of shape {tuple(tensor.shape)} cannot be shown as maps: (N, C, *spatial) with "
+        "one to three spatial dimensions can."
+    )
+
+
+def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> bool:
+    """Whether the channels are in the last dimension, not in the second."""
+    if module is None:
+        return False
+    first, last = tensor.shape[1], tensor.shape[-1]
+    convolved, others = _channel_counts(module)
+    if last in convolved | others and first in convolved | others:
+        return not convolved  # both would do: a convolution has its channels second
+    if first in convolved | others:
+        return False
+    # A layer without sizes of its own, such as a dropout, among tokens.
+    return last in convolved | others or (tensor.ndim == 3 and grid is not None)
+
+
+def _channel_counts(module: nn.Module) -> tuple[set[int], set[int]]:
+    """How many channels come out of the convolutions in a module, and out of its other layers."""
+    convolved: set[int] = set()
+    others: set[int] = set()
+    for part in module.modules():
+        if hasattr(part, "out_channels"):
+            convolved.add(int(part.out_channels))  # type: ignore[arg-type]
+        elif isinstance(part, nn.LayerNorm):
+            others.add(part.normalized_shape[-1])
+        elif isinstance(part, nn.Linear):
+            others.add(part.out_features)
+    return convolved, others
+
+
+def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
+    """Tokens ``(N, T, C)`` as maps ``(N, C, *grid)``: the last ones are the patches."""
+    count = tokens.shape[1]
+    side = math.isqrt(count)
+    grid = grid or (side, side)
+    before = count - math.prod(grid)
+    if before < 0 or before > _MOST_PREFIX_TOKENS:
+        raise ValueError(
+            f"{count} tokens cannot be arranged as {'×'.join(map(str, grid))} patches with up to "
+            f"{_MOST_PREFIX_TOKENS} tokens before them: give grid=(rows, columns)."
+        )
+    return tokens[:, before:].mT.unflatten(2, grid)
+
+
+_MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
+
+
+def patching_layer(model: nn.Module) -> nn.Module | None:
+    """The layer that cuts a vision transformer's input into patches, if there is one.
+
+    It is the first convolution, if its stride is its kernel: so the patches do not overlap.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> patching_layer(nn.Sequential(nn.Conv2d(3, 8, 16, stride=16)))
+    Conv2d(3, 8, kernel_size=(16, 16), stride=(16, 16))
+    """
+    for module in model.modules():
+        kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
+        if isinstance(kernel, tuple) and isinstance(stride, tuple):
+            return module if kernel == stride and max(stride) > 1 else None
+    return None
+
+
+def fitting_grid(grid: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The grid of patches, if tokens of this shape ``(N, T, C)`` still have as many."""
+    if grid is None or len(shape) != 3:
+        return None
+    return grid if 0 <= shape[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS else None
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """In single precision at least: sums of half-precision numbers overflow."""
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Maps ``(N, *spatial)`` at another size, linear between the centres of their cells.
+
+    Examples
+    --------
+    >>> enlarged(torch.tensor([[0.0, 1.0]]), [4])
+    tensor([[0.0000, 0.2500, 0.7500, 1.0000]])
+    """
+    if maps.shape[1:] == tuple(size):
+        return maps
+    mode = {2: "linear", 3: "bilinear", 4: "trilinear"}[maps.ndim]
+    return interpolate(maps[:, None], tuple(size), mode=mode, align_corners=False)[:, 0]

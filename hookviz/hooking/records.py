@@ -1,0 +1,364 @@
+"""What was captured: FeatureCache -> LayerRecord -> Call -> CapturedTensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from html import escape
+
+import torch
+from torch import Tensor, nn
+
+from .select import close_names
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What can be said of a tensor in seven numbers; NaN and Inf do not enter the first three.
+
+    Attributes
+    ----------
+    min, max, mean : float
+        Over the finite values; NaN where there is none.
+    zeros : float
+        Share of values that are exactly zero, 0 to 1.
+    nans, infs : int
+        How many values are NaN, how many are infinite.
+    norm : float
+        Euclidean norm of the finite values, ``sqrt(sum(x**2))``.
+    """
+
+    min: float
+    max: float
+    mean: float
+    zeros: float
+    nans: int
+    infs: int
+    norm: float
+
+
+def statistics(tensor: Tensor) -> Statistics:
+    """Statistics of all values of a tensor, of any shape and dtype.
+
+    Examples
+    --------
+    >>> statistics(torch.tensor([0.0, 3.0, -4.0, float("nan")])).norm
+    5.0
+    """
+    values = tensor.detach()
+    values = values.dequantize() if values.is_quantized else values.to_dense()
+    if values.is_complex():
+        values = values.abs()
+    # Half precision would overflow in the sums.
+    values = values.flatten().to(torch.float64 if values.dtype == torch.float64 else torch.float32)
+    nans, infs = int(values.isnan().sum()), int(values.isinf().sum())
+    finite = values[values.isfinite()] if nans or infs else values
+    zeros = float((values == 0).sum()) / max(values.numel(), 1)
+    if not finite.numel():
+        nan = float("nan")
+        return Statistics(nan, nan, nan, zeros, nans, infs, nan)
+    low, high = finite.aminmax()
+    return Statistics(
+        low.item(), high.item(), finite.mean().item(), zeros, nans, infs, finite.norm().item()
+    )
+
+
+@dataclass(eq=False)
+class CapturedTensor:
+    """One tensor that a layer took in or gave out in one call, and the gradient that reached it.
+
+    Attributes
+    ----------
+    layer, path : str
+        The layer's name, and where in its output (or input) the tensor stood:
+        ``""``, ``"[0]"``, ``"['out']"``.
+    shape : torch.Size
+    dtype : torch.dtype
+        Both as the layer had them.
+    value : torch.Tensor
+        A copy, detached. Raises ``RuntimeError`` if it went over the budget.
+    gradient : torch.Tensor or None
+        d(score)/d(value) of the latest backward, the same shape.
+    """
+
+    layer: str
+    path: str
+    shape: torch.Size
+    dtype: torch.dtype
+    needs: int  # bytes: the copy, and its gradient's where one can come
+    max_bytes: int | None
+    _value: Tensor | None = None
+    _gradient: Tensor | None = None
+    _statistics: Statistics | None = None
+    _gradient_statistics: Statistics | None = None
+    # The graph task in which the gradient's hook was set, see capture.py.
+    watched_in: int | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether the values are here, not only their statistics."""
+        return self._value is not None
+
+    @property
+    def value(self) -> Tensor:
+        if self._value is None:
+            raise self._over_budget("activation")
+        return self._value
+
+    @property
+    def gradient(self) -> Tensor | None:
+        if self._gradient is None and self._gradient_statistics is not None:
+            raise self._over_budget("gradient")
+        return self._gradient
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a gradient arrived, kept or not."""
+        return self._gradient is not None or self._gradient_statistics is not None
+
+    @property
+    def statistics(self) -> Statistics:
+        """Of the values, also where they were not kept."""
+        if self._statistics is None:
+            self._statistics = statistics(self.value)
+        return self._statistics
+
+    @property
+    def gradient_statistics(self) -> Statistics | None:
+        """Of the gradient, also where it was not kept; None where none arrived."""
+        if self._gradient_statistics is None and self._gradient is not None:
+            self._gradient_statistics = statistics(self._gradient)
+        return self._gradient_statistics
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the copy and its gradient."""
+        held = (self._value, self._gradient)
+        return sum(t.numel() * t.element_size() for t in held if t is not None)
+
+    def _over_budget(self, what: str) -> RuntimeError:
+        return RuntimeError(
+            f"The {what} of layer {self.layer!r}, shape {tuple(self.shape)}, went over "
+            f"max_bytes={self.max_bytes} and only its statistics were kept: capture it alone with "
+            f"layers={self.layer!r}, or raise max_bytes (this layer needs {self.needs} bytes)."
+        )
+
+
+@dataclass(eq=False)
+class Call:
+    """One run of a layer: the tensors it gave out and, with ``inputs=True``, took in."""
+
+    outputs: tuple[CapturedTensor, ...]
+    inputs: tuple[CapturedTensor, ...] = ()
+    layer: str = ""
+    module: nn.Module | None = field(default=None, repr=False)
+    # Rows and columns of the patches that the output's tokens stand for, in a transformer.
+    grid: tuple[int, ...] | None = None
+
+    @property
+    def activation(self) -> Tensor:
+        """The (first) tensor that the layer returned, as it was then."""
+        return self._first("outputs").value
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """d(score)/d(activation); None before a backward, or where none arrives."""
+        return self._first("outputs").gradient
+
+    @property
+    def input(self) -> Tensor:
+        """The (first) tensor that the layer was given, as it was then."""
+        return self._first("inputs").value
+
+    @property
+    def input_gradient(self) -> Tensor | None:
+        """d(score)/d(input), over all ways from the input to the score."""
+        return self._first("inputs").gradient
+
+    def _first(self, side: str) -> CapturedTensor:
+        tensors = getattr(self, side)
+        if not tensors:
+            raise RuntimeError(
+                f"No {side} of layer {self.layer!r} are here: "
+                + (
+                    "capture with inputs=True to keep them."
+                    if side == "inputs"
+                    else "it returned no tensor."
+                )
+            )
+        return tensors[0]
+
+
+@dataclass(eq=False)
+class LayerRecord:
+    """One layer and all its calls; the short properties speak of the last call.
+
+    Attributes
+    ----------
+    name : str
+    module : torch.nn.Module
+    calls : list of Call
+        In the order in which they happened.
+    activation, gradient, input, input_gradient : torch.Tensor
+        Of the last call, see `Call`.
+    """
+
+    name: str
+    module: nn.Module = field(repr=False)
+    aliases: tuple[str, ...] = ()
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def activation(self) -> Tensor:
+        """What the last call returned, detached, the shape as the layer returned it."""
+        return self.last.activation
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient that reached what the last call returned; None where none did."""
+        return self.last.gradient
+
+    @property
+    def input(self) -> Tensor:
+        """What the last call was given (``inputs=True``)."""
+        return self.last.input
+
+    @property
+    def input_gradient(self) -> Tensor | None:
+        """The gradient that reached what the last call was given (``inputs=True``)."""
+        return self.last.input_gradient
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all calls."""
+        return sum(t.nbytes for call in self.calls for t in (*call.outputs, *call.inputs))
+
+    @property
+    def last(self) -> Call:
+        """The last call; ``RuntimeError`` if there is none."""
+        if not self.calls:
+            raise RuntimeError(f"Layer {self.name!r} has not run: run the model within the block.")
+        return self.calls[-1]
+
+    def __repr__(self) -> str:
+        shapes = [tuple(t.shape) for call in self.calls[-1:] for t in call.outputs]
+        return (
+            f"LayerRecord({self.name!r}, {type(self.module).__name__}, {len(self.calls)} "
+            f"call{'s' * (len(self.calls) != 1)}, {', '.join(map(str, shapes)) or 'not run'})"
+        )
+
+
+class FeatureCache(Mapping[str, LayerRecord]):
+    """Layer name -> `LayerRecord`, in the order in which the layers first ran; read-only.
+
+    Made by `hookviz.capture`. A module with several names goes by its first one;
+    the others find it too. Shown at the end of a notebook cell it is a table.
+
+    Attributes
+    ----------
+    missed : list of str
+        Layers that were hooked and never ran.
+    nbytes : int
+        Bytes held by all copies.
+    """
+
+    def __init__(self, records: list[LayerRecord]) -> None:
+        self._hooked = records
+        self._ran: dict[str, LayerRecord] = {}
+        self._names = {each: r.name for r in records for each in (r.name, *r.aliases)}
+
+    def __getitem__(self, name: str) -> LayerRecord:
+        try:
+            return self._ran[self._names[name]]
+        except KeyError:
+            pass
+        if name in self._names:
+            raise KeyError(f"Layer {name!r} was hooked, but the model did not run it.")
+        raise KeyError(f"No layer {name!r} was captured; {close_names(str(name), self._names)}.")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ran)
+
+    def __len__(self) -> int:
+        return len(self._ran)
+
+    # Two caches are equal if they are the same one: comparing tensors is not a yes or no.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    @property
+    def missed(self) -> list[str]:
+        """Layers that were hooked and never ran."""
+        return [record.name for record in self._hooked if record.name not in self._ran]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by all copies, activations and gradients."""
+        return sum(record.nbytes for record in self._ran.values())
+
+    @property
+    def dropped(self) -> list[str]:
+        """Layers of which ``max_bytes`` left, for some call, statistics only."""
+        return [
+            record.name
+            for record in self._ran.values()
+            if any(not t.kept for call in record.calls for t in (*call.outputs, *call.inputs))
+        ]
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """One row per layer: the text of each cell of the table."""
+        dropped = set(self.dropped)
+        rows: list[tuple[str, ...]] = []
+        for record in self._ran.values():
+            outputs = record.calls[-1].outputs
+            rows.append(
+                (
+                    record.name or "(model)",
+                    type(record.module).__name__,
+                    str(len(record.calls)),
+                    " ".join("×".join(map(str, t.shape)) for t in outputs),
+                    " ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in outputs)),
+                    "yes" if any(t.has_gradient for t in outputs) else "no",
+                    "statistics only" if record.name in dropped else megabytes(record.nbytes),
+                )
+            )
+        return rows
+
+    def _title(self) -> str:
+        missed = f", {len(self.missed)} never ran" if self.missed else ""
+        return f"FeatureCache: {len(self)} layers, {megabytes(self.nbytes)}{missed}"
+
+    def __repr__(self) -> str:
+        rows = [_HEADER, *self._rows()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows
+        ]
+        return "\n".join([self._title(), *(line.rstrip() for line in lines)])
+
+    def _repr_html_(self) -> str:
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(row(cells, "td") for cells in self._rows())
+        return (
+            f"<table><caption>{escape(self._title())}</caption>"
+            f"<thead>{row(_HEADER, 'th')}</thead><tbody>{body}</tbody></table>"
+        )
+
+
+_HEADER = ("layer", "type", "calls", "shape", "dtype", "gradient", "memory")
+
+
+def megabytes(count: int) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> megabytes(1_500), megabytes(44_040_192)
+    ('1.5 kB', '44.0 MB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,158 @@
+"""Array -> colours -> PNG.
+
+A live picture is a palette PNG at the map's own size: one byte a pixel, scaled by the
+browser. The palette holds 252 colours of a matplotlib colormap and one each for −Inf,
++Inf, NaN and the gap between tiles.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from functools import lru_cache
+
+import matplotlib
+import numpy as np
+from matplotlib.colors import Colormap
+from PIL import Image
+
+from .arrays import all_finite
+
+COLOURS = 252
+MINUS_INF, PLUS_INF, NAN, GAP = 252, 253, 254, 255
+_SPECIAL = {"under": "#00e5ff", "over": "#39ff14", "bad": "#ff00ff"}
+
+SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+NORMALIZATIONS = ("channel", "layer", "percentile", "symmetric")
+"""What the ends of the colormap stand for, see `colour_ranges`."""
+
+
+@lru_cache(maxsize=32)
+def colormap(name: str) -> Colormap:
+    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN.
+
+    Raises
+    ------
+    KeyError
+        matplotlib has no such map.
+    """
+    return matplotlib.colormaps[name].resampled(COLOURS).with_extremes(**_SPECIAL)
+
+
+@lru_cache(maxsize=32)
+def palette(name: str) -> np.ndarray:
+    """The RGBA colour of each level, uint8 ``(256, 4)``."""
+    chosen = colormap(name)
+    colours = chosen(np.arange(COLOURS), bytes=True)
+    special = [chosen.get_under(), chosen.get_over(), chosen.get_bad(), np.zeros(4)]
+    return np.vstack([colours, np.round(np.array(special) * 255).astype(np.uint8)])
+
+
+def colour_ranges(
+    maps: np.ndarray, low: np.ndarray, high: np.ndarray, normalize: str, *, diverging: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """What value gets the first and what the last colour, for every map of a layer.
+
+    Parameters
+    ----------
+    maps : numpy.ndarray
+        ``(C, H, W)``.
+    low, high : numpy.ndarray
+        Least and largest finite value of each map, ``(C,)``.
+    normalize : {"channel", "layer", "percentile", "symmetric"}
+        From the least to the largest finite value of the map; of all maps; from the 1st to
+        the 99th percentile of the map; or from −m to m, with m the largest magnitude in it.
+    diverging : bool
+        Zero must be in the middle: the range is widened to −m to m.
+
+    Returns
+    -------
+    low, high : numpy.ndarray
+        ``(C,)``, low below high. For a map of one value, or none, the range is 1 wide from that
+        value up, or −1 to 1 around zero.
+
+    Examples
+    --------
+    >>> maps = np.array([[[-1.0, 3.0]], [[0.0, 9.0]]])
+    >>> low, high = maps.min((1, 2)), maps.max((1, 2))
+    >>> colour_ranges(maps, low, high, "channel", diverging=False)
+    (array([-1.,  0.]), array([3., 9.]))
+    >>> colour_ranges(maps, low, high, "layer", diverging=True)
+    (array([-9., -9.]), array([9., 9.]))
+    """
+    if normalize == "percentile":
+        flat = maps.reshape(len(maps), -1)
+        if not all_finite(flat):
+            flat = np.where(np.isfinite(flat), flat, np.nan)
+            flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
+        low, high = np.nanpercentile(flat, (1, 99), axis=1)
+    elif normalize == "layer":
+        low = np.full(len(maps), np.fmin.reduce(low))
+        high = np.full(len(maps), np.fmax.reduce(high))
+    low, high = np.nan_to_num(low), np.nan_to_num(high)
+    if diverging or normalize == "symmetric":
+        most = np.maximum(np.abs(low), np.abs(high))
+        most = np.where(most > 0, most, 1)
+        return -most, most
+    return low, np.where(low < high, high, low + 1)
+
+
+def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> np.ndarray:
+    """Values as palette levels, uint8: low and below 0, high and above 251.
+
+    The same as ``colormap(Normalize(low, high, clip=True)(values))`` for finite values.
+
+    Examples
+    --------
+    >>> to_levels(np.array([0.0, 0.5, 1.0, np.nan, np.inf]), 0.0, 1.0).tolist()
+    [0, 126, 251, 254, 253]
+    """
+    span = np.subtract(high, low, dtype=np.float64)
+    if np.min(span) < 1e-30 or np.max(span) > 1e30:  # single precision would over- or underflow
+        values, low, high = values.astype(np.float64), np.float64(low), np.float64(high)
+    scaled = (values - low) * (COLOURS / np.subtract(high, low))
+    if all_finite(scaled):
+        return np.clip(scaled, 0, COLOURS - 1).astype(np.uint8)
+    levels = np.clip(np.nan_to_num(scaled), 0, COLOURS - 1).astype(np.uint8)
+    levels[np.isnan(values)] = NAN
+    levels[np.isposinf(values)] = PLUS_INF
+    levels[np.isneginf(values)] = MINUS_INF
+    return levels
+
+
+def map_png(values: np.ndarray, cmap: str, low: float, high: float) -> bytes:
+    """One map ``(H, W)`` as PNG at its own size; a 1d map ``(1, L)`` as a strip."""
+    if len(values) == 1:
+        values = np.repeat(values, strip_height(values.shape[1]), axis=0)
+    return levels_png(to_levels(values, low, high), cmap)
+
+
+@lru_cache(maxsize=32)
+def scale_png(cmap: str) -> bytes:
+    """The colours of a colormap in a row, for a legend."""
+    return levels_png(np.arange(COLOURS, dtype=np.uint8)[None], cmap)
+
+
+def strip_height(length: int) -> int:
+    """How high a strip of so many values is drawn, in values."""
+    return max(1, round(length / 6))
+
+
+def levels_png(levels: np.ndarray, cmap: str) -> bytes:
+    """Palette levels ``(H, W)`` as PNG; gaps are transparent."""
+    image = Image.fromarray(levels)
+    image.putpalette(palette(cmap)[:, :3].tobytes())
+    return _png(image, transparency=GAP)
+
+
+def picture_png(pixels: np.ndarray) -> bytes:
+    """RGB pixels, uint8 ``(H, W, 3)``, as PNG."""
+    return _png(Image.fromarray(pixels))
+
+
+def _png(image: Image.Image, **options: int) -> bytes:
+    buffer = io.BytesIO()
+    # Level 1 with run-length matching is several times faster than the default, and hardly
+    # larger here.
+    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, **options)
+    return buffer.getvalue()

@@ -1,0 +1,101 @@
+"""All channels of a layer as tiles of one picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrays import averaged
+from .colours import GAP, strip_height, to_levels
+
+_SIDE = 640  # pixels that the longer side takes, about
+_MOST = 1000  # and what it may take, so that tiles of very many channels are seen at all
+
+
+@dataclass(frozen=True, eq=False)
+class Mosaic:
+    """All channels in one picture, in rows of ``columns`` tiles.
+
+    Attributes
+    ----------
+    levels : numpy.ndarray
+        uint8 ``(height, width)``.
+    columns, tile_height, tile_width : int
+        Tiles stand one pixel apart.
+    """
+
+    levels: np.ndarray
+    columns: int
+    tile_height: int
+    tile_width: int
+
+    def box(self, position: int) -> tuple[float, float, float, float]:
+        """Left, top, width and height of a tile, as shares of the whole picture."""
+        row, column = divmod(position, self.columns)
+        height, width = self.levels.shape
+        return (
+            column * (self.tile_width + 1) / width,
+            row * (self.tile_height + 1) / height,
+            self.tile_width / width,
+            self.tile_height / height,
+        )
+
+
+def mosaic(
+    maps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    dead: np.ndarray | None = None,
+    order: np.ndarray | None = None,
+) -> Mosaic:
+    """Lay out all maps of a layer as tiles, large ones averaged down.
+
+    Parameters
+    ----------
+    maps : numpy.ndarray
+        ``(C, H, W)``.
+    low, high : numpy.ndarray
+        Colour range of each map, ``(C,)``.
+    dead : numpy.ndarray, optional
+        ``(C,)`` of bool: these tiles are crossed out.
+    order : numpy.ndarray, optional
+        ``(C,)``, the channel of each tile; by number if left out.
+    """
+    count, height, width = maps.shape
+    if height == 1 < width:  # 1d layers: strips, so more rows than columns
+        columns = max(1, round(math.sqrt(count / 6)))
+    else:
+        columns = math.ceil(math.sqrt(count * height / width))
+    columns = min(count, columns)
+    room = max(_SIDE // columns - 1, min(4, _MOST // columns - 1), 1)
+    tiles = averaged(maps, math.ceil(max(height, width) / room))
+    levels = to_levels(tiles, low[:, None, None], high[:, None, None])
+    levels = _enlarge(levels, room)
+    _, tall, wide = levels.shape
+    if dead is not None and dead.any():
+        levels[dead] = np.where(_cross(tall, wide), GAP, levels[dead])
+    if order is not None:  # the small tiles, not a copy of all maps
+        levels = levels[order]
+    rows = math.ceil(count / columns)
+    sheet = np.full((rows * columns, tall + 1, wide + 1), GAP, np.uint8)
+    sheet[:count, :tall, :wide] = levels
+    sheet = sheet.reshape(rows, columns, tall + 1, wide + 1).swapaxes(1, 2)
+    whole = sheet.reshape(rows * (tall + 1), columns * (wide + 1))[:-1, :-1]
+    return Mosaic(np.ascontiguousarray(whole), columns, tall, wide)
+
+
+def _enlarge(levels: np.ndarray, room: int) -> np.ndarray:
+    """Repeat pixels of tiles that would be too small to see beside the gap."""
+    _, height, width = levels.shape
+    times = max(1, min(room, 12) // max(height, width))
+    tall = strip_height(width) if height == 1 < width else times
+    return levels.repeat(max(tall, times), 1).repeat(times, 2)
+
+
+def _cross(height: int, width: int) -> np.ndarray:
+    """The pixels of both diagonals."""
+    y, x = np.mgrid[0:height, 0:width]
+    along = np.round(x * (height - 1) / max(width - 1, 1))
+    return (along == y) | (along == height - 1 - y)

@@ -1,0 +1,145 @@
+"""A model asked again and again: the score of each sample as its picture changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..hooking.capture import eager
+from ..hooking.interrupts import breakable
+from ..hooking.layout import wide
+from ..hooking.select import check_model, wrapped
+from .inputs import ModelInput, class_names_of, prepare_input
+from .session import explained, refuse_lazy, untouched
+from .targets import Target, check_target, described, logits_of, probabilities, sample_scores
+
+
+class Probe:
+    """A model, a batch of inputs, and the score that each sample of it is asked for.
+
+    Attributes
+    ----------
+    pictures : torch.Tensor
+        ``(N, C, *spatial)``, what may be changed.
+    batch_size : int
+        How many rows `score` may be given at a time.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: ModelInput,
+        target: Target,
+        class_names: Sequence[str],
+        batch_size: int,
+        *,
+        as_probability: bool = False,
+    ) -> None:
+        self.model, self.inputs, self.target = model, inputs, check_target(target)
+        self.pictures = _only_pictures(inputs)
+        self.batch_size = 1 if callable(self.target) else batch_size
+        self._as_probability = as_probability
+        self._class_names = class_names
+        self._targets: list[Target] = [] if callable(self.target) else self._each_target()
+
+    def run(self, samples: Tensor, pictures: Tensor | None = None) -> Any:
+        """Run the model on some samples, ``(B,)`` indices, with ``pictures`` in their place."""
+
+        def rows(value: Any) -> Any:
+            if value is self.pictures and pictures is not None:
+                return pictures
+            if not isinstance(value, Tensor):
+                return value
+            # A copy in any case: models may work in place on what they are given.
+            batched = value.ndim > 0 and len(value) == len(self.pictures)
+            return value[samples.to(value.device)] if batched else value.clone()
+
+        args = tuple(rows(value) for value in self.inputs.args)
+        kwargs = {key: rows(value) for key, value in self.inputs.kwargs.items()}
+        try:
+            return breakable(self.model, *args, **kwargs)
+        except Exception as error:
+            raise explained(error, self.model, ModelInput(args, kwargs)) from error
+
+    def scores(self) -> Tensor:
+        """The scores ``(N,)`` of the samples as they are."""
+        batches = torch.arange(len(self.pictures)).split(self.batch_size)
+        return torch.cat([self.score(samples) for samples in batches])
+
+    def score(self, samples: Tensor, pictures: Tensor | None = None) -> Tensor:
+        """The scores ``(B,)`` of up to ``batch_size`` samples."""
+        output = self.run(samples, pictures)
+        if callable(self.target):
+            return _one_number(breakable(self.target, output)).to(self.pictures.device)[None]
+        logits = self._logits(output)
+        values = probabilities(logits) if self._as_probability else wide(logits)
+        targets = [self._targets[sample] for sample in samples.tolist()]
+        return sample_scores(values, targets, self._class_names)
+
+    def _each_target(self) -> list[Target]:
+        """Each sample's target; its top class is that of the whole picture, whatever comes."""
+        logits = self._logits(self.run(torch.arange(len(self.pictures))))
+        sample_scores(logits, self.target, self._class_names)  # raises, if the target is not there
+        count = len(self.pictures)
+        targets = self.target if isinstance(self.target, list) else [self.target] * count
+        tops = logits.argmax(1).tolist()
+        return [top if each is None else each for each, top in zip(targets, tops, strict=True)]
+
+    def _logits(self, output: Any) -> Tensor:
+        logits = logits_of(output)
+        if logits is None:
+            raise ValueError(
+                f"target={self.target!r} needs class scores (N, K), but the model returned "
+                f"{described(output)}: give a function output -> one number as target."
+            )
+        return logits
+
+
+@contextmanager
+def probing(
+    model: nn.Module,
+    image: Any,
+    target: Target,
+    class_names: Sequence[str] | None,
+    batch_size: int,
+    *,
+    as_probability: bool = False,
+) -> Iterator[Probe]:
+    """Within the block the model is in eval mode and makes no graph; afterwards it is as before."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: at least one has to go through at a time.")
+    check_model(model)
+    refuse_lazy(model)
+    # DataParallel would split our rows among its copies, torch.compile would run past our hooks.
+    while (inner := wrapped(model)) is not None:
+        model = inner[1]
+    inputs, names = breakable(prepare_input, image, model), class_names_of(model, None, class_names)
+    with untouched(model), torch.no_grad(), eager():
+        yield Probe(model, inputs, target, names, batch_size, as_probability=as_probability)
+
+
+def _only_pictures(inputs: ModelInput) -> Tensor:
+    main = inputs.main
+    if main is None or not any(main is each for each in (*inputs.args, *inputs.kwargs.values())):
+        raise ValueError(
+            "The model's input has no floating-point tensor (N, C, *spatial) to change: give one, "
+            "not a list of pictures."
+        )
+    return main
+
+
+def _one_number(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(
+                f"target= returned shape {tuple(value.shape)}, not one number: sum or index it."
+            )
+        return wide(value.detach()).reshape(())
+    try:
+        return torch.tensor(float(value))
+    except (TypeError, ValueError):
+        raise ValueError(f"target= returned {value!r}, not one number.") from None

@@ -1,0 +1,154 @@
+"""One layer, call, sample and depth as numpy arrays, with each channel's statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor, nn
+
+from ..hooking.layout import as_maps
+from ..render.arrays import all_finite, to_numpy
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelStatistics:
+    """Of each channel's map, ``(C,)`` each; min, max, mean and norm are over the finite values."""
+
+    min: np.ndarray
+    max: np.ndarray
+    mean: np.ndarray
+    zeros: np.ndarray  # share, 0 to 1
+    norm: np.ndarray  # sqrt(sum(x**2))
+    nans: np.ndarray
+    infs: np.ndarray
+
+    @property
+    def dead(self) -> np.ndarray:
+        """Whether a channel says nothing about this input: the same value everywhere."""
+        return self.min == self.max
+
+
+@dataclass(frozen=True, eq=False)
+class LayerView:
+    """One layer, call, sample and depth, ready to draw.
+
+    Attributes
+    ----------
+    maps : numpy.ndarray
+        float32 ``(C, H, W)``. A 1d layer's maps have H = 1.
+    gradients : numpy.ndarray or None
+        The same shape.
+    statistics, gradient_statistics : ChannelStatistics
+        Of the maps and of the gradients.
+    weights : numpy.ndarray or None
+        Grad-CAM's, ``(C,)``: each channel's gradient, averaged over all its places.
+    samples, depths : int
+        How many there are to choose from.
+    """
+
+    maps: np.ndarray
+    gradients: np.ndarray | None
+    statistics: ChannelStatistics
+    gradient_statistics: ChannelStatistics | None
+    weights: np.ndarray | None
+    samples: int
+    depths: int
+
+    @property
+    def signed(self) -> bool:
+        """Whether any value is negative: then zero is in the middle of the colours."""
+        return bool((self.statistics.min < 0).any())
+
+
+def layer_view(
+    activation: Tensor,
+    gradient: Tensor | None,
+    module: nn.Module | None = None,
+    sample: int = 0,
+    depth: int = 0,
+    grid: tuple[int, ...] | None = None,
+) -> LayerView:
+    """Cut one sample, and of a volume one slice, out of a layer's tensors.
+
+    Parameters
+    ----------
+    activation, gradient : torch.Tensor
+        ``(N, C, *spatial)``, see `as_maps`.
+    sample, depth : int
+        Taken down to the last there is.
+    grid : tuple of int, optional
+        See `as_maps`.
+
+    Raises
+    ------
+    ValueError
+        No maps, or none in the tensor.
+    """
+    stacked = as_maps(activation, module, grid)
+    if not stacked.numel():
+        raise ValueError(f"The layer returned an empty tensor, shape {tuple(activation.shape)}.")
+    sample = min(sample, len(stacked) - 1)
+    depths = stacked.shape[2] if stacked.ndim == 5 else 1
+    depth = min(depth, depths - 1)
+
+    def cut(tensor: Tensor) -> np.ndarray:
+        maps = as_maps(tensor, module, grid)[sample]
+        if maps.ndim == 4:
+            maps = maps[:, depth]
+        return to_numpy(maps[:, None] if maps.ndim == 2 else maps)
+
+    maps = cut(activation)
+    gradients = None if gradient is None else cut(gradient)
+    slopes = weights = None
+    if gradient is not None and gradients is not None:
+        slopes = channel_statistics(gradients)
+        weights = to_numpy(as_maps(gradient, module, grid)[sample].flatten(1).float().mean(1))
+    own = channel_statistics(maps)
+    return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
+
+
+def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
+    """Statistics of every map of ``(C, H, W)``; NaN where a map has no finite value."""
+    flat = maps.reshape(len(maps), -1)
+    zeros = 1 - np.count_nonzero(flat, axis=1) / flat.shape[1]
+    nans = infs = np.zeros(len(flat), int)
+    count: int | np.ndarray = flat.shape[1]
+    if not all_finite(flat):
+        finite = np.isfinite(flat)
+        nans = np.isnan(flat).sum(1)
+        infs = flat.shape[1] - finite.sum(1) - nans
+        count = np.maximum(finite.sum(1), 1)
+        flat = np.where(finite, flat, np.nan)
+    # fmin and fmax pass over NaN, and give NaN without a warning where there is nothing else.
+    low, high = np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1)
+    known = flat if not nans.any() and not infs.any() else np.nan_to_num(flat)
+    mean = np.where(np.isnan(low), np.nan, known.sum(1) / count)
+    norm = np.sqrt(np.einsum("ij,ij->i", known, known))
+    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
+
+
+ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight")
+"""Channel orders: by index, or the largest mean, maximum, share of zeros, gradient norm or
+Grad-CAM weight first."""
+
+
+def channel_order(view: LayerView, order: str) -> np.ndarray:
+    """Channel numbers in the order in which they are stepped through, ``(C,)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> view = layer_view(torch.tensor([[1.0, 5.0, 3.0]]), None)
+    >>> channel_order(view, "max").tolist()
+    [1, 2, 0]
+    """
+    slopes = view.gradient_statistics
+    if order == "index" or (order in ("gradient", "weight") and slopes is None):
+        return np.arange(len(view.maps))
+    if slopes is not None and view.weights is not None and order in ("gradient", "weight"):
+        key = slopes.norm if order == "gradient" else view.weights
+    else:
+        key = getattr(view.statistics, order)
+    # NaN, a channel without any finite value, goes last; equals stay in order.
+    return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")
