@@ -15,6 +15,7 @@ from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, St
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
 from .widgets.explorer import Explorer, explore
+from .widgets.player import Player
 
 __all__ = [
     "ATTRIBUTIONS",
@@ -25,6 +26,7 @@ __all__ = [
     "Explorer",
     "FeatureCache",
     "LayerRecord",
+    "Player",
     "Statistics",
     "Trace",
     "ablationcam",

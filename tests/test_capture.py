@@ -16,7 +16,7 @@ from reference import assert_exact, true_outputs
 from torch import Tensor, nn
 
 import hookviz
-from hookviz.hooking.capture import tensors_in
+from hookviz.hooking.nested import tensors_in
 from hookviz.hooking.select import CONVOLUTIONS
 
 
@@ -303,7 +303,7 @@ def test_results_and_training_are_bit_identical():
 
 def test_used_twice_at_once_is_refused():
     capture = hookviz.capture(small())
-    with capture, pytest.raises(RuntimeError, match="on already"):
+    with capture, pytest.raises(RuntimeError, match="already"):
         capture.__enter__()
 
 

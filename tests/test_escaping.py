@@ -146,7 +146,7 @@ def test_errors(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError(EVIL)
 
-    monkeypatch.setattr("hookviz.widgets.explorer.run", fail)
+    monkeypatch.setattr("hookviz.run.session.Session.run", fail)
     explorer._controls.by_name["target"].index = 2
     assert EVIL in Page(explorer._note.value).text
     everything(explorer)

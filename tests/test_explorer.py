@@ -415,7 +415,7 @@ def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("the <model> broke")
 
-    monkeypatch.setattr("hookviz.widgets.explorer.run", fail)
+    monkeypatch.setattr("hookviz.run.session.Session.run", fail)
     explorer._controls.by_name["target"].index = 2
     assert "the &lt;model&gt; broke" in explorer._note.value
     assert explorer.target is None

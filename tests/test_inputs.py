@@ -14,7 +14,9 @@ from torchvision.models import Inception_V3_Weights, ResNet34_Weights
 from torchvision.transforms import v2
 
 import hookviz
-from hookviz.run.inputs import class_names_of, load_picture, picture_of, prepare_input
+from hookviz.render.input_picture import picture_of
+from hookviz.run.images import load_picture
+from hookviz.run.inputs import class_names_of, prepare_input
 
 RGB = nn.Conv2d(3, 2, 1)
 

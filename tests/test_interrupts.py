@@ -18,6 +18,8 @@ import interrupted as interrupted_program
 import pytest
 from untouched import changes, snapshot
 
+import hookviz
+
 TESTS = Path(__file__).parent
 
 
@@ -55,7 +57,8 @@ def test_interrupted_by_another_process(kind, rounds):
 
 # At every step
 
-TRACED = ("hookviz", "contextlib.py", "_contextlib.py", "grad_mode.py", "random.py", "hooks.py")
+PACKAGE = Path(hookviz.__file__).parent
+TRACED = ("contextlib.py", "_contextlib.py", "grad_mode.py", "random.py", "hooks.py")
 CHECKS = ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")  # behind these Python looks for signals
 
 
@@ -79,7 +82,9 @@ class Interrupter:
 
     def _called(self, frame: FrameType, event: str, argument: object) -> Callable | None:
         path = Path(frame.f_code.co_filename)
-        if path.name == "interrupts.py" or not {path.name, path.parent.name} & set(TRACED):
+        if path.name == "interrupts.py":
+            return None
+        if path.name not in TRACED and not path.is_relative_to(PACKAGE):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         self._moment()

@@ -13,7 +13,9 @@ import torch
 from PIL import Image, ImageFile
 
 import hookviz
-from hookviz.run.inputs import load_picture, picture_of, prepare_input
+from hookviz.render.input_picture import picture_of
+from hookviz.run.images import load_picture
+from hookviz.run.inputs import prepare_input
 
 MODEL = hookviz.demo_model()
 SIDE = 112  # the demo model takes this size: nothing is resized, pixels can be compared

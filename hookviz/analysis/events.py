@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from ..hooking.records import Statistics
+from ..hooking.tables import html_table, text_table
 from ..render.html import number
 
 SIGNATURES = {
@@ -193,27 +193,20 @@ HEADER = ("#", "ms", "hook", "module", "type", "shape", "min", "max", "note")
 _SHOWN, _HEAD = 120, 80  # rows of a table, and how many of these are its first
 
 
-def text_table(title: str, events: Sequence[Event]) -> str:
+def event_text(title: str, events: Sequence[Event]) -> str:
     """Title and table; the modules' names are indented by their depth."""
-    rows = [HEADER, *(_row(event, "  ") if event else ("…",) * 9 for event in _chosen(events))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+    return text_table(title, HEADER, _rows(events, "  "))
 
 
-def html_table(title: str, events: Sequence[Event]) -> str:
+def event_html(title: str, events: Sequence[Event]) -> str:
     """The same for a notebook's page."""
+    table = html_table(title, HEADER, _rows(events, "\N{EM SPACE}"))
+    return f'<div style="max-height: 420px; overflow: auto">{table}</div>'
 
-    def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
-    body = "".join(
-        row(_row(event, "\N{EM SPACE}") if event else ("…",) * 9, "td") for event in _chosen(events)
-    )
-    return (
-        f'<div style="max-height: 420px; overflow: auto"><table><caption>{escape(title)}</caption>'
-        f"<thead>{row(HEADER, 'th')}</thead><tbody>{body}</tbody></table></div>"
-    )
+def _rows(events: Sequence[Event], indent: str) -> list[tuple[str, ...]]:
+    left_out = ("…",) * len(HEADER)
+    return [_row(event, indent) if event else left_out for event in _chosen(events)]
 
 
 def _chosen(events: Sequence[Event]) -> list[Event | None]:

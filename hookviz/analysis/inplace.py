@@ -6,56 +6,39 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from ..hooking.capture import tensors_in
-from ..hooking.interrupts import unbroken
+from ..hooking.handles import HookSet, Running
+from ..hooking.nested import tensors_in
 from .events import type_name
 from .recorder import Names
 
 
-class Overwrites:
+class InPlace(HookSet):
     """Within the block, forward hooks look at the versions of what modules take and return.
 
     A tensor's version goes up each time it, or what shares its memory, is overwritten.
     """
 
+    unreached = False  # it asks for no gradient
+
     def __init__(self, names: Names) -> None:
+        # A ScriptModule takes no hooks, full backward ones neither.
+        eager = [module for module in names if not isinstance(module, torch.jit.ScriptModule)]
+        kinds = (("forward_pre", self._before), ("forward", self._after))
+        super().__init__([(module, kind, hook) for module in eager for kind, hook in kinds])
         self._names = names
-        self._handles: list[RemovableHandle] = []
-        self._taken: list[tuple[nn.Module, list[tuple[Tensor, int]]]] = []
+        self._running: Running[list[tuple[Tensor, int]]] = Running()
         self._returned: list[tuple[nn.Module, Tensor, int]] = []
         self._overwrites_input: set[nn.Module] = set()
         # Memory and version -> the innermost module during which it came to that version.
         self._by: dict[tuple[int, int], nn.Module] = {}
 
-    @unbroken
-    def __enter__(self) -> None:
-        for module in self._names:
-            self._hook(module)
-
-    @unbroken
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def _hook(self, module: nn.Module) -> None:
-        try:
-            self._handles.append(module.register_forward_pre_hook(self._before, with_kwargs=True))
-            self._handles.append(module.register_forward_hook(self._after))
-        except RuntimeError:  # a ScriptModule: it takes no full backward hook either
-            return
-
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         given = [(tensor, _version(tensor)) for tensor in _graded((args, kwargs))]
-        self._taken.append((module, given))
+        self._running.begin(module, given)
 
-    def _after(self, module: nn.Module, args: Any, output: Any) -> None:
-        while self._taken:
-            taker, given = self._taken.pop()
-            if taker is module:
-                break
-        for tensor, before in given:
+    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        for tensor, before in self._running.end(module) or ():
             for version in range(before + 1, _version(tensor) + 1):
                 self._by.setdefault((_memory(tensor), version), module)
                 self._overwrites_input.add(module)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from ..hooking.capture import tensors_in
-from ..hooking.interrupts import unbroken
+from ..hooking.handles import HookSet, Running
+from ..hooking.nested import tensors_in
+from ..hooking.recomputation import FORWARD, current_backward, repeated
 from ..hooking.records import Statistics, statistics
 from .events import Event, code_for, main_place, sample_of, type_name
 
@@ -30,99 +30,91 @@ _NO_INPUT_GRADIENT = "grad_input holds no tensor: no positional argument asks fo
 _NONE_CAME = "no gradient came: the score does not depend on its {}, as far as autograd sees"
 
 
-class Recorder:
+class Recorder(HookSet):
     """A block within which all hooks are on; `events` gives what they wrote down."""
 
     def __init__(self, model: nn.Module, names: Names, refused: Refused) -> None:
+        super().__init__()
         self._refused = dict(refused)
         self._names = {module: known[0] for module, known in names.items()}
         self._code_names = {
             module: _lookup(model, module, known) for module, known in names.items()
         }
-        self.scored = False
         # Tensor hooks that have not fired: module, call and path.
-        self.waiting: dict[tuple[nn.Module, int, str], None] = {}
+        self._waiting: dict[tuple[nn.Module, int, str], None] = {}
         self._arrived: set[tuple[nn.Module, int, str]] = set()
         self._fired: list[tuple[nn.Module, Event]] = []
         self._why_silent: dict[nn.Module, str] = {}
-        self._calls: Counter[nn.Module] = Counter()
-        self._reruns: Counter[nn.Module] = Counter()
+        self._calls: dict[nn.Module, list[Event]] = {}  # forward_pre events of the forward
+        self._repeated: set[tuple[int, int]] = set()  # which of these, in which backward
         self._depths: dict[tuple[nn.Module, int], int] = {}
-        self._open: list[tuple[nn.Module, int]] = []  # modules that are running, outermost first
+        self._running: Running[int] = Running()
         self._under_way: list[tuple[Any, int]] = []  # grad_output, and place in `_fired`
         self._same_call: dict[int, int] = {}  # full_backward -> its full_backward_pre
-        self._handles: list[RemovableHandle] = []
 
-    @unbroken
-    def __enter__(self) -> Recorder:
+    def _begin(self) -> None:
+        super()._begin()
         for module in self._names:
             for kind in KINDS:
-                self._hook(module, kind)
+                if (module, kind) in self._refused:
+                    continue
+                try:
+                    self.add(module, kind, getattr(self, f"_{kind}"))
+                except RuntimeError as error:  # a ScriptModule, or one with a hook of the old kind
+                    self._refused[module, kind] = first_line(error)
         self._began, self._spent = time.perf_counter(), 0.0
-        return self
 
-    @unbroken
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def _hook(self, module: nn.Module, kind: str) -> None:
-        if (module, kind) in self._refused:
-            return
-        hook: Callable = getattr(self, f"_{kind}")
-        with_kwargs = {} if kind in FULL else {"with_kwargs": True}
-        try:
-            register = getattr(module, f"register_{kind}_hook")
-            self._handles.append(register(hook, **with_kwargs))
-        except RuntimeError as error:  # a ScriptModule, or one with a hook of the old kind
-            self._refused[module, kind] = first_line(error)
+    @property
+    def unreached(self) -> bool:
+        """Whether a tensor hook has not fired."""
+        return bool(self._waiting)
 
     # The hooks
 
     def _forward_pre(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if _in_backward():
-            call = self._reruns[module] % max(self._calls[module], 1)
-            self._write(module, "forward_pre", call, (args, kwargs), note=_RERUN)
-            return
-        call = self._calls[module]
-        self._calls[module] += 1
-        self._depths[module, call] = len(self._open)
-        self._open.append((module, call))
-        self._write(module, "forward_pre", call, (args, kwargs))
+        task, calls = current_backward(), self._calls.setdefault(module, [])
+        again = task != FORWARD
+        event = self._event(module, "forward_pre", (args, kwargs), note=_RERUN if again else "")
+        if again:
+            left = [call for call in calls if (task, id(call)) not in self._repeated]
+            first = repeated(left, partial(_alike, event))
+            call = first.call if first else 0
+            self._repeated.add((task, id(first)))
+        else:
+            call = len(calls)
+            calls.append(replace(event, call=call))
+        depth = self._running.begin(module, call)
+        if not again:
+            self._depths[module, call] = depth
+        self._write(module, event, call)
 
     def _forward(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if _in_backward():
-            call = self._reruns[module] % max(self._calls[module], 1)
-            self._reruns[module] += 1
-            self._write(module, "forward", call, output, note=_RERUN)
-        else:
-            call = next((c for m, c in reversed(self._open) if m is module), 0)
-            while self._open and self._open.pop() != (module, call):
-                pass  # one that raised, and somebody caught it
-            self._write(module, "forward", call, output)
-            self._note_silent(module, args, output)
+        again, call = current_backward() != FORWARD, self._running.end(module) or 0
+        event = self._event(module, "forward", output, note=_RERUN if again else "")
+        self._write(module, event, call)
+        if not again:
+            self._why_silent[module] = _why_silent(output)
         for path, tensor in tensors_in(output):
             if tensor.requires_grad:
                 self._watch(module, call, path, tensor)
 
-    @unbroken  # a hook without its handle would stay
     def _watch(self, module: nn.Module, call: int, path: str, tensor: Tensor) -> None:
         key = module, call, path
         if key not in self._arrived:  # else a checkpointed block runs again
-            self.waiting[key] = None
+            self._waiting[key] = None
 
-        def arrived(gradient: Tensor) -> None:
-            self.waiting.pop(key, None)
+        def arrived(gradient: Tensor | None) -> None:
+            self._waiting.pop(key, None)
             self._arrived.add(key)
-            self._write(module, "tensor", call, gradient, path)
+            self._write(module, self._event(module, "tensor", gradient, path), call)
 
-        self._handles.append(tensor.register_hook(arrived))
+        self.add(tensor, "tensor", arrived)
 
     # A full backward hook is not told which call it belongs to: -1, until `events` finds out.
 
     def _full_backward_pre(self, module: nn.Module, grad_output: Any) -> None:
         self._under_way.append((grad_output, len(self._fired)))
-        self._write(module, "full_backward_pre", -1, grad_output)
+        self._write(module, self._event(module, "full_backward_pre", grad_output), -1)
 
     def _full_backward(self, module: nn.Module, grad_input: Any, grad_output: Any) -> None:
         # The very tuple that the other hook got.
@@ -132,44 +124,29 @@ class Recorder:
                 del self._under_way[place]
                 break
         note = "" if any(True for _ in tensors_in(grad_input)) else _NO_INPUT_GRADIENT
-        self._write(module, "full_backward", -1, grad_input, note=note)
+        self._write(module, self._event(module, "full_backward", grad_input, note=note), -1)
 
-    def _write(
-        self, module: nn.Module, kind: str, call: int, given: Any, path: str = "", note: str = ""
-    ) -> None:
+    def _event(
+        self, module: nn.Module, kind: str, given: Any, path: str = "", note: str = ""
+    ) -> Event:
+        """What a hook received; to which call it belongs is said by `_write`."""
         now = time.perf_counter()
         tensors = [tensor for _, tensor in tensors_in(given)]
         dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
         numbers, sample = _described(tensors[main_place(dtypes)] if tensors else None)
-        event = Event(
-            index=-1,
-            kind=kind,
-            module=self._names[module],
-            type=type_name(module),
-            call=call,
-            depth=0,
+        event = replace(
+            self._unfired(module, kind, -1, note, path),
             time=now - self._began - self._spent,
-            path=path,
             shapes=tuple(tuple(tensor.shape) for tensor in tensors),
             dtypes=dtypes,
             statistics=numbers,
             sample=sample,
-            note=note,
-            code=code_for(kind, self._code_names[module], path),
         )
-        self._fired.append((module, event))
         self._spent += time.perf_counter() - now
+        return event
 
-    def _note_silent(self, module: nn.Module, args: Any, output: Any) -> None:
-        """Why a full backward hook, though set, will not be called."""
-        if not isinstance(output, (Tensor, tuple)):
-            kind = type(output).__name__
-            why = f"torch calls it only for an output that is a tensor or a tuple, not a {kind}"
-        elif not any(tensor.requires_grad for _, tensor in tensors_in(output)):
-            why = "the output does not require a gradient"
-        else:
-            return
-        self._why_silent[module] = why
+    def _write(self, module: nn.Module, event: Event, call: int) -> None:
+        self._fired.append((module, replace(event, call=call)))
 
     # What was written down
 
@@ -179,19 +156,19 @@ class Recorder:
         return [
             name
             for module, name in self._names.items()
-            if not self._calls[module] and not isinstance(module, torch.jit.ScriptModule)
+            if module not in self._calls and not isinstance(module, torch.jit.ScriptModule)
             # A ModuleList, say, has none.
             if type(module).forward is not nn.Module.forward
         ]
 
-    def events(self) -> list[Event]:
-        """What fired, in order; then what could not be set or did not fire."""
+    def events(self, scored: bool) -> list[Event]:
+        """What fired, in order; then what could not be set and, if scored, what did not fire."""
         found = self._with_calls()
         for module in self._names:
             for kind in KINDS:
                 if why := self._refused.get((module, kind)):
                     found.append(self._unfired(module, kind, 0, f"cannot be set: {why}"))
-        if self.scored:
+        if scored:
             found += self._silent()
         return [replace(event, index=index) for index, event in enumerate(found)]
 
@@ -224,11 +201,11 @@ class Recorder:
         for module in self._names:
             for kind in FULL:
                 set_in_vain = (module, kind) not in fired and (module, kind) not in self._refused
-                if self._calls[module] and set_in_vain:
+                if module in self._calls and set_in_vain:
                     side = "input" if (module, "full_backward_pre") in fired else "output"
-                    why = self._why_silent.get(module, _NONE_CAME.format(side))
+                    why = self._why_silent.get(module) or _NONE_CAME.format(side)
                     found.append(self._unfired(module, kind, 0, f"did not fire: {why}"))
-        for module, call, path in self.waiting:
+        for module, call, path in self._waiting:
             note = (
                 "did not fire: the score does not depend on it, or on a view overwritten in place"
             )
@@ -259,9 +236,26 @@ def _described(tensor: Tensor | None) -> tuple[Statistics | None, np.ndarray | N
         return None, None
 
 
-def _in_backward() -> bool:
-    """Whether this thread is running a backward, as torch's own checkpointing asks."""
-    return torch._C._current_graph_task_id() != -1
+def _why_silent(output: Any) -> str:
+    """Why a full backward hook, though set, will not be called for this output; or nothing."""
+    if not isinstance(output, (Tensor, tuple)):
+        kind = type(output).__name__
+        return f"torch calls it only for an output that is a tensor or a tuple, not a {kind}"
+    if not any(tensor.requires_grad for _, tensor in tensors_in(output)):
+        return "the output does not require a gradient"
+    return ""
+
+
+def _alike(event: Event, other: Event) -> bool:
+    """Whether two hooks received the same, as far as was written down."""
+    if (event.shapes, event.dtypes) != (other.shapes, other.dtypes):
+        return False
+    # As text, NaN is equal to itself.
+    if repr(event.statistics) != repr(other.statistics):
+        return False
+    if event.sample is None or other.sample is None:
+        return event.sample is other.sample
+    return np.array_equal(event.sample, other.sample, equal_nan=True)
 
 
 def _lookup(model: nn.Module, module: nn.Module, known: Sequence[str]) -> str:

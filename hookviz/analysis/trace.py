@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any, overload
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
-from torch import Tensor, nn
+from torch import nn
 
-from ..hooking.capture import eager
-from ..hooking.interrupts import breakable, unbroken
-from ..hooking.select import check_model, module_names
-from ..run.inputs import ModelInput, Transform, class_names_of, prepare_input
-from ..run.session import (
-    Goal,
-    backward,
-    differentiable,
-    explained,
-    innermost_call,
-    refuse_lazy,
-    untouched,
-)
-from ..run.targets import Target, check_target, score_of
-from ..widgets import lifecycle as cells
-from ..widgets.player import Player
-from .events import Event, html_table, text_table, type_name
-from .inplace import Overwrites
+from ..hooking.select import module_names
+from ..run.errors import innermost_call
+from ..run.session import Passed, Session
+from ..run.targets import Target
+from ..run.transforms import Transform
+from .events import Event, event_html, event_text, type_name
+from .inplace import InPlace
 from .recorder import FULL, Names, Recorder, Refused, first_line
+
+if TYPE_CHECKING:
+    from .. import Player
 
 
 def trace(
@@ -98,14 +90,12 @@ def trace(
     full_backward 0
     full_backward (model)
     """
-    check_target(target)
-    check_model(model)
-    refuse_lazy(model)
-    inputs = prepare_input(x, model, weights=weights, transform=transform)
+    session = Session(model, x, weights=weights, transform=transform, class_names=class_names)
     names = module_names(model)
-    recorder = _record(model, inputs, names, target, class_names_of(model, weights, class_names))
+    passed = _recorded(session, names, target)
+    recorder, scored = passed.observer, passed.scored
     tree = [(known[0], type_name(module)) for module, known in names.items()]
-    return Trace(recorder.events(), tree, recorder.missed, recorder.scored)
+    return Trace(recorder.events(scored), tree, recorder.missed, scored)
 
 
 class Trace(Sequence[Event]):
@@ -169,6 +159,8 @@ class Trace(Sequence[Event]):
             A trace without events.
         """
         if self._player is None or self._player.closed:
+            from .. import Player  # from the public face: what is live is above this wing
+
             self._player = Player(self, self._tree, self.title)
         return self._player
 
@@ -197,10 +189,10 @@ class Trace(Sequence[Event]):
         return "; ".join(facts)
 
     def __repr__(self) -> str:
-        return text_table(f"Trace of {self.title}", self)
+        return event_text(f"Trace of {self.title}", self)
 
     def _repr_html_(self) -> str:
-        return html_table(f"Trace of {self.title}", self)
+        return event_html(f"Trace of {self.title}", self)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_player": None}  # a widget can be neither copied nor pickled
@@ -209,16 +201,11 @@ class Trace(Sequence[Event]):
         """The player, and the table for places without a kernel, such as GitHub."""
         data: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
         if len(self):
-            player = self.player()
-            cells.shown(player)
-            data["application/vnd.jupyter.widget-view+json"] = player.view()
+            data["application/vnd.jupyter.widget-view+json"] = self.player().view()
         return data
 
 
-@unbroken
-def _record(
-    model: nn.Module, inputs: ModelInput, names: Names, target: Target, class_names: Sequence[str]
-) -> Recorder:
+def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder]:
     """Run the model and write down every hook that fires.
 
     A full backward hook that the first forward did not find out about may still be an error: then
@@ -229,74 +216,36 @@ def _record(
     ValueError, RuntimeError
         What the model raises without any hooks, or a target that is not there.
     """
-    refused = _overwritten(model, inputs, names)
+    refused = _overwritten(session, names)
+
+    def once() -> Passed[Recorder]:
+        with warnings.catch_warnings():
+            # Torch's own, about hooks that it will not call or calls early: an event says it.
+            for start in ("For backward hooks to be called", "Full backward hook is firing"):
+                warnings.filterwarnings("ignore", message=start)
+            observe = partial(Recorder, session.given, names, refused)
+            return session.forward_backward(target, observe)
+
     for blame_one in (True, False):
         try:
-            return _record_once(model, inputs, names, target, class_names, refused)
+            return once()
         except Exception as error:
-            cause = error.__cause__ or error  # without what `explained` says
+            cause = error.__cause__ or error  # without what `located_error` says
             call = innermost_call(cause, names)
             blamed = call[0] if call else next(iter(names))
             for module in [blamed] if blame_one else names:
                 for kind in FULL:
                     refused.setdefault((module, kind), first_line(cause))
-    return _record_once(model, inputs, names, target, class_names, refused)
+    return once()
 
 
-def _record_once(
-    model: nn.Module,
-    inputs: ModelInput,
-    names: Names,
-    target: Target,
-    class_names: Sequence[str],
-    refused: Refused,
-) -> Recorder:
-    goal: Goal | None = "inputs"
-    while goal is not None:
-        recorder = Recorder(model, names, refused)
-        with _running(model, inputs) as (args, kwargs, sources), recorder:
-            output = _call(model, inputs, args, kwargs)
-            score = breakable(score_of, output, target, class_names)
-            recorder.scored = score is not None
-            again = None if score is None else backward(score, sources, model, goal)
-        learns = any(parameter.requires_grad for parameter in model.parameters())
-        if again is None and goal == "inputs" and recorder.scored and learns:
-            # Not all layers depend on the input: a learned query, an embedding.
-            again = "parameters" if recorder.waiting else None
-        goal = again
-    return recorder
-
-
-@contextmanager
-def _running(
-    model: nn.Module, inputs: ModelInput
-) -> Iterator[tuple[list[Any], dict[str, Any], list[Tensor]]]:
-    with ExitStack() as around:
-        around.enter_context(untouched(model))
-        around.enter_context(eager())
-        around.enter_context(warnings.catch_warnings())
-        # Torch's own, about hooks that it will not call or calls early: an event says it.
-        for start in ("For backward hooks to be called", "Full backward hook is firing"):
-            warnings.filterwarnings("ignore", message=start)
-        yield differentiable(model, inputs, around)
-
-
-def _call(model: nn.Module, inputs: ModelInput, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    try:
-        return breakable(model, *args, **kwargs)
-    except Exception as error:
-        raise explained(error, model, inputs) from error
-
-
-def _overwritten(model: nn.Module, inputs: ModelInput, names: Names) -> Refused:
+def _overwritten(session: Session, names: Names) -> Refused:
     """Which modules cannot take a full backward hook, as one forward without any shows."""
-    watch = Overwrites(names)
-    with _running(model, inputs) as (args, kwargs, _), watch:
-        _call(model, inputs, args, kwargs)
-    refused: Refused = {}
-    for module, why in watch.found().items():
-        for kind in FULL:
-            refused[module, kind] = (
-                f"{why} in place, an error under a full backward hook, not under a tensor hook"
-            )
-    return refused
+    watch = InPlace(names)
+    session.forward(watch)
+    return {
+        (module, kind): f"{why} in place, an error under a full backward hook, not under a tensor "
+        "hook"
+        for module, why in watch.found().items()
+        for kind in FULL
+    }

@@ -18,8 +18,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..hooking.interrupts import breakable
-from ..hooking.layout import as_maps, wide
+from ..hooking.layout import as_maps, at_least_float32
 from ..hooking.records import Call, LayerRecord
 from ..hooking.select import close_names
 
@@ -82,10 +81,10 @@ def heatmap(
     check_method(method)
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid
-    maps = wide(as_maps(call.activation, call.module, grid))
+    maps = at_least_float32(as_maps(call.activation, call.module, grid))
     gradient = call.gradient
     if gradient is not None:
-        gradient = wide(as_maps(gradient, call.module, grid))
+        gradient = at_least_float32(as_maps(gradient, call.module, grid))
     elif needs_gradient(method):
         without = ", ".join(repr(name) for name in HEATMAPS if not needs_gradient(name))
         raise ValueError(
@@ -94,7 +93,7 @@ def heatmap(
         )
     function = HEATMAPS[method]
     given = (maps,) if len(_parameters(method)) == 1 else (maps, gradient)
-    return breakable(function, *given)
+    return function(*given)
 
 
 def check_method(method: str) -> None:

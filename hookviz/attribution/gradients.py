@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..hooking.capture import eager, tensors_in
-from ..hooking.interrupts import breakable, unbroken
+from ..hooking.nested import tensors_in
 from ..hooking.select import check_model, close_names
-from ..run.inputs import ModelInput, Transform, class_names_of, prepare_input
-from ..run.session import explained, refuse_lazy, untouched
-from ..run.targets import Target, check_target, described, logits_of, sample_scores, score_of
+from ..run.inputs import ModelInput
+from ..run.session import Session
+from ..run.targets import (
+    Target,
+    check_target,
+    described,
+    logits_of,
+    sample_scores,
+    score_of,
+)
+from ..run.transforms import Transform
 from .guided import GuidedReLUs
+from .options import baseline_like, is_number, rows_at_once, seed_generators, whole_number
 
 Score = Callable[..., Tensor]
 
 
-@unbroken
 def attribute(
     model: nn.Module,
     image: Any,
@@ -104,15 +110,12 @@ def attribute(
     _check(model, method, options)
     target = check_target(target)
     _captum()
-    inputs = breakable(prepare_input, image, model, weights=weights, transform=transform)
-    tensor = _only_tensor(inputs)
-    names = class_names_of(model, weights, class_names)
-    if isinstance(model, nn.DataParallel):  # its threads would not know of GuidedReLUs
-        model = model.module
-    with eager(), untouched(model):
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    tensor = _only_tensor(session.inputs)
+    with session.active():
         x = tensor.detach().clone()
-        forward = _forward_of(model, inputs, tensor)
-        chosen = None if callable(target) else _chosen(forward, x, target, names)
+        forward = _forward_of(session, tensor)
+        chosen = None if callable(target) else _chosen(forward, x, target, session.class_names)
         score = _score_of(forward, target)
         try:
             attribution = _METHODS[method](score, x, chosen, **options)
@@ -201,13 +204,13 @@ def _smoothgrad(
     ``1/n sum_i dS/dx(x + e_i)`` with ``e_i ~ N(0, stdevs**2)``, Smilkov et al. 2017, "SmoothGrad:
     removing noise by adding noise"; 10 to 20 % of the input's range is what they recommend.
     """
-    batch = _batch("nt_samples_batch_size", nt_samples_batch_size, 1, chosen)
+    batch = rows_at_once("nt_samples_batch_size", nt_samples_batch_size, 1, chosen)
     kinds = ("smoothgrad", "smoothgrad_sq", "vargrad")
     if nt_type not in kinds:
         raise ValueError(f"nt_type={nt_type!r} is none of {', '.join(map(repr, kinds))}.")
-    if stdevs is not None and not (_is_number(stdevs) and stdevs >= 0):
+    if stdevs is not None and not (is_number(stdevs) and stdevs >= 0):
         raise ValueError(f"stdevs={stdevs!r} is no standard deviation: give one number from 0 up.")
-    _whole("seed", seed, 0)
+    whole_number("seed", seed, 0)
     tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
     # Each sample by itself, from the same seed: its noise, and with it its map, must not hang on
     # what else is in the batch. A function as target may look across the batch and gets it whole.
@@ -215,12 +218,12 @@ def _smoothgrad(
     maps = []
     for part, its in alone:
         spread = 0.15 * (part.max() - part.min()).item() if stdevs is None else float(stdevs)
-        _seed(seed, x.device)
+        seed_generators(seed, x.device)
         maps.append(
             tunnel.attribute(
                 part,
                 nt_type=nt_type,
-                nt_samples=_whole("nt_samples", nt_samples),
+                nt_samples=whole_number("nt_samples", nt_samples),
                 nt_samples_batch_size=batch,
                 stdevs=spread,
                 additional_forward_args=its,
@@ -246,15 +249,18 @@ def _integrated_gradients(
     It is complete: its sum is ``S(x) - S(b)``, up to the rule's error, which in a deep network of
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
+    rows = rows_at_once("internal_batch_size", internal_batch_size, len(x), chosen)
     return (
         _captum()
         .IntegratedGradients(score)
         .attribute(
             x,
-            baselines=_baseline(baselines, x),
+            baselines=baseline_like(baselines, x),
             additional_forward_args=chosen,
-            n_steps=_whole("n_steps", n_steps),
-            internal_batch_size=_batch("internal_batch_size", internal_batch_size, len(x), chosen),
+            n_steps=whole_number("n_steps", n_steps),
+            internal_batch_size=rows_at_once(
+                "internal_batch_size", internal_batch_size, len(x), chosen
+            ),
         )
     )
 
@@ -288,18 +294,16 @@ ATTRIBUTIONS = tuple(_METHODS)
 # What is asked of the model
 
 
-def _forward_of(model: nn.Module, inputs: ModelInput, tensor: Tensor) -> Callable[[Tensor], Any]:
+def _forward_of(session: Session, tensor: Tensor) -> Callable[[Tensor], Any]:
     """The model as a function of its one tensor."""
+    inputs = session.inputs
 
     def forward(x: Tensor) -> Any:
         # A copy, because the model may change it in place; and noise comes in single precision.
         own = x.to(tensor.dtype, copy=True)
         args = [own if value is tensor else value for value in inputs.args]
         kwargs = {key: own if value is tensor else value for key, value in inputs.kwargs.items()}
-        try:
-            return breakable(model, *args, **kwargs)
-        except Exception as error:
-            raise explained(error, model, inputs) from error
+        return session.call(*args, **kwargs)
 
     return forward
 
@@ -309,7 +313,7 @@ def _score_of(forward: Callable[[Tensor], Any], target: Target) -> Score:
         output = forward(x)
         if chosen is not None:
             return (_class_scores(output, x) * chosen).sum(1)
-        value = breakable(score_of, output, target)
+        value = score_of(output, target)
         assert value is not None  # score_of has raised if the function returned no number
         return value.reshape(1)
 
@@ -363,9 +367,6 @@ def _only_tensor(inputs: ModelInput) -> Tensor:
     return direct[0]
 
 
-# Options
-
-
 def _captum() -> Any:
     try:
         import captum.attr
@@ -380,7 +381,6 @@ def _captum() -> Any:
 def _check(model: nn.Module, method: str, options: Mapping[str, Any]) -> None:
     check_model(model)
     _check_method(method)
-    refuse_lazy(model)
     parameters = inspect.signature(_METHODS[method]).parameters.values()
     known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     for name in options:
@@ -395,48 +395,3 @@ def _check_method(method: str) -> None:
         raise ValueError(
             f"method={method!r} is no attribution; {close_names(str(method), ATTRIBUTIONS)}."
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _whole(name: str, value: Any, least: int = 1) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name}={value!r} cannot be used: give a whole number from {least} up.")
-    return int(value)
-
-
-def _batch(name: str, given: int | None, least: int, chosen: Tensor | None) -> int:
-    """How many samples go through the model at once."""
-    if given is None:
-        return least
-    if chosen is None:
-        # It would be given several copies of the batch as if they were one.
-        raise ValueError(f"{name}={given} needs a class as target, not a function: leave it out.")
-    return max(_whole(name, given), least)
-
-
-def _baseline(given: Any, x: Tensor) -> Tensor:
-    if not isinstance(given, Tensor) and not _is_number(given):
-        raise ValueError(
-            f"baselines={given!r} cannot be used: give a number or a tensor of the input's shape."
-        )
-    try:
-        value = given.detach() if isinstance(given, Tensor) else torch.tensor(float(given))
-        return value.to(x).expand_as(x).clone()
-    except RuntimeError:
-        raise ValueError(
-            f"baselines= has shape {tuple(given.shape)}, which does not fit the input's "
-            f"{tuple(x.shape)}: give a number or a tensor of the input's shape."
-        ) from None
-
-
-def _seed(seed: int, device: torch.device) -> None:
-    """Seed the generators that `untouched` puts back, and no others as torch.manual_seed would."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
-    elif device.type != "cpu":
-        getattr(torch, device.type).manual_seed(seed)

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from ..hooking.interrupts import unbroken
 from ..hooking.layout import enlarged
 from ..run.progress import Progress
-from ..run.scorer import Probe, probing
+from ..run.scorer import Scorer
+from ..run.session import Session
 from ..run.targets import Target
+from ..run.transforms import Transform
 
 Heatmap = Tensor | np.ndarray
 Mask = Tensor | np.ndarray | Image.Image
@@ -130,7 +131,6 @@ class Curve(NamedTuple):
     area: float | Tensor
 
 
-@unbroken
 def deletion_curve(
     model: nn.Module,
     image: Any,
@@ -139,6 +139,8 @@ def deletion_curve(
     *,
     steps: int = 50,
     baseline: Baseline = 0.0,
+    weights: Any = None,
+    transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
     batch_size: int = 32,
 ) -> Curve:
@@ -170,8 +172,8 @@ def deletion_curve(
         What a pixel is replaced by: a value or a tensor that broadcasts to the input (0, as
         RISE, is mid-grey or the data set's mean after the usual normalization), or "blur": the
         picture blurred by RISE's Gaussian, 11 pixels wide with sigma 5, edges repeated.
-    class_names : sequence of str, optional
-        What a class name is looked up in; ``model.class_names`` if left out.
+    weights, transform, class_names : optional
+        As for `hookviz.explore`.
     batch_size : int
         How many pictures go through the model at a time.
 
@@ -196,12 +198,10 @@ def deletion_curve(
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
-    with probing(model, image, target, class_names, batch_size, as_probability=True) as probe:
-        whole, empty = probe.pictures, _baseline(baseline, probe.pictures)
-        return _curve(probe, heatmap, whole, empty, steps)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=False)
 
 
-@unbroken
 def insertion_curve(
     model: nn.Module,
     image: Any,
@@ -210,6 +210,8 @@ def insertion_curve(
     *,
     steps: int = 50,
     baseline: Baseline = "blur",
+    weights: Any = None,
+    transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
     batch_size: int = 32,
 ) -> Curve:
@@ -221,7 +223,7 @@ def insertion_curve(
 
     Parameters
     ----------
-    model, image, heatmap, target, steps, baseline, class_names, batch_size
+    model, image, heatmap, target, steps, baseline, weights, transform, class_names, batch_size
         As in `deletion_curve`.
 
     Returns
@@ -245,31 +247,41 @@ def insertion_curve(
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """
-    with probing(model, image, target, class_names, batch_size, as_probability=True) as probe:
-        whole, empty = probe.pictures, _baseline(baseline, probe.pictures)
-        return _curve(probe, heatmap, empty, whole, steps)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=True)
 
 
-def _curve(probe: Probe, heatmap: Any, first: Tensor, last: Tensor, steps: int) -> Curve:
-    """Scores as the pixels of ``first`` become those of ``last``, the most important ones first."""
+def _curve(
+    session: Session,
+    heatmap: Heatmap,
+    target: Target,
+    steps: int,
+    baseline: Baseline,
+    batch_size: int,
+    put_in: bool,
+) -> Curve:
+    """Scores as pixels, the most important first, become the baseline's or the picture's."""
     if steps < 1:
         raise ValueError(f"steps={steps}: at least one step is needed.")
     values = _numbers(heatmap, "heatmap")
-    count, size = len(first), first.shape[2:]
-    rank = _ranks(values, count, size).to(first.device)
-    fractions = torch.linspace(0, 1, steps + 1)
-    changed = (fractions.double() * size.numel()).round().long().to(first.device)
-    rows = torch.arange(count * (steps + 1)).split(probe.batch_size)
-    scores = []
-    with Progress() as progress:
-        for done, row in enumerate(rows, 1):
-            samples, step = (
-                each.to(first.device) for each in (row // (steps + 1), row % (steps + 1))
-            )
-            there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
-            pictures = torch.where(there[:, None], last[samples], first[samples])
-            scores.append(probe.score(samples, pictures).cpu())
-            progress.tick(done / len(rows))
+    with session.active(grad=False):
+        scorer = Scorer(session, target, batch_size, as_probability=True)
+        whole = scorer.pictures
+        empty = _baseline(baseline, whole)
+        first, last = (empty, whole) if put_in else (whole, empty)
+        count, size = len(whole), whole.shape[2:]
+        rank = _ranks(values, count, size).to(whole.device)
+        fractions = torch.linspace(0, 1, steps + 1)
+        changed = (fractions.double() * size.numel()).round().long().to(whole.device)
+        rows = torch.arange(count * (steps + 1), device=whole.device).split(scorer.batch_size)
+        scores = []
+        with Progress() as progress:
+            for done, row in enumerate(rows, 1):
+                samples, step = row // (steps + 1), row % (steps + 1)
+                there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
+                pictures = torch.where(there[:, None], last[samples], first[samples])
+                scores.append(scorer.score(samples, pictures).cpu())
+                progress.tick(done / len(rows))
     together = torch.cat(scores).view(count, steps + 1)
     area = torch.trapezoid(together, fractions.to(together.dtype))
     if values.ndim == len(size):

@@ -1,13 +1,12 @@
 """Score-CAM and Ablation-CAM: change one channel at a time and see what becomes of the score.
 
-The methods of `heatmaps.py` are functions of one activation and one gradient. These two ask the
-model itself, once for every channel of the layer, and need no gradient.
+The methods of `cam.py` are functions of one activation and one gradient. These two ask the model
+itself, once for every channel of the layer, and need no gradient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,21 +14,24 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.capture import capture
-from ..hooking.interrupts import unbroken
-from ..hooking.layout import as_maps, enlarged, wide
+from ..hooking.handles import HookSet
+from ..hooking.layout import as_maps, at_least_float32, enlarged
 from ..hooking.select import select_layers
 from ..run.progress import Progress
-from ..run.scorer import Probe, probing
+from ..run.scorer import Scorer
+from ..run.session import Session
 from ..run.targets import Target
+from ..run.transforms import Transform
 
 
-@unbroken
 def scorecam(
     model: nn.Module,
     image: Any,
     layer: str | nn.Module,
     target: Target = None,
     *,
+    weights: Any = None,
+    transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
     grid: tuple[int, ...] | None = None,
     batch_size: int = 32,
@@ -56,8 +58,8 @@ def scorecam(
         of the first less the mean of the others'. A list: one of these for each sample. A
         function output -> one number: then the model runs one row at a time, so that the
         output that the function is given is that of one picture.
-    class_names : sequence of str, optional
-        What a class name is looked up in; ``model.class_names`` if left out.
+    weights, transform, class_names : optional
+        As for `hookviz.explore`.
     grid : tuple of int, optional
         Rows and columns of a token layer's patches (vision transformers); as the model's first
         convolution cuts them, or a square, if left out.
@@ -99,9 +101,11 @@ def scorecam(
     >>> scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
-    with probing(model, image, target, class_names, batch_size) as probe:
-        maps = _looked_at(probe, model, layer, grid).maps
-        pictures = probe.pictures
+    given = {"weights": weights, "transform": transform, "class_names": class_names}
+    session = Session(model, image, **given)
+    with session.active(grad=False):
+        scorer = Scorer(session, target, batch_size)
+        maps, pictures = _looked_at(scorer, layer, grid).maps, scorer.pictures
         if maps.ndim != pictures.ndim:
             raise ValueError(
                 f"Layer {layer!r} gives maps in {maps.ndim - 2}d, which cannot be laid over an "
@@ -110,18 +114,19 @@ def scorecam(
 
         def seen_through(samples: Tensor, channels: Tensor) -> Tensor:
             masks = _masks(maps[samples, channels], pictures.shape[2:])
-            return probe.score(samples, pictures[samples] * masks.to(pictures))
+            return scorer.score(samples, pictures[samples] * masks.to(pictures))
 
-        return _weighted(_each_channel(probe, maps, seen_through).softmax(1), maps)
+        return _weighted(_each_channel(scorer, maps, seen_through).softmax(1), maps)
 
 
-@unbroken
 def ablationcam(
     model: nn.Module,
     image: Any,
     layer: str | nn.Module,
     target: Target = None,
     *,
+    weights: Any = None,
+    transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
     grid: tuple[int, ...] | None = None,
     batch_size: int = 32,
@@ -135,25 +140,12 @@ def ablationcam(
 
     Parameters
     ----------
-    model : torch.nn.Module
-        Runs forward only, in eval mode, once for every channel; afterwards it is as it was, to
-        the bit, also after an exception or an interrupt.
-    image
-        A float tensor ``(N, C, *spatial)``, or whatever `hookviz.prepare_input` takes.
+    model, image, target, weights, transform, class_names, grid : optional
+        As for `scorecam`.
     layer : str or torch.nn.Module
         One layer, which returns a tensor. It is the layer's own output that is ablated, before
-        any in-place operation; of a layer that runs several times, that of the last call.
-    target : optional
-        None: each sample's own top class. A class number or name. A tuple of classes: the score
-        of the first less the mean of the others'. A list: one of these for each sample. A
-        function output -> one number: then the model runs one row at a time, so that the
-        output that the function is given is that of one picture.
-    class_names : sequence of str, optional
-        What a class name is looked up in; ``model.class_names`` if left out.
-    grid : tuple of int, optional
-        Rows and columns of a token layer's patches (vision transformers); as the model's first
-        convolution cuts them, or a square, if left out. Only the patches are ablated, not the
-        class token.
+        any in-place operation; of a layer that runs several times, that of the last call. Of a
+        vision transformer's tokens only the patches are ablated, not the class token.
     batch_size : int
         How many channels are ablated at a time, each in a row of its own.
 
@@ -188,21 +180,25 @@ def ablationcam(
     >>> ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
-    with probing(model, image, target, class_names, batch_size) as probe:
-        seen = _looked_at(probe, model, layer, grid)
+    given = {"weights": weights, "transform": transform, "class_names": class_names}
+    session = Session(model, image, **given)
+    with session.active(grad=False):
+        scorer = Scorer(session, target, batch_size)
+        seen = _looked_at(scorer, layer, grid)
         if not seen.plain:
             raise ValueError(
                 f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
                 "layer within it."
             )
-        score = probe.scores()[:, None].to(seen.maps.device)
-        with _ablating(seen) as without:
+        score = scorer.scores()[:, None].to(seen.maps.device)
+        ablation = _Ablation(seen)
+        with HookSet([(seen.module, "forward", ablation.after)]):
 
             def ablated(samples: Tensor, channels: Tensor) -> Tensor:
-                without(channels)
-                return probe.score(samples)
+                ablation.begin(channels)
+                return scorer.score(samples)
 
-            drop = score - _each_channel(probe, seen.maps, ablated)
+            drop = score - _each_channel(scorer, seen.maps, ablated)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
 
@@ -217,62 +213,55 @@ class _Layer:
     plain: bool  # whether it returns one tensor, and nothing around it
 
 
-def _looked_at(
-    probe: Probe, model: nn.Module, layer: str | nn.Module, grid: tuple[int, ...] | None
-) -> _Layer:
-    chosen = select_layers(model, layer)
+def _looked_at(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | None) -> _Layer:
+    chosen = select_layers(scorer.session.given, layer)
     if len(chosen) != 1:
         first = ", ".join(repr(names[0]) for names in list(chosen.values())[:3])
         raise ValueError(f"layer={layer!r} stands for {len(chosen)} layers ({first}, …): give one.")
     ((module, names),) = chosen.items()
-    with capture(probe.model, module) as cache:
-        probe.run(torch.arange(len(probe.pictures)))
+    with capture(scorer.session.model, module) as cache:
+        scorer.run(torch.arange(len(scorer.pictures)))
     record = next(iter(cache.values()), None)
     if record is None:
         raise ValueError(f"Layer {names[0]!r} did not run in eval mode: choose one that does.")
     grid = grid or record.last.grid
-    maps = wide(as_maps(record.activation, module, grid))
-    if len(maps) != len(probe.pictures):
+    maps = at_least_float32(as_maps(record.activation, module, grid))
+    if len(maps) != len(scorer.pictures):
         raise ValueError(
             f"Layer {names[0]!r} returned maps of {len(maps)} samples for an input of "
-            f"{len(probe.pictures)}: choose a layer that keeps the batch."
+            f"{len(scorer.pictures)}: choose a layer that keeps the batch."
         )
     plain = [taken.path for taken in record.calls[-1].outputs] == [""]
     return _Layer(module, maps, grid, len(record.calls), plain)
 
 
-@contextmanager
-def _ablating(seen: _Layer) -> Iterator[Callable[[Tensor], None]]:
-    """Sets a hook on the layer; gives a function that says which channel each row goes without."""
-    missing, ran = torch.empty(0), 0
+class _Ablation:
+    """A forward hook that sets one channel to zero in each row, in a layer's last call."""
 
-    def without(channels: Tensor) -> None:
-        nonlocal missing, ran
-        missing, ran = channels, 0
+    def __init__(self, layer: _Layer) -> None:
+        self._layer = layer
 
-    def ablate(module: nn.Module, args: Any, output: Tensor) -> Tensor | None:
-        nonlocal ran
-        ran += 1
-        if ran != seen.calls:
+    def begin(self, channels: Tensor) -> None:
+        """Say which channel each row goes without, before the model runs."""
+        self._channels, self._ran = channels, 0
+
+    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        self._ran += 1
+        if self._ran != self._layer.calls:
             return None
         changed = output.clone()
         # as_maps gives a view, however the layer lays out its channels.
-        as_maps(changed, module, seen.grid)[torch.arange(len(missing)), missing] = 0
+        maps = as_maps(changed, module, self._layer.grid)
+        maps[torch.arange(len(self._channels)), self._channels] = 0
         return changed
-
-    handle = seen.module.register_forward_hook(ablate)
-    try:
-        yield without
-    finally:
-        handle.remove()
 
 
 def _each_channel(
-    probe: Probe, maps: Tensor, evaluate: Callable[[Tensor, Tensor], Tensor]
+    scorer: Scorer, maps: Tensor, evaluate: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """What ``evaluate`` gives for every sample and channel ``(N, C)``, a batch at a time."""
     count, channels = maps.shape[:2]
-    batches = torch.arange(count * channels).split(probe.batch_size)
+    batches = torch.arange(count * channels).split(scorer.batch_size)
     scores = []
     with Progress() as progress:
         for done, batch in enumerate(batches, 1):

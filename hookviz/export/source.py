@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..hooking.layout import as_maps
-from ..hooking.select import wrapped
+from ..hooking.select import unwrapped
 from ..render.overlay import heat_colours
 from ..run.targets import Target, class_index
 from ..view.frame import Panel
@@ -575,11 +575,8 @@ def _draw(call: str, alpha: float) -> list[str]:
 
 def _unwrapped(model: nn.Module) -> tuple[str, nn.Module]:
     """How to reach the model that is inside wrappers, from ``model``."""
-    text = "model"
-    while (inner := wrapped(model)) is not None:
-        attribute, model = inner
-        text += f".{attribute}"
-    return text, model
+    core, path = unwrapped(model)
+    return ".".join(filter(None, ("model", path))), core
 
 
 def _call_of(inputs: Any, model: str) -> tuple[str, Tensor | None, str]:

@@ -13,7 +13,9 @@ import torchvision
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from ..run.inputs import Transform, load_picture, transform_for
+from ..hooking.select import unwrapped
+from ..run.images import load_picture
+from ..run.transforms import Transform, transform_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ def origin_of(given: Given, x: Tensor, model: nn.Module) -> Origin | None:
             return None
         if given.weights is not None:
             return _by_weights(given.weights, source, x)
-        return _by_steps(transform_for(model, None), source, x)
+        return _by_steps(transform_for(unwrapped(model)[0], None), source, x)
     except (OSError, TypeError, ValueError):  # the file has gone, is no picture any more, ...
         return None
 

@@ -1,9 +1,9 @@
 """Ctrl-C at a bad moment waits: what changes a model or puts it back is not cut in two.
 
 Python raises ``KeyboardInterrupt`` between any two steps of the main thread: also halfway through
-a ``finally``, or on the way into ``__exit__``, which is then never run. `unbroken` functions are
-spared that. What may take long within them, such as the model itself, goes through `breakable`
-and is interrupted at once.
+a ``finally``, or on the way into ``__exit__``, which is then never run. Functions decorated with
+`defer_interrupts` are spared that. What may take long within them, such as the model itself, goes
+through `allow_interrupts` and is interrupted at once.
 
 The handler of the signal tells by the stack where it came in: the innermost of the two decides.
 It is there only while such a function runs, or a ``with capture(...)`` block, and otherwise does
@@ -17,12 +17,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import wraps
-from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from types import CodeType, FrameType
+from typing import Any, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# Whether an interrupt waits that comes while this code, or what it calls, runs.
+_waits: dict[CodeType, bool] = {}
 
 
 class _State:
@@ -31,7 +35,9 @@ class _State:
     before: Any = None  # the handler from before
 
 
-def unbroken(function: Callable[P, R], undo: Callable[[R], object] | None = None) -> Callable[P, R]:
+def defer_interrupts(
+    function: Callable[P, R], undo: Callable[[R], object] | None = None
+) -> Callable[P, R]:
     """An interrupt that comes while the function runs is raised when it is done.
 
     Parameters
@@ -42,7 +48,7 @@ def unbroken(function: Callable[P, R], undo: Callable[[R], object] | None = None
 
     Examples
     --------
-    >>> @unbroken
+    >>> @defer_interrupts
     ... def both():
     ...     signal.raise_signal(signal.SIGINT)
     ...     print("done")
@@ -77,10 +83,44 @@ def unbroken(function: Callable[P, R], undo: Callable[[R], object] | None = None
     return wraps(function)(whole)
 
 
-def breakable(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call the function; an interrupt is raised at once, also within what is `unbroken`."""
+def allow_interrupts(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the function; an interrupt is raised at once, also within what defers them."""
     _deliver(sys._getframe())
     return function(*args, **kwargs)
+
+
+class Block:
+    """A ``with`` block that no interrupt cuts in two, on its way in or on its way out.
+
+    A subclass begins in `_begin` what `around`, an ``ExitStack``, ends. What is within the block
+    is interrupted at once.
+    """
+
+    def __init__(self) -> None:
+        self.around, self.on = ExitStack(), False
+
+    def _begin(self) -> None:
+        """Enter everything into `around`."""
+
+    def _enter(self) -> Self:
+        if self.on:
+            raise RuntimeError("This block is on already: make a second one.")
+        try:
+            if hold():  # for an interrupt on the way into __exit__
+                self.around.callback(release)
+            self.on = True
+            self._begin()
+        except BaseException as error:
+            self._leave(type(error), error, None)
+            raise
+        return self
+
+    def _leave(self, *error: Any) -> None:
+        self.on = False
+        self.around.__exit__(*error)
+
+    __enter__ = defer_interrupts(_enter, undo=lambda block: block._leave(None, None, None))
+    __exit__ = defer_interrupts(_leave)
 
 
 def hold() -> bool:
@@ -123,5 +163,4 @@ def _deliver(frame: FrameType | None) -> None:
         _interrupted(signal.SIGINT, frame)
 
 
-# Whether an interrupt waits that comes while this code, or what it calls, runs.
-_waits = {hold.__code__: True, breakable.__code__: False}
+_waits |= {hold.__code__: True, allow_interrupts.__code__: False}

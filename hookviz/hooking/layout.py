@@ -133,7 +133,7 @@ def fitting_grid(grid: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[
     return grid if 0 <= shape[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS else None
 
 
-def wide(tensor: Tensor) -> Tensor:
+def at_least_float32(tensor: Tensor) -> Tensor:
     """In single precision at least: sums of half-precision numbers overflow."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 

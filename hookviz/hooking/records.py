@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
 import torch
 from torch import Tensor, nn
 
 from .select import close_names
+from .tables import html_table, text_table
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,22 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient's where one can come
     max_bytes: int | None
+    # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
+    watched_in: int | None = None
     _value: Tensor | None = None
     _gradient: Tensor | None = None
     _statistics: Statistics | None = None
     _gradient_statistics: Statistics | None = None
-    # The graph task in which the gradient's hook was set, see capture.py.
-    watched_in: int | None = None
+
+    def keep(self, value: Tensor | Statistics) -> None:
+        """Set the values, or what can be said of them."""
+        self._value = value if isinstance(value, Tensor) else None
+        self._statistics = None if isinstance(value, Tensor) else value
+
+    def keep_gradient(self, gradient: Tensor | Statistics) -> None:
+        """Set the gradient, or what can be said of it."""
+        self._gradient = gradient if isinstance(gradient, Tensor) else None
+        self._gradient_statistics = None if isinstance(gradient, Tensor) else gradient
 
     @property
     def kept(self) -> bool:
@@ -262,10 +272,11 @@ class FeatureCache(Mapping[str, LayerRecord]):
         Bytes held by all copies.
     """
 
-    def __init__(self, records: list[LayerRecord]) -> None:
-        self._hooked = records
-        self._ran: dict[str, LayerRecord] = {}
-        self._names = {each: r.name for r in records for each in (r.name, *r.aliases)}
+    def __init__(
+        self, hooked: Sequence[LayerRecord], ran: Mapping[str, LayerRecord] | None = None
+    ) -> None:
+        self._hooked, self._ran = hooked, dict(ran or {})
+        self._names = {each: r.name for r in hooked for each in (r.name, *r.aliases)}
 
     def __getitem__(self, name: str) -> LayerRecord:
         try:
@@ -305,6 +316,12 @@ class FeatureCache(Mapping[str, LayerRecord]):
             if any(not t.kept for call in record.calls for t in (*call.outputs, *call.inputs))
         ]
 
+    @property
+    def unreached(self) -> bool:
+        """Whether an output that asked for a gradient got none."""
+        every = (t for r in self._ran.values() for call in r.calls for t in call.outputs)
+        return any(t.watched_in is not None and not t.has_gradient for t in every)
+
     def _rows(self) -> list[tuple[str, ...]]:
         """One row per layer: the text of each cell of the table."""
         dropped = set(self.dropped)
@@ -329,22 +346,10 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return f"FeatureCache: {len(self)} layers, {megabytes(self.nbytes)}{missed}"
 
     def __repr__(self) -> str:
-        rows = [_HEADER, *self._rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows
-        ]
-        return "\n".join([self._title(), *(line.rstrip() for line in lines)])
+        return text_table(self._title(), _HEADER, self._rows())
 
     def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(row(cells, "td") for cells in self._rows())
-        return (
-            f"<table><caption>{escape(self._title())}</caption>"
-            f"<thead>{row(_HEADER, 'th')}</thead><tbody>{body}</tbody></table>"
-        )
+        return html_table(self._title(), _HEADER, self._rows())
 
 
 _HEADER = ("layer", "type", "calls", "shape", "dtype", "gradient", "memory")

@@ -93,10 +93,7 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
 
 def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     """All modules of ``model`` with all their names, wrappers taken off."""
-    core, wrapper = model, ""
-    while (inner := wrapped(core)) is not None:
-        attribute, core = inner
-        wrapper += attribute + "."
+    core, wrapper = unwrapped(model)
     names: dict[nn.Module, list[str]] = {}
     for name, module in core.named_modules(remove_duplicate=False):
         if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
@@ -105,7 +102,7 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
             continue
         known = names.setdefault(module, [])
         plain = ".".join(part for part in name.split(".") if part != "_orig_mod")
-        for each in (plain, name, wrapper + name if name else wrapper.rstrip(".")):
+        for each in (plain, name, ".".join(filter(None, (wrapper, name)))):
             if each not in known:
                 known.append(each)
     return names
@@ -126,14 +123,26 @@ def close_names(name: str, names: Iterable[str]) -> str:
     return "there are: " + ", ".join(map(repr, names[:6])) + tail
 
 
-def wrapped(model: nn.Module) -> tuple[str, nn.Module] | None:
-    """The attribute under which a wrapper holds its model, and the model; None if it is none."""
-    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        return "module", model.module
-    # What torch.compile returns. Its class is not imported: that alone takes a second.
-    if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-        return "_orig_mod", inner
-    return None
+def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
+    """The model within all its wrappers, and where in ``model`` it is found.
+
+    Wrappers are ``DataParallel``, ``DistributedDataParallel`` and what ``torch.compile`` returns.
+
+    Examples
+    --------
+    >>> unwrapped(nn.DataParallel(nn.ReLU()))
+    (ReLU(), 'module')
+    """
+    path: list[str] = []
+    while True:
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            path.append("module")
+        # What torch.compile returns. Its class is not imported: that alone takes a second.
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            path.append("_orig_mod")
+        else:
+            return model, ".".join(path)
+        model = getattr(model, path[-1])
 
 
 def _choose(

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
-
-import ipywidgets as widgets
-from IPython import get_ipython
-from IPython.display import display
-
-from ..hooking.interrupts import unbroken
 
 PATIENCE = 1.0  # seconds before the bar appears
 _PAUSE = 0.1  # seconds between two updates of it
@@ -26,28 +21,39 @@ class Progress:
 
     def __init__(self) -> None:
         self._next = time.monotonic() + PATIENCE
-        self._bar: widgets.FloatProgress | None = None
-        self._handle: Any = None
+        self._handle: Any = None  # of the output that shows the bar
 
     def __enter__(self) -> Progress:
         return self
 
-    @unbroken
     def tick(self, share: float) -> None:
         """Say how much is done, 0 to 1."""
-        if time.monotonic() < self._next or get_ipython() is None:
+        if time.monotonic() < self._next or not _in_notebook():
             return
         self._next = time.monotonic() + _PAUSE
-        if self._bar is None:
-            self._bar = widgets.FloatProgress(description="capturing", min=0, max=1)
-            self._handle = display(self._bar, display_id=True)
-        self._bar.value = share
+        words = f"{100 * share:.0f} %"
+        self._show(
+            {
+                "text/plain": words,
+                "text/html": f'<progress max="1" value="{share:.3f}" aria-label="work done" '
+                f'style="width: 300px"></progress> {words}',
+            }
+        )
 
-    @unbroken
     def __exit__(self, *error: object) -> None:
-        if self._bar is None:
-            return
-        # A closed widget would be an error in the saved notebook: leave nothing in its place.
-        self._handle.update({"text/plain": ""}, raw=True)
-        for part in (self._bar.layout, self._bar.style, self._bar):
-            part.close()
+        if self._handle is not None:
+            self._show({"text/plain": ""})  # nothing is left in its place
+
+    def _show(self, data: dict[str, str]) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
+def _in_notebook() -> bool:
+    # Without IPython loaded there is no notebook, and nothing to load it for.
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..hooking.capture import eager
-from ..hooking.interrupts import breakable
-from ..hooking.layout import wide
-from ..hooking.select import check_model, wrapped
-from .inputs import ModelInput, class_names_of, prepare_input
-from .session import explained, refuse_lazy, untouched
+from ..hooking.layout import at_least_float32
+from .inputs import ModelInput
+from .session import Session
 from .targets import Target, check_target, described, logits_of, probabilities, sample_scores
 
 
-class Probe:
-    """A model, a batch of inputs, and the score that each sample of it is asked for.
+class Scorer:
+    """A session's batch of inputs, and the score that each sample of it is asked for.
+
+    Made, and used, within ``with session.active(grad=False)``.
 
     Attributes
     ----------
+    session : Session
     pictures : torch.Tensor
         ``(N, C, *spatial)``, what may be changed.
     batch_size : int
@@ -30,20 +28,14 @@ class Probe:
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        inputs: ModelInput,
-        target: Target,
-        class_names: Sequence[str],
-        batch_size: int,
-        *,
-        as_probability: bool = False,
+        self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False
     ) -> None:
-        self.model, self.inputs, self.target = model, inputs, check_target(target)
-        self.pictures = _only_pictures(inputs)
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: at least one has to go through at a time.")
+        self.session, self.target = session, check_target(target)
+        self.pictures = _only_pictures(session.inputs)
         self.batch_size = 1 if callable(self.target) else batch_size
         self._as_probability = as_probability
-        self._class_names = class_names
         self._targets: list[Target] = [] if callable(self.target) else self._each_target()
 
     def run(self, samples: Tensor, pictures: Tensor | None = None) -> Any:
@@ -58,12 +50,9 @@ class Probe:
             batched = value.ndim > 0 and len(value) == len(self.pictures)
             return value[samples.to(value.device)] if batched else value.clone()
 
-        args = tuple(rows(value) for value in self.inputs.args)
-        kwargs = {key: rows(value) for key, value in self.inputs.kwargs.items()}
-        try:
-            return breakable(self.model, *args, **kwargs)
-        except Exception as error:
-            raise explained(error, self.model, ModelInput(args, kwargs)) from error
+        inputs = self.session.inputs
+        kwargs = {key: rows(value) for key, value in inputs.kwargs.items()}
+        return self.session.call(*map(rows, inputs.args), **kwargs)
 
     def scores(self) -> Tensor:
         """The scores ``(N,)`` of the samples as they are."""
@@ -74,16 +63,17 @@ class Probe:
         """The scores ``(B,)`` of up to ``batch_size`` samples."""
         output = self.run(samples, pictures)
         if callable(self.target):
-            return _one_number(breakable(self.target, output)).to(self.pictures.device)[None]
+            return _one_number(self.target(output)).to(self.pictures.device)[None]
         logits = self._logits(output)
-        values = probabilities(logits) if self._as_probability else wide(logits)
+        values = probabilities(logits) if self._as_probability else at_least_float32(logits)
         targets = [self._targets[sample] for sample in samples.tolist()]
-        return sample_scores(values, targets, self._class_names)
+        return sample_scores(values, targets, self.session.class_names)
 
     def _each_target(self) -> list[Target]:
         """Each sample's target; its top class is that of the whole picture, whatever comes."""
         logits = self._logits(self.run(torch.arange(len(self.pictures))))
-        sample_scores(logits, self.target, self._class_names)  # raises, if the target is not there
+        # Raises, if the target is not there.
+        sample_scores(logits, self.target, self.session.class_names)
         count = len(self.pictures)
         targets = self.target if isinstance(self.target, list) else [self.target] * count
         tops = logits.argmax(1).tolist()
@@ -97,29 +87,6 @@ class Probe:
                 f"{described(output)}: give a function output -> one number as target."
             )
         return logits
-
-
-@contextmanager
-def probing(
-    model: nn.Module,
-    image: Any,
-    target: Target,
-    class_names: Sequence[str] | None,
-    batch_size: int,
-    *,
-    as_probability: bool = False,
-) -> Iterator[Probe]:
-    """Within the block the model is in eval mode and makes no graph; afterwards it is as before."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}: at least one has to go through at a time.")
-    check_model(model)
-    refuse_lazy(model)
-    # DataParallel would split our rows among its copies, torch.compile would run past our hooks.
-    while (inner := wrapped(model)) is not None:
-        model = inner[1]
-    inputs, names = breakable(prepare_input, image, model), class_names_of(model, None, class_names)
-    with untouched(model), torch.no_grad(), eager():
-        yield Probe(model, inputs, target, names, batch_size, as_probability=as_probability)
 
 
 def _only_pictures(inputs: ModelInput) -> Tensor:
@@ -138,7 +105,7 @@ def _one_number(value: Any) -> Tensor:
             raise ValueError(
                 f"target= returned shape {tuple(value.shape)}, not one number: sum or index it."
             )
-        return wide(value.detach()).reshape(())
+        return at_least_float32(value.detach()).reshape(())
     try:
         return torch.tensor(float(value))
     except (TypeError, ValueError):

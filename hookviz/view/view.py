@@ -12,8 +12,8 @@ from ..hooking.layout import as_maps
 from ..hooking.records import Call, FeatureCache, LayerRecord
 from ..render import html as panels
 from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges
+from ..render.input_picture import picture_of
 from ..render.mosaic import Mosaic, mosaic
-from ..run.inputs import picture_of
 from ..run.targets import Target
 from .frame import Panel, Readings
 from .layer import ChannelStatistics, LayerView, channel_order, layer_view

@@ -19,16 +19,17 @@ from torch import Tensor, nn
 from ..export.figure import draw_figure, small_png
 from ..export.source import listing
 from ..export.source_input import Given
-from ..hooking.interrupts import breakable, unbroken
+from ..hooking.interrupts import defer_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..render import html as panels
 from ..render.colours import NORMALIZATIONS
-from ..run.inputs import ModelInput, Transform, class_names_of, prepare_input
+from ..run.inputs import ModelInput
 from ..run.progress import Progress
-from ..run.session import Run, run
+from ..run.session import Run, Session
 from ..run.targets import Target, check_target, sample_scores
+from ..run.transforms import Transform
 from ..view.frame import Frame
 from ..view.heatmaps import Heat, heatmap_names, heatmaps
 from ..view.layer import ORDERS
@@ -106,7 +107,7 @@ def explore(
     name = None
     if isinstance(model, str):
         name, (model, weights) = model, pretrained(model, weights)
-    explorer = unbroken(Explorer, undo=Explorer.close)(
+    explorer = defer_interrupts(Explorer, undo=Explorer.close)(
         model,
         image,
         layers=layers,
@@ -190,8 +191,10 @@ class Explorer(widgets.VBox):
         self._live = False  # nothing is checked or drawn before all is there, nor after close()
         self._memo = Memo()
         self._model, self._layers, self._max_bytes = model, layers, max_bytes
-        self._class_names = class_names_of(model, weights, class_names)
-        self._inputs = breakable(prepare_input, image, model, weights=weights, transform=transform)
+        self._session = Session(
+            model, image, weights=weights, transform=transform, class_names=class_names
+        )
+        self._class_names, self._inputs = self._session.class_names, self._session.inputs
         self._given = Given(image, weights, transform)  # what the code begins with
         cells.close_earlier()  # first of all, so that memory never holds both
         self._run: Run | None = self._run_model(target)
@@ -273,15 +276,7 @@ class Explorer(widgets.VBox):
 
     def _run_layers(self, target: Target, layers: Layers, max_bytes: int | None) -> Run:
         with Progress() as progress:
-            return run(
-                self._model,
-                self._inputs,
-                target,
-                layers=layers,
-                class_names=self._class_names,
-                max_bytes=max_bytes,
-                tick=progress.tick,
-            )
+            return self._session.run(target, layers=layers, max_bytes=max_bytes, tick=progress.tick)
 
     # Settings
 
@@ -349,7 +344,7 @@ class Explorer(widgets.VBox):
         return target
 
     @traitlets.observe("target")
-    @unbroken
+    @defer_interrupts
     def _retarget(self, change: dict) -> None:
         if not self._is_live():
             return
@@ -567,7 +562,7 @@ class Explorer(widgets.VBox):
         """
         return heatmaps(self._subject, method or self.heatmap)
 
-    @unbroken
+    @defer_interrupts
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
         self._live = False
@@ -579,7 +574,10 @@ class Explorer(widgets.VBox):
         _unlink(self)
         # IPython's Out may keep it for ever: then without model, input and pictures.
         self.set_trait("children", ())
-        data, shown = ("_model", "_inputs", "_layers", "_given"), ("_title", "_predictions")
+        data, shown = (
+            ("_model", "_session", "_inputs", "_layers", "_given"),
+            ("_title", "_predictions"),
+        )
         for name in (*data, *shown, "_controls", "_pictures", "_code"):
             self.__dict__.pop(name, None)
 

@@ -156,7 +156,8 @@ class Player(widgets.VBox):
             return super()._repr_mimebundle_(**kwargs)
 
     def view(self) -> dict[str, Any]:
-        """What a notebook's output holds of the live widget."""
+        """What a notebook's output holds of the live widget, which is shown there."""
+        cells.shown(self)
         return {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
 
     def close(self) -> None:

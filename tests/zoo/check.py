@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from untouched import changes, snapshot
 
 import hookviz
-from hookviz.hooking.capture import tensors_in
+from hookviz.hooking.nested import tensors_in
 from hookviz.view.view import showable
 
 from .models import Case

@@ -1,0 +1,170 @@
+"""The one owner of hooks: all go on together, and all come off, whichever way the block ends.
+
+Nothing else in hookviz calls a ``register_*hook``. What to hook, and what to do there, is said as
+(target, kind, function); how a hook is set and taken off is said here. `capture.py` shows the use.
+
+A hook of ours does nothing once its block is over, nor on any module but the one it was set on:
+not on a copy that was made within the block. A deep copy or a pickle of the module has none of
+them at all, see `_reduced`.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from .compiled import force_eager
+from .interrupts import Block, defer_interrupts
+
+T = TypeVar("T")
+Hook = tuple[nn.Module | Tensor, str, Callable[..., Any]]
+
+KINDS = {
+    "forward_pre": {"with_kwargs": True},
+    "forward": {"with_kwargs": True},
+    "full_backward_pre": {},
+    "full_backward": {},
+}
+"""Kinds of hooks on a module, with how they are set; beside them there is ``"tensor"``."""
+
+
+class HookSet(Block):
+    """A ``with`` block within which hooks are on.
+
+    Parameters
+    ----------
+    hooks : iterable of (target, kind, function), optional
+        Set in this order when the block begins. The target is a module, the kind one of ``KINDS``,
+        and the function is called as torch calls such a hook, forward ones with ``kwargs``; or the
+        target is a tensor, the kind ``"tensor"``, and the function gets the gradient, or None.
+
+    Raises
+    ------
+    RuntimeError
+        On entry, if the block is on already or torch refuses a hook; then none stays.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = nn.Linear(2, 1)
+    >>> def after(module, args, kwargs, output):
+    ...     print("ran")
+    >>> with HookSet([(layer, "forward", after)]):
+    ...     _ = layer(torch.zeros(1, 2))
+    ran
+    >>> _ = layer(torch.zeros(1, 2))
+    """
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        super().__init__()
+        self._hooks = list(hooks)
+
+    def _begin(self) -> None:
+        self.around.enter_context(_CleanCopies())
+        self.around.enter_context(force_eager())
+        for hook in self._hooks:
+            self.add(*hook)
+
+    @defer_interrupts  # a hook without its handle would stay
+    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+        """Set one more hook, which comes off with the others."""
+        if kind == "tensor":
+            handle = target.register_hook(_Hook(self, None, function))
+        else:
+            hook = _Hook(self, target, function)
+            handle = getattr(target, f"register_{kind}_hook")(hook, **KINDS[kind])
+            _note(handle)
+        self.around.callback(handle.remove)
+
+
+class _Hook:
+    """A function on one module or tensor, silent on others and when the block is over."""
+
+    def __init__(
+        self, owner: HookSet, module: nn.Module | None, function: Callable[..., Any]
+    ) -> None:
+        self.owner, self.module, self.function = owner, module, function
+
+    @defer_interrupts  # torch's modes, which a hook may switch, are not left as they are
+    def __call__(self, *given: Any) -> Any:
+        # DataParallel's replicas stand for the module; its other copies do not.
+        meant = self.module is None or given[0] is self.module
+        if self.owner.on and (meant or getattr(given[0], "_is_replica", False)):
+            return self.function(*given)
+        return None
+
+
+class Running(Generic[T]):
+    """What is running now, by thread and innermost last: a module's after meets its own before.
+
+    Examples
+    --------
+    >>> running, outer, inner = Running(), nn.ReLU(), nn.ReLU()
+    >>> running.begin(outer, "outer's"), running.begin(inner, "inner's")
+    (0, 1)
+    >>> running.end(outer)  # the inner one raised, and somebody caught it
+    "outer's"
+    """
+
+    def __init__(self) -> None:
+        self._stacks: dict[int, list[tuple[nn.Module, T]]] = {}
+
+    def begin(self, module: nn.Module, note: T) -> int:
+        """Note that a module begins; how many are running around it."""
+        stack = self._stacks.setdefault(threading.get_ident(), [])
+        stack.append((module, note))
+        return len(stack) - 1
+
+    def end(self, module: nn.Module) -> T | None:
+        """What was noted when it began; None if nothing was."""
+        stack = self._stacks.get(threading.get_ident(), [])
+        if not any(each is module for each, _ in stack):
+            return None
+        while True:
+            each, note = stack.pop()
+            if each is module:
+                return note
+
+
+# Modules keep hooks in OrderedDicts, which go into copies and pickles of a module.
+
+_ours: dict[int, set[int]] = {}  # id of such a dict -> the keys of our hooks in it
+
+
+def _note(handle: RemovableHandle) -> None:
+    for reference in (handle.hooks_dict_ref, *handle.extra_dict_ref):
+        _ours.setdefault(id(reference()), set()).add(handle.id)
+
+
+def _reduced(hooks: OrderedDict) -> tuple[Any, ...]:
+    """How an OrderedDict is copied or pickled while hooks are on: without ours."""
+    ours = _ours.get(id(hooks), ())
+    return *hooks.__reduce__()[:4], iter([i for i in hooks.items() if i[0] not in ours])
+
+
+class _CleanCopies:
+    """Within the block, copies and pickles of modules have none of our hooks."""
+
+    blocks = 0
+    before: Any = None  # how OrderedDicts were copied, if anybody had said
+
+    def __enter__(self) -> None:
+        if not _CleanCopies.blocks:
+            _CleanCopies.before = copyreg.dispatch_table.get(OrderedDict)
+            copyreg.dispatch_table[OrderedDict] = _reduced
+        _CleanCopies.blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        _CleanCopies.blocks -= 1
+        if _CleanCopies.blocks:
+            return
+        del copyreg.dispatch_table[OrderedDict]
+        if _CleanCopies.before is not None:
+            copyreg.dispatch_table[OrderedDict] = _CleanCopies.before
+        _ours.clear()

@@ -1,0 +1,63 @@
+"""Tensors within tuples, lists, dicts and dataclasses: what layers take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from torch import Tensor
+
+
+def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Find the tensors in what a layer took or returned: nested tuples, lists, dicts, dataclasses.
+
+    Parameters
+    ----------
+    value : Any
+    path : str
+        Put in front of each path.
+
+    Yields
+    ------
+    path : str
+        How to reach the tensor from ``value``, as Python writes it.
+    tensor : torch.Tensor
+
+    Examples
+    --------
+    >>> import torch
+    >>> output = {"out": torch.zeros(1), "aux": (torch.zeros(1), None)}
+    >>> [path for path, _ in tensors_in(output)]
+    ["['out']", "['aux'][0]"]
+    """
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from tensors_in(each, f"{path}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for index, each in enumerate(value):
+            yield from tensors_in(each, f"{path}[{index}]")
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
+
+
+def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
+
+    Examples
+    --------
+    >>> import torch
+    >>> change_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
+    ({'x': tensor([2.])}, 3)
+    """
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: change_tensors(each, change) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        items = [change_tensors(each, change) for each in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value

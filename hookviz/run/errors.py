@@ -1,0 +1,85 @@
+"""A model's own error, with the layer in which it arose and what that layer was given."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ..hooking.nested import tensors_in
+from ..hooking.select import CONVOLUTIONS, module_names
+from .transforms import dimensions
+
+
+def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
+    """What to raise from a model's error: one sentence with the layer and what it was given.
+
+    Parameters
+    ----------
+    error : Exception
+        As the model raised it. The layer stands in its traceback.
+    model : torch.nn.Module
+    given
+        What the model was called with.
+    """
+    names = module_names(model)
+    layer, taken = innermost_call(error, names) or (model, given)
+    name = names.get(layer, [""])[0]
+    where = f"layer {name!r} ({type(layer).__name__})" if name else type(layer).__name__
+    tensors = [tensor for _, tensor in tensors_in(taken)]
+    of_torch = isinstance(error, RuntimeError)
+    if of_torch and (says := _dtypes_differ(layer, tensors)):
+        return ValueError(f"{where[0].upper()}{where[1:]} {says}")
+    floating = (t for _, t in tensors_in(given) if t.is_floating_point())
+    shape = next((tuple(tensor.shape) for tensor in floating), None)
+    if of_torch and isinstance(layer, CONVOLUTIONS) and shape in [tuple(t.shape) for t in tensors]:
+        return ValueError(
+            f"The input, shape {shape}, does not fit {where}, which takes "
+            f"{layer.in_channels} channels in {dimensions(layer)}d: {_first_line(error)}"
+        )
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors) or "nothing"
+    return RuntimeError(
+        f"The model raised {type(error).__name__} in {where}, given {shapes}: {_first_line(error)}"
+    )
+
+
+def innermost_call(
+    error: BaseException, names: Container[nn.Module]
+) -> tuple[nn.Module, Any] | None:
+    """The innermost module that was running when the error arose, and its arguments."""
+    found, traceback = None, error.__traceback__
+    while traceback is not None:
+        local = traceback.tb_frame.f_locals
+        if traceback.tb_frame.f_code.co_name == "_call_impl" and local.get("self") in names:
+            found = local["self"], local.get("args", ())
+        traceback = traceback.tb_next
+    return found
+
+
+def refuse_lazy(model: nn.Module) -> None:
+    """Raise ``ValueError`` for a layer that has no weights yet."""
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(
+                f"Layer {name.rpartition('.')[0]!r} is lazy and has no weights yet: run "
+                "model(x) once, so that what you see is what you will use."
+            )
+
+
+def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
+    """That a layer was given another type of numbers than its weights have; empty if not so."""
+    weight = next((p for p in layer.parameters(recurse=False) if p.is_floating_point()), None)
+    given = next((t for t in tensors if t.is_floating_point()), None)
+    if weight is None or given is None or given.dtype == weight.dtype:
+        return ""
+    has, got = (str(each.dtype).removeprefix("torch.") for each in (weight, given))
+    return (
+        f"has weights in {has} and was given {got}: give the input as {has}, x.to(torch.{has}), "
+        f"or turn the model into {got}, model.to(torch.{got})."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or repr(error)

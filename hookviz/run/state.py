@@ -1,0 +1,169 @@
+"""A model's state, put back to the bit after a run in eval mode."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from operator import is_
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
+_SEQUENCES = (list, deque)
+_PLAIN = (str, int, float, bool, bytes, type(None))  # most of what there is
+
+
+@contextmanager
+def preserved_state(model: nn.Module) -> Iterator[None]:
+    """Eval mode with gradients within the block; afterwards the model is as before.
+
+    Put back, also after an exception, are training flags, buffers, all attributes, and what these
+    hold at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
+    namespaces and random generators; the parameters' ``.grad`` and ``requires_grad``; the random
+    number generators of Python, numpy and torch; and the surrounding grad and inference mode.
+
+    Not looked into are other objects that an attribute may refer to. Parameters' own values are
+    not kept: a model that overwrites its weights in eval mode has changed.
+    """
+    kept = _Kept()
+    # What a ScriptModule names as a module may be anything.
+    modules = [module for module in model.modules() if isinstance(module, nn.Module)]
+    for module in modules:
+        kept.look_into(module)
+    asked = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    with _random_state(model), torch.inference_mode(False), torch.enable_grad():
+        try:
+            for module in modules:
+                module.training = False
+            yield
+        finally:
+            kept.put_back()
+            for parameter, required, gradient in asked:
+                if parameter.requires_grad != required:
+                    parameter.requires_grad_(required)
+                if parameter.grad is not gradient:
+                    parameter.grad = gradient
+
+
+class _Kept:
+    """What objects held when they were looked into. No code of the user's runs for it."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], object]] = []
+        self._seen: dict[int, Any] = {}  # the objects too, so that no id is used again
+
+    def put_back(self) -> None:
+        with torch.no_grad():
+            for undo in self._undo:
+                undo()
+
+    def look_into(self, value: Any) -> None:
+        kind = type(value)
+        if kind in _PLAIN or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if isinstance(value, torch.jit.ScriptModule):  # nothing that it holds is in its __dict__
+            flag = value.training
+            self._undo.append(lambda: setattr(value, "training", flag))
+            for buffer in value.buffers():
+                self.look_into(buffer)
+        elif isinstance(value, nn.Module) or kind is SimpleNamespace or _is_record(value):
+            self._mapping(value.__dict__)
+        elif kind in _MAPPINGS:
+            self._mapping(value)
+        elif kind in _SEQUENCES:
+            self._sequence(value)
+        elif isinstance(value, tuple):
+            for each in tuple.__iter__(value):
+                self.look_into(each)
+        elif kind is set:
+            content = value.copy()
+            self._undo.append(lambda: (value.clear(), value.update(content)))
+        elif isinstance(value, (Tensor, np.ndarray)):
+            self._values(value)
+        else:
+            self._generator(value)
+
+    def _mapping(self, value: dict) -> None:
+        content = list(value.items())
+
+        def undo() -> None:
+            now = list(value.items())
+            if len(now) != len(content) or not all(map(_same_pair, now, content)):
+                held = dict(content)
+                for key in [key for key in value if key not in held]:
+                    del value[key]
+                value.update(held)
+                if isinstance(value, OrderedDict):
+                    for key in held:
+                        value.move_to_end(key)
+
+        self._undo.append(undo)
+        for _, each in content:
+            self.look_into(each)
+
+    def _sequence(self, value: Any) -> None:
+        content = list(value)
+
+        def undo() -> None:
+            if len(value) != len(content) or not all(map(is_, value, content)):
+                value.clear()
+                value.extend(content)
+
+        self._undo.append(undo)
+        for each in content:
+            self.look_into(each)
+
+    def _values(self, value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            if value.flags.writeable:
+                array = value.copy()
+                self._undo.append(lambda: np.copyto(value, array))
+            return
+        # Weights are as large as the model; of the others there is nothing that could be copied.
+        if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
+            return
+        content = value.detach().clone()
+        self._undo.append(lambda: torch.equal(value, content) or value.copy_(content))
+
+    def _generator(self, value: Any) -> None:
+        if isinstance(value, torch.Generator):
+            state = value.get_state()
+            self._undo.append(lambda: value.set_state(state))
+        elif type(value) is random.Random:
+            drawn = value.getstate()
+            self._undo.append(lambda: value.setstate(drawn))
+        elif type(value) is np.random.Generator:
+            bits = value.bit_generator
+            held = bits.state
+            self._undo.append(lambda: setattr(bits, "state", held))
+
+
+def _is_record(value: Any) -> bool:
+    is_type = isinstance(value, type)
+    return is_dataclass(value) and not is_type and hasattr(value, "__dict__")
+
+
+def _same_pair(pair: tuple, other: tuple) -> bool:
+    return pair[0] is other[0] and pair[1] is other[1]
+
+
+@contextmanager
+def _random_state(model: nn.Module) -> Iterator[None]:
+    kinds = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
+    kind = next(iter(kinds), "cuda")
+    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == kind})
+    python, legacy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices, device_type=kind):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)

@@ -1,0 +1,149 @@
+"""The owner of hooks: all on, all off, and none on copies."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.hooking.handles import HookSet, Running
+
+
+def nothing(*given):
+    return None
+
+
+def net():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(inplace=True)).eval()
+
+
+def test_hooks_fire_in_the_order_in_which_they_were_given():
+    fired, model = [], nn.ReLU()
+    hooks = [(model, "forward", lambda *given, at=at: fired.append(at)) for at in range(3)]
+    with HookSet(hooks):
+        model(torch.zeros(1))
+    model(torch.zeros(1))
+    assert fired == [0, 1, 2]
+
+
+def test_when_the_tenth_of_twenty_raises_none_stays():
+    model = nn.Sequential(*[nn.ReLU() for _ in range(20)])
+    before = snapshot(model)
+    hooks = [(module, "forward", nothing) for module in model]
+    hooks[10] = (model[10], "no such kind", nothing)
+    with pytest.raises(AttributeError), HookSet(hooks):
+        pass
+    assert_untouched(model, before)
+
+
+def test_off_when_the_block_raises_and_on_again():
+    model, fired = nn.ReLU(), []
+    hooks = HookSet([(model, "forward", lambda *given: fired.append(1))])
+    with pytest.raises(ZeroDivisionError), hooks:
+        1 / 0  # noqa: B018
+    assert not model._forward_hooks
+    with hooks:
+        model(torch.zeros(1))
+    assert fired == [1]
+
+
+def test_not_on_twice():
+    hooks = HookSet([(nn.ReLU(), "forward", nothing)])
+    with hooks:
+        with pytest.raises(RuntimeError, match="already"):
+            hooks.__enter__()
+        assert hooks.on
+    assert not hooks.on
+
+
+def test_other_peoples_hooks_stay_and_in_their_order():
+    model = nn.ReLU()
+    model.register_forward_hook(nothing)
+    model.register_forward_pre_hook(nothing)
+    before = snapshot(model)
+    with hookviz.capture(model, nn.ReLU, inputs=True):
+        model(torch.zeros(1))
+        copied = copy.deepcopy(model)
+    assert list(copied._forward_hooks.values()) == [nothing]
+    assert_untouched(model, before)
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle", "save", "averaged", "state_dict"])
+def test_a_copy_made_within_the_block_has_none_of_our_hooks(how):
+    model, x = net(), torch.rand(1, 1, 6, 6)
+    with hookviz.capture(model, inputs=True) as cache:
+        model(x)
+        if how == "deepcopy":
+            copied = copy.deepcopy(model)
+        elif how == "pickle":
+            copied = pickle.loads(pickle.dumps(model))
+        elif how == "save":
+            file = io.BytesIO()
+            torch.save(model, file)
+            file.seek(0)
+            copied = torch.load(file, weights_only=False)
+        elif how == "averaged":
+            copied = torch.optim.swa_utils.AveragedModel(model)
+        else:
+            copied = net()
+            copied.load_state_dict(copy.deepcopy(model.state_dict()))
+        torch.testing.assert_close(copied(x), model(x))
+        assert len(cache["0"].calls) == 2  # the model's own, not the copy's
+    for module in copied.modules():
+        kinds = ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks")
+        assert [getattr(module, kind) for kind in kinds] == [OrderedDict()] * 3
+    held = cache.nbytes
+    copied(x)
+    assert cache.nbytes == held
+
+
+def test_a_shallow_copy_is_not_the_module():
+    model, x = nn.Conv2d(1, 2, 3), torch.rand(1, 1, 6, 6)
+    with hookviz.capture(model) as cache:
+        model(x)
+        copy.copy(model)(x)
+    assert len(cache[""].calls) == 1
+
+
+def test_how_dicts_are_copied_is_put_back():
+    before = dict(__import__("copyreg").dispatch_table)
+    with hookviz.capture(net()), hookviz.capture(net()):
+        own = OrderedDict({7: [1], "a": 2})
+        copied = copy.deepcopy(own)
+        assert (copied, type(copied), copied[7] is own[7]) == (own, OrderedDict, False)
+    assert __import__("copyreg").dispatch_table == before
+
+
+class GivesNone(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None
+
+
+def test_a_gradient_of_none_is_no_gradient():
+    model = nn.Conv2d(1, 2, 3)
+    with hookviz.capture(model, inputs=True) as cache:
+        x = torch.rand(1, 1, 6, 6, requires_grad=True)
+        out = model(x)
+        (GivesNone.apply(out).sum() + 0 * x.sum()).backward()
+    assert cache[""].gradient is None
+
+
+def test_running_is_by_thread_and_drops_what_raised():
+    running, outer, inner = Running(), nn.ReLU(), nn.ReLU()
+    assert running.end(outer) is None
+    assert [running.begin(outer, 1), running.begin(inner, 2), running.begin(inner, 3)] == [0, 1, 2]
+    assert running.end(inner) == 3
+    assert running.end(outer) == 1
+    assert running.end(inner) is None

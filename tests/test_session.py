@@ -1,0 +1,143 @@
+"""One way to run a user's model: wrappers, names, types of numbers, and what a run returns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import hookviz
+from hookviz.run.session import Session
+
+WRAPPERS = {
+    "DataParallel": nn.DataParallel,
+    "compiled": lambda model: torch.compile(model, backend="eager"),
+    "compiled DataParallel": lambda model: torch.compile(nn.DataParallel(model), backend="eager"),
+    "DataParallel of compiled": lambda model: nn.DataParallel(torch.compile(model)),
+}
+
+
+@pytest.fixture(params=WRAPPERS)
+def wrapped(request):
+    return WRAPPERS[request.param](hookviz.demo_model())
+
+
+PICTURE = hookviz.demo_images()[6]
+
+
+def test_explore_knows_what_is_in_a_wrapper(wrapped):
+    explorer = hookviz.explore(wrapped, PICTURE, target="moon")
+    plain = hookviz.explore(hookviz.demo_model(), PICTURE, target="moon")
+    assert explorer.inputs.args[0].shape == (1, 3, 112, 112)
+    assert torch.equal(explorer.inputs.args[0], plain.inputs.args[0])
+    for name in plain.cache:
+        assert torch.equal(explorer.cache[name].gradient, plain.cache[name].gradient)
+    explorer.close()
+    plain.close()
+
+
+def test_trace_attribute_and_the_others_know_it_too(wrapped):
+    model = hookviz.demo_model()
+    assert hookviz.trace(wrapped, PICTURE, "moon").scored
+    for call in (
+        lambda net: hookviz.attribute(net, PICTURE, target="moon"),
+        lambda net: hookviz.scorecam(net, PICTURE, "layer3.1.conv2", "moon"),
+        lambda net: hookviz.ablationcam(net, PICTURE, "layer3.1.conv2", "moon"),
+        lambda net: hookviz.deletion_curve(net, PICTURE, torch.rand(112, 112), "moon", steps=2)[2],
+        lambda net: hookviz.prepare_input(PICTURE, net).args[0],
+    ):
+        torch.manual_seed(0)
+        expected = call(model)
+        torch.manual_seed(0)
+        torch.testing.assert_close(call(wrapped), expected)
+
+
+def test_names_of_a_wrapper_still_name_layers():
+    model = nn.DataParallel(hookviz.demo_model())
+    explorer = hookviz.explore(model, PICTURE, layers="module.stem.0")
+    assert list(explorer.cache) == ["stem.0"]
+    explorer.close()
+
+
+def test_weights_transform_and_names_go_everywhere():
+    model, names = hookviz.demo_model(), ["a", "b", *map(str, range(8))]
+
+    def transform(picture):
+        return torch.zeros(3, 40, 40)
+
+    given = {"transform": transform, "class_names": names}
+    shapes = [
+        hookviz.attribute(model, PICTURE, target="a", **given).shape[2:],
+        hookviz.scorecam(model, PICTURE, "stem.0", "a", **given).shape[1:],
+        hookviz.ablationcam(model, PICTURE, "stem.0", "a", **given).shape[1:],
+    ]
+    assert shapes == [(40, 40), (20, 20), (20, 20)]
+    flat = torch.rand(40, 40)
+    for curve in (hookviz.deletion_curve, hookviz.insertion_curve):
+        assert len(curve(model, PICTURE, flat, "b", steps=2, **given).scores) == 3
+
+
+@pytest.mark.parametrize(("model_dtype", "dtype"), [("bfloat16", "float32"), ("float32", "double")])
+def test_another_type_of_numbers_is_told_as_such(model_dtype, dtype):
+    model = hookviz.demo_model().to(getattr(torch, model_dtype))
+    x = torch.rand(1, 3, 112, 112, dtype=getattr(torch, dtype))
+    has, got = model_dtype, {"double": "float64"}.get(dtype, dtype)
+    expected = (
+        rf"'stem.0' \(Conv2d\) has weights in {has} and was given {got}: .*x.to\(torch.{has}\)"
+    )
+    for call in (hookviz.explore, hookviz.trace, hookviz.attribute):
+        with pytest.raises(ValueError, match=expected):
+            call(model, x)
+
+
+def test_a_wrong_number_of_channels_is_still_told_as_such():
+    with pytest.raises(ValueError, match=r"shape \(1, 4, 9, 9\), does not fit layer 'stem.0'"):
+        hookviz.explore(hookviz.demo_model(), torch.rand(1, 4, 9, 9))
+
+
+def test_what_a_run_returns_is_data():
+    model = hookviz.demo_model()
+    explorer = hookviz.explore(model, PICTURE)
+    with pytest.raises(TypeError), explorer.cache:
+        pass
+    assert all(len(record.calls) == 1 for record in explorer.cache.values())
+    explorer.close()
+
+
+class Checkpointed(nn.Module):
+    """One convolution in two checkpoints, twice in the second."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.conv, self.reentrant = nn.Conv2d(2, 2, 3, padding=1), reentrant
+
+    def forward(self, x):
+        x = checkpoint(self.conv, x, use_reentrant=self.reentrant)
+        twice = nn.Sequential(self.conv, self.conv)
+        return checkpoint(twice, x, use_reentrant=self.reentrant).mean((2, 3))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_trace_names_the_call_that_is_run_again(reentrant):
+    torch.manual_seed(0)
+    model, x = Checkpointed(reentrant), torch.rand(1, 2, 5, 5)
+    trace = hookviz.trace(model, x)
+    forward = [e for e in trace if e.module == "conv" and e.kind == "forward" and e.fired]
+    first = {e.call: e.statistics for e in forward if not e.note}
+    again = [e for e in forward if e.note]
+    assert len(first) == 3
+    assert again
+    for event in again:
+        assert event.statistics == first[event.call]
+    assert again[0].call in (1, 2)  # the second checkpoint comes first
+
+
+def test_the_gradient_is_the_same_as_that_of_a_capture():
+    session = Session(hookviz.demo_model(), PICTURE)
+    run = session.run("moon")
+    model = hookviz.demo_model()
+    with hookviz.capture(model) as cache:
+        model(session.inputs.args[0])[0, 6].backward()
+    for name, record in cache.items():
+        assert torch.equal(run.cache[name].gradient, record.gradient)
