@@ -13,7 +13,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo docs bench clean
+.PHONY: lab test test-colab test-oldest lint zoo docs bench wheel clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
@@ -41,6 +41,12 @@ docs: $(VENV)/.test  ## build the documentation in build/docs
 
 bench: $(VENV)/.browser  ## print the ratios that the README quotes
 	$(BIN)/python -m tests.benchmarks
+
+# Of this version only: Colab's cell in the README takes whatever wheel is there.
+wheel: $(BIN)/uv  ## build the package as one file, which can be carried to Colab
+	rm -f dist/hookviz-*.whl
+	$(BIN)/uv build --quiet --wheel
+	@du -h dist/hookviz-*.whl
 
 clean:
 	rm -rf $(VENV) $(COLAB) $(OLDEST) build dist test-output

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
@@ -58,6 +61,37 @@ def test_committed_outputs(path):
     assert not [out for out in outputs(book) if out.get("name") == "stderr"]
     code = [cell for cell in book.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+
+
+def first_cells():
+    """The sources of the notebooks' first code cells, without repetitions."""
+    books = [nbformat.read(path, as_version=4) for path in NOTEBOOKS]
+    return {next(c for c in book.cells if c.cell_type == "code").source for book in books}
+
+
+def way_in(monkeypatch, *found):
+    """What the first cell asks pip for, if hookviz is found, or not, each time that it looks."""
+    answers, asked = iter(found), []
+
+    def run_line_magic(name, line):
+        asked.append(f"{name} {line.format(**names)}")
+
+    names = {"get_ipython": lambda: SimpleNamespace(run_line_magic=run_line_magic)}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: next(answers))
+    (source,) = first_cells()  # all notebooks have the same
+    exec(TransformerManager().transform_cell(source), names)
+    return asked
+
+
+def test_the_way_in(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert way_in(monkeypatch, True) == []
+    assert way_in(monkeypatch, False, True) == ["pip install -q hookviz"]
+    with pytest.raises(ModuleNotFoundError, match=r"`make wheel`.*upload.*run this cell again\.$"):
+        way_in(monkeypatch, False, False)
+    Path("hookviz-1.2.3-py3-none-any.whl").touch()
+    wanted = "pip install -q hookviz-1.2.3-py3-none-any.whl"
+    assert way_in(monkeypatch, False, True) == [wanted]
 
 
 def test_a_widget_without_a_static_view_is_found():

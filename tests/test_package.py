@@ -47,7 +47,7 @@ def test_wheel_holds_what_it_needs_and_no_more(wheel):
 
 @pytest.mark.parametrize("what", ["wheel", "."])
 def test_install_in_an_empty_environment(wheel, what, tmp_path):
-    python = tmp_path / "venv" / "bin" / "python"
+    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
     uv = [sys.executable, "-m", "uv"]
     run(*uv, "venv", "--python", sys.executable, str(tmp_path / "venv"), cwd=tmp_path)
     source = str(wheel) if what == "wheel" else str(ROOT)

@@ -1,0 +1,64 @@
+"""What only a maintainer's push sets off is held to what is here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import yaml
+from environments import PINS, ROOT, pinned
+from release import faults
+
+WORKFLOWS = {path.stem: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
+JOBS = {name: yaml.safe_load(text)["jobs"] for name, text in WORKFLOWS.items()}
+STEPS = [step for jobs in JOBS.values() for job in jobs.values() for step in job.get("steps", ())]
+
+
+def test_a_tag_that_disagrees_is_not_released(tmp_path):
+    (tmp_path / "hookviz").mkdir()
+    for name in ("hookviz/__init__.py", "CITATION.cff", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def write(name, pattern, line):
+        path = tmp_path / name
+        path.write_text(re.sub(pattern, line, path.read_text(), count=1, flags=re.MULTILINE))
+
+    def lacking():
+        return [fault.split(" lacks ")[0] for fault in faults("v9.8.7", tmp_path)]
+
+    assert lacking() == ["CHANGELOG.md", "hookviz/__init__.py", "CITATION.cff", "CITATION.cff"]
+    write("hookviz/__init__.py", r"^__version__ = .*$", '__version__ = "9.8.7"')
+    write("CITATION.cff", r"^version: .*$", "version: 9.8.7\ndate-released: 2030-01-02")
+    assert lacking() == ["CHANGELOG.md", "CITATION.cff"]
+    write("CHANGELOG.md", r"^## .*$", "## 9.8.7 (unreleased)")
+    assert lacking() == ["CHANGELOG.md", "CITATION.cff"]
+    write("CHANGELOG.md", r"^## .*$", "## 9.8.7 (2030-01-03)")
+    assert faults("v9.8.7", tmp_path) == ["CITATION.cff lacks 'date-released: 2030-01-03'."]
+    write("CHANGELOG.md", r"^## .*$", "## 9.8.7 (2030-01-02)")
+    assert faults("v9.8.7", tmp_path) == []
+    assert faults("v9.8.8", tmp_path)
+
+
+def test_workflows_run_what_is_there():
+    commands = "\n".join(step.get("run", "") for step in STEPS)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    linux = JOBS["tests"]["linux"]["strategy"]["matrix"]
+    called = {*re.findall(r"make (\w[\w-]*)", commands), *linux["target"]}
+    called |= {more["target"] for more in linux["include"]}
+    assert {"docs", "test", "test-colab", "test-oldest"} == called <= targets
+    paths = re.findall(r"\btests/[\w./-]+", "\n".join(WORKFLOWS.values()))
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_actions_are_pinned_by_major_version():
+    used = [step["uses"] for step in STEPS if "uses" in step]
+    assert used
+    assert [use for use in used if not re.fullmatch(r"[\w/-]+@(release/)?v\d+", use)] == []
+
+
+def test_pre_commit_has_the_ruff_of_make_lint():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = [hook for repo in config["repos"] for hook in repo["hooks"]]
+    needed = [f"ruff=={pinned(PINS[''])['ruff']}"]
+    assert [hook["additional_dependencies"] for hook in hooks] == [needed, needed]
