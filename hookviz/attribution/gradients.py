@@ -258,9 +258,7 @@ def _integrated_gradients(
             baselines=baseline_like(baselines, x),
             additional_forward_args=chosen,
             n_steps=whole_number("n_steps", n_steps),
-            internal_batch_size=rows_at_once(
-                "internal_batch_size", internal_batch_size, len(x), chosen
-            ),
+            internal_batch_size=rows,
         )
     )
 
