@@ -270,12 +270,17 @@ class FeatureCache(Mapping[str, LayerRecord]):
         Layers that were hooked and never ran.
     nbytes : int
         Bytes held by all copies.
+    unseen : str
+        What ``layers=None`` passed over though it is like a convolution, in a sentence.
     """
 
     def __init__(
-        self, hooked: Sequence[LayerRecord], ran: Mapping[str, LayerRecord] | None = None
+        self,
+        hooked: Sequence[LayerRecord],
+        ran: Mapping[str, LayerRecord] | None = None,
+        unseen: str = "",
     ) -> None:
-        self._hooked, self._ran = hooked, dict(ran or {})
+        self._hooked, self._ran, self.unseen = hooked, dict(ran or {}), unseen
         self._names = {each: r.name for r in hooked for each in (r.name, *r.aliases)}
 
     def __getitem__(self, name: str) -> LayerRecord:
@@ -342,8 +347,9 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return rows
 
     def _title(self) -> str:
-        missed = f", {len(self.missed)} never ran" if self.missed else ""
-        return f"FeatureCache: {len(self)} layers, {megabytes(self.nbytes)}{missed}"
+        facts = [f"{len(self)} layers", megabytes(self.nbytes)]
+        facts += [f"{len(self.missed)} never ran"] if self.missed else []
+        return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
         return text_table(self._title(), _HEADER, self._rows())
