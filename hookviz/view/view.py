@@ -19,17 +19,7 @@ from .layer import ChannelStatistics, LayerView, channel_order, layer_view, show
 from .memo import Memo
 from .predictions import Prediction, ranked, target_name
 from .session import Session
-from .settings import (
-    INDICES,
-    Settings,
-    check_alpha,
-    check_asked,
-    check_cmap,
-    check_heatmap,
-    check_index,
-    check_layer,
-    heatmap_names,
-)
+from .settings import INDICES, Settings, heatmap_names
 
 
 def run_session(
@@ -64,8 +54,6 @@ class View:
         self.at, self.session, self.run, self.cache = at, session, run, run.cache
         self.memo, self.input_memo = memo or Memo(), input_memo or Memo()
 
-    # From one view to another
-
     def moved(self, **changes: Any) -> View:
         """The same run at other settings."""
         at = replace(self.at, **changes)
@@ -85,26 +73,6 @@ class View:
         view = self.moved(call=call, heatmap=heatmap)
         ends = {name: min(getattr(view.at, name), n - 1) for name, n in view.counts().items()}
         return view.moved(**ends)
-
-    def checked(self, name: str, value: Any) -> Any:
-        """The value that a setting gets, here.
-
-        Raises
-        ------
-        ValueError
-            It cannot have this one; the message says what there is.
-        """
-        if name in INDICES:
-            return check_index(name, value, self.counts()[name], self.at.layer)
-        if name == "layer":
-            return check_layer(value, self.cache)
-        if name == "target":
-            return check_asked(value, self.run, self.session.class_names)
-        if name == "cmap":
-            return check_cmap(value)
-        if name == "heatmap":
-            return check_heatmap(value)
-        return check_alpha(value) if name == "alpha" else value
 
     # The layer
 

@@ -24,22 +24,21 @@ class Controls(widgets.VBox):
     def __init__(self, on_user: Callable[[str, Any], None]) -> None:
         self._on_user = on_user
         self._frame: Frame | None = None  # None while it shows one
-        self._options: dict[str, menus.Options] = {}
+        self._options: dict[str, menus.Options] = {}  # as they are on the page
         # Options are (label, position): None as a value would mean that nothing is chosen.
-        sliders = [widgets.SelectionSlider(options=[("", 0)]) for _ in menus.NAME_SLIDERS]
-        sliders += [widgets.IntSlider(min=0, max=0) for _ in menus.SLIDERS]
-        choices = [widgets.Dropdown() for _ in menus.MENUS]
-        names = (*menus.NAME_SLIDERS, *menus.SLIDERS, *menus.MENUS)
-        self._controls = dict(zip(names, [*sliders, *choices], strict=True))
+        sliders = {"layer": widgets.SelectionSlider(options=[("", 0)])}
+        sliders |= {name: widgets.IntSlider(min=0, max=0) for name in menus.SLIDERS}
+        choices = {name: widgets.Dropdown() for name in menus.MENUS}
+        self._controls = sliders | choices
         for name, control in self._controls.items():
             control.description = menus.LABELS.get(name, name)
             control.style.description_width = "64px"
             control.layout.width = "210px" if name in menus.MENUS else "660px"
             control.layout.max_width = "100%"
             control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
-        row = widgets.HBox(choices)
+        row = widgets.HBox(list(choices.values()))
         row.layout.flex_flow = "row wrap"
-        super().__init__([*sliders, row])
+        super().__init__([*sliders.values(), row])
 
     def _moved(self, name: str, position: int) -> None:
         if self._frame is None:

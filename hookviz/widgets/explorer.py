@@ -23,10 +23,11 @@ from ..render import html
 from ..render.colours import NORMALIZATIONS
 from ..run.inputs import ModelInput, Transform
 from ..run.targets import Target, check_target
+from ..view.check import first_layer
 from ..view.heatmaps import heatmaps
 from ..view.layer import ORDERS
 from ..view.session import Session
-from ..view.settings import SETTINGS, Settings, first_layer
+from ..view.settings import SETTINGS, Settings
 from ..view.view import View, run_session
 from .controls import Controls, Unfolding
 from .lifecycle import close_earlier, made

@@ -83,11 +83,11 @@ class LiveWidget(widgets.VBox):
         close_tree(self, super().close)
         self.set_trait("children", ())  # IPython's Out may keep this one for ever
         # Another that is linked would go on setting what is closed.
-        for lists in [list(kinds.values()) for kinds in self._trait_notifiers.values()]:
-            for notify in [each for several in lists for each in several]:
-                link = getattr(notify, "__self__", None)
-                if isinstance(link, (traitlets.link, traitlets.dlink)):
-                    link.unlink()
+        kinds = [by_kind.values() for by_kind in self._trait_notifiers.values()]
+        for notify in [each for lists in kinds for several in lists for each in several]:
+            link = getattr(notify, "__self__", None)
+            if isinstance(link, (traitlets.link, traitlets.dlink)):
+                link.unlink()
 
 
 def close_tree(widget: Any, close: Any = None) -> None:
@@ -114,6 +114,8 @@ class _CellRun:
     def over(self, *result: Any) -> None:
         """What IPython calls when the run is over."""
         get_ipython().events.unregister("post_run_cell", self.over)
+        if (running() or ("", ""))[1] != self.run:  # it was a silent one, of which nobody is told
+            return
         for widget in self.widgets:
             for box in _boxes_around(widget) - set(self.boxes):
                 self.boxes.add(box)
@@ -188,14 +190,8 @@ def _note_when_shown(box: Any) -> None:
 
 def _boxes_around(widget: Any) -> set[Any]:
     """The widgets that it is part of, and those that these are part of."""
-    found: set[Any] = set()
-    waiting = [widget]
-    while waiting:
-        inner = waiting.pop()
-        around = {each for each in _living() if inner in getattr(each, "children", ())}
-        waiting += around - found
-        found |= around
-    return found
+    around = {each for each in _living() if widget in getattr(each, "children", ())}
+    return around.union(*map(_boxes_around, around))
 
 
 def _living() -> list[Any]:

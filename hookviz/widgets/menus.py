@@ -13,7 +13,6 @@ from ..view.settings import INDICES, heatmap_names
 Options = tuple[tuple[str, Any], ...]
 """Labels and values."""
 
-NAME_SLIDERS = ("layer",)
 SLIDERS = (*INDICES, "alpha")
 MENUS = ("target", "heatmap", "overlay", "strip", "order", "cmap", "normalize")
 LABELS = {
@@ -31,7 +30,7 @@ STRIP = (("hidden", False), ("in a strip", True))
 
 
 def options(frame: Frame) -> dict[str, Options]:
-    """Name slider or menu -> its options."""
+    """Menu, and the slider over layers -> its options."""
     cmap = frame.settings.cmap
     return {
         "layer": tuple((name or "(model)", name) for name in frame.layers),

@@ -23,14 +23,11 @@ class Heading(widgets.VBox):
 
     def show(self, frame: Frame) -> None:
         """Bring the page to this frame."""
-        ranked = [(name, share) for _, name, share in frame.predictions]
-        words = (
-            html.title(frame.model, frame.facts),
-            html.note(frame.note),
-            html.predictions(ranked),
-        )
-        for widget, text in zip(self.children, words, strict=True):
-            widget.value = text
+        title, note, predictions = self.children
+        title.value = html.title(frame.model, frame.facts)
+        note.value = html.note(frame.note)
+        ranked = [(name, f"{100 * share:.1f} %") for _, name, share in frame.predictions]
+        predictions.value = html.readings([("predictions", ranked)]) if ranked else ""
 
 
 class Pictures(widgets.VBox):

@@ -13,6 +13,7 @@ from ..hooking.interrupts import unbroken
 from ..run.session import Run
 from ..run.targets import Target
 from ..view.build import build_frame
+from ..view.check import check
 from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from ..view.view import View
@@ -61,7 +62,7 @@ class ViewWidget(LiveWidget):
         if self._quiet:
             return value
         try:
-            return self._now.checked(name, value)
+            return check(name, value, self._now)
         except ValueError as error:
             raise error if name == "target" else traitlets.TraitError(str(error)) from None
 
