@@ -15,6 +15,7 @@ import torch
 import torchvision
 from matplotlib import cbook
 from PIL import Image
+from seen import control, html, says
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -22,7 +23,7 @@ import hookviz
 from hookviz.export.source import _BUILT_IN, _FORMULAS
 from hookviz.render.overlay import heat_colours, upsample
 from hookviz.run.inputs import prepare_input
-from hookviz.view.heatmaps import PRODUCT, Heat
+from hookviz.view.settings import PRODUCT
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -72,16 +73,17 @@ def compare(explorer, tolerance=1e-5, **scope):
     """Run the explorer's code and hold all it drew against what the explorer shows."""
     code = explorer.code()
     namespace = run(code, **scope)
-    frame, scene = explorer._frame(), explorer._scene()
+    frame = explorer.frame
     axes = plt.gcf().axes
-    heat = Heat(scene)
-    shown = scene.panels()
-    assert len(axes) == len(shown) + (heat.values is not None)
+    alone = frame.heatmap is not None and frame.overlay is None
+    shown = frame.panels[: len(frame.panels) - alone]
+    assert len(axes) == len(shown) + (frame.heatmap is not None)
     for each, panel in zip(axes, shown, strict=False):
         check_panel(each, panel, tolerance)
-    if heat.values is not None:
-        close(torch.as_tensor(namespace["heatmap"]).reshape(heat.values.shape), heat.values, 2e-4)
-        check_heatmap(axes[-1], heat, frame, tolerance=2e-4)
+    if frame.heatmap is not None:
+        heatmap = torch.as_tensor(namespace["heatmap"]).reshape(frame.heatmap.shape)
+        close(heatmap, frame.heatmap, 2e-4)
+        check_heatmap(axes[-1], frame, tolerance=2e-4)
     return namespace
 
 
@@ -95,31 +97,33 @@ def check_panel(axes, panel, tolerance):
     assert image.cmap.name == panel.cmap
 
 
-def check_heatmap(axes, heat, frame, tolerance):
+def check_heatmap(axes, frame, tolerance):
     if axes.lines:
-        close(axes.lines[0].get_ydata(), heat.values[0], tolerance)
+        close(axes.lines[0].get_ydata(), frame.heatmap[0], tolerance)
         return
-    if heat.alone:
-        (panel,) = heat.panels()
-        check_panel(axes, panel, tolerance)
+    if frame.overlay is None:
+        check_panel(axes, frame.panels[-1], tolerance)
         return
     picture, *over = axes.images
     pixels = np.asarray(picture.get_array())
     pixels = pixels if pixels.dtype == np.uint8 else np.round(pixels * 255)
     gray = pixels.ndim == 2
-    assert np.abs((pixels[..., None] if gray else pixels) - frame.picture.astype(float)).max() <= 1
+    assert (
+        np.abs((pixels[..., None] if gray else pixels) - frame.input.pixels.astype(float)).max()
+        <= 1
+    )
     if not gray:
-        assert pixels.shape == frame.picture.shape
-    colours = heat_colours(heat.values)
+        assert pixels.shape == frame.input.pixels.shape
+    colours = heat_colours(frame.heatmap)
     if colours is None:
         assert not over
         assert "zero everywhere" in axes.get_title()
         return
     name, low, high = colours
-    close(np.ma.getdata(over[0].get_array()), upsample(heat.values, *pixels.shape[:2]), tolerance)
+    close(np.ma.getdata(over[0].get_array()), upsample(frame.heatmap, *pixels.shape[:2]), tolerance)
     close((over[0].norm.vmin, over[0].norm.vmax), (low, high), tolerance)
     assert over[0].cmap.name == name
-    assert over[0].get_alpha() == pytest.approx(heat.at.alpha)
+    assert over[0].get_alpha() == pytest.approx(frame.settings.alpha)
 
 
 def ruff(code, *builtins):
@@ -167,14 +171,14 @@ def test_it_is_short_and_has_no_dead_line():
             namespace = run(without, model=model, image=PICTURES[6])
             assert len(plt.gcf().axes) == 3
             assert [len(a.images) for a in plt.gcf().axes] == [1, 1, 2]
-            close(namespace["heatmap"], Heat(explorer._scene()).values)
+            close(namespace["heatmap"], explorer.frame.heatmap)
     explorer.close()
 
 
 @pytest.mark.parametrize("layer", list(hookviz.explore(MODEL, PICTURES[0]).cache))
 def test_every_layer(layer):
     explorer = hookviz.explore(MODEL, PICTURES[3], layer=layer)
-    explorer.channel = explorer._scene().counts()["channel"] - 1
+    explorer.channel = explorer.frame.counts["channel"] - 1
     compare(explorer, model=MODEL, image=PICTURES[3])
     explorer.close()
 
@@ -247,7 +251,7 @@ def test_timm(name):
     model = timm.create_model(name, pretrained=False).eval()
     layers = "blocks.*" if "vit" in name else None
     explorer = hookviz.explore(model, PHOTOGRAPH, layers=layers)
-    explorer.layer = explorer._scene().layers[1]
+    explorer.layer = explorer.frame.layers[1]
     compare(explorer, model=model)
     explorer.close()
 
@@ -396,7 +400,7 @@ def test_tokens(name):
     x = torch.randn(1, 3, 64, 64)
     layers = "*.layers.encoder_layer_1" if name == "vit_b_16" else ["features.1.0", "features.2"]
     explorer = hookviz.explore(model, x, layers=layers, channel=5)
-    for layer in explorer._scene().layers:
+    for layer in explorer.frame.layers:
         explorer.layer = layer
         compare(explorer, tolerance=1e-4, model=model, x=x)
     explorer.close()
@@ -412,7 +416,7 @@ def test_signals_and_volumes(method):
         )
         model(x)
         explorer = hookviz.explore(model, x, channel=3, sample=1, heatmap=method)
-        explorer.depth = explorer._scene().counts()["depth"] - 2 if len(shape) == 5 else 0
+        explorer.depth = explorer.frame.counts["depth"] - 2 if len(shape) == 5 else 0
         compare(explorer, model=model, x=x)
         ruff(explorer.code(), "model", "x")
         explorer.close()
@@ -492,7 +496,7 @@ def test_features_half_precision_and_the_model_itself():
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         model, x = model.to(dtype), x.to(dtype)
         explorer = hookviz.explore(model, x, layers=lambda name, module: True, sample=1)
-        for layer in explorer._scene().layers:
+        for layer in explorer.frame.layers:
             explorer.layer = layer
             compare(explorer, model=model, x=x)
         explorer.heatmap = "saliency"
@@ -687,8 +691,8 @@ def test_reentrant_checkpointing_is_refused_in_one_sentence():
     explorer = hookviz.explore(Checkpointed(), torch.rand(1, 3, 4, 4), target=1)
     with pytest.raises(ValueError, match="no short code for reentrant checkpointing"):
         explorer.code()
-    explorer._code.button.value = True
-    assert "reentrant checkpointing" in explorer._code.text.value
+    control(explorer, "show the hooks").value = True
+    assert says(explorer, "reentrant checkpointing")
     explorer.channel = 2  # goes on all the same
     explorer.close()
 
@@ -718,15 +722,16 @@ def test_the_button(monkeypatch):
     monkeypatch.setattr(hookviz.Explorer, "code", lambda self: asked.append(self) or code(self))
     explorer.channel = 3
     assert asked == []
-    assert explorer._code.text.layout.display == "none"
-    explorer._code.button.value = True
-    assert explorer._code.button.description == "hide the hooks"
-    assert explorer._code.text.layout.display is None
+    assert not says(explorer, "<pre")
+    button = control(explorer, "show the hooks")
+    button.value = True
+    assert button.description == "hide the hooks"
     for channel in (5, 6):
         explorer.channel = channel
-        assert f"activation[0, {channel}]" in explorer._code.text.value
-    explorer._code.button.value = False
-    assert explorer._code.button.description == "show the hooks"
+        assert f"activation[0, {channel}]" in html(explorer, "<pre").value
+    button.value = False
+    assert button.description == "show the hooks"
+    assert not says(explorer, "<pre")
     before = len(asked)
     explorer.channel = 7
     assert len(asked) == before
@@ -737,9 +742,10 @@ def test_text_is_escaped_in_the_page():
     model = nn.Sequential()
     model.add_module("<img src=x onerror=alert(1)>", nn.Conv2d(3, 4, 1))
     explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2))
-    explorer._code.button.value = True
-    assert "<img" not in explorer._code.text.value
-    assert "&lt;img" in explorer._code.text.value
+    control(explorer, "show the hooks").value = True
+    text = html(explorer, "<pre").value
+    assert "<img" not in text
+    assert "&lt;img" in text
     explorer.close()
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TRY = """
 import hookviz
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-assert explorer._subject.ranked(0)[0][1] == "moon"
+assert explorer.frame.predictions[0][1] == "moon"
 explorer.save("view.png")
 print(hookviz.__file__)
 """

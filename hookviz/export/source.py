@@ -26,14 +26,15 @@ from ..hooking.select import unwrapped
 from ..render.overlay import heat_colours
 from ..run.targets import Target, class_index
 from ..view.frame import Panel
-from ..view.heatmaps import PRODUCT, Heat
-from ..view.view import Scene
+from ..view.heatmaps import ShownHeatmap
+from ..view.settings import PRODUCT
+from ..view.view import View
 from .source_input import Given, Origin, origin_of, quoted
 
 _WIDTH = 88
 
 
-def listing(scene: Scene, given: Given) -> str:
+def listing(scene: View, given: Given) -> str:
     """What computes and draws a scene's feature map, gradient and heatmap, without hookviz.
 
     Returns
@@ -100,18 +101,18 @@ class GuidedReLUs(TorchFunctionMode):  # ReLUs pass on positive gradients only
 class _Listing:
     """The pieces. Each returns its lines and notes what it imports and takes."""
 
-    def __init__(self, scene: Scene, given: Given) -> None:
-        self.scene, self.at, self.subject = scene, scene.at, scene.subject
-        self.run = scene.subject.run
-        self.given, self.heat = given, Heat(scene)
+    def __init__(self, scene: View, given: Given) -> None:
+        self.scene, self.at, self.session = scene, scene.at, scene.session
+        self.run = scene.run
+        self.given, self.heat = given, ShownHeatmap(scene)
         self.call = scene.call
         self.method = self.at.heatmap if self.heat.values is not None else None
         self.graded = self.call.gradient is not None
         self.scored = self.graded or self.method in ATTRIBUTIONS
         self.imports = {"import matplotlib.pyplot as plt", "import torch"}
         self.takes: list[str] = []
-        self.model = _unwrapped(self.subject.model)
-        self.calling, self.x, self.x_at = _call_of(self.subject.inputs, self.model[0])
+        self.model = _unwrapped(self.session.given)
+        self.calling, self.x, self.x_at = _call_of(self.session.inputs, self.model[0])
         self.origin = self._origin()
         self._refuse()
 
@@ -152,12 +153,12 @@ class _Listing:
     # What goes in
 
     def _origin(self) -> Origin | None:
-        x, inputs = self.x, self.subject.inputs
+        x, inputs = self.x, self.session.inputs
         if x is None or self.calling != f"{self.model[0]}(x)" or len(x) != 1:
             return None
         key = (inputs, self.given)
-        make = lambda: origin_of(self.given, x, self.subject.model)  # noqa: E731
-        return self.scene.memo.once("origin", key, make)
+        make = lambda: origin_of(self.given, x, self.session.given)  # noqa: E731
+        return self.scene.input_memo.once("origin", key, make)
 
     def _input(self) -> list[str]:
         lines = self._model_lines()
@@ -169,7 +170,7 @@ class _Listing:
                 self._take("image", "the picture that you gave")
             return [*lines, *self.origin.lines, f"x = {self.origin.last}{asking}"]
         if self.x is None:
-            for name in ("args", *(["kwargs"] if self.subject.inputs.kwargs else [])):
+            for name in ("args", *(["kwargs"] if self.session.inputs.kwargs else [])):
                 self._take(name, f"what went in: explorer.inputs.{name}")
             return lines
         shape = tuple(self.x.shape)
@@ -179,7 +180,7 @@ class _Listing:
     def _model_lines(self) -> list[str]:
         name, weights = self.given.name, self.given.weights
         if name is None:
-            self._take("model", f"your {type(self.subject.model).__name__}")
+            self._take("model", f"your {type(self.session.given).__name__}")
             return []
         self.imports.add("from torchvision.models import get_model")
         return [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
@@ -301,7 +302,7 @@ class _Listing:
         if target is None:
             top = "logits.amax(1)" if row == ":" else f"logits[{row}].max()"
             return top, "  # the top class" + (" of each sample" if row == ":" else "")
-        names, width = self.subject.class_names, self._width()
+        names, width = self.session.class_names, self._width()
         classes: Any = target if isinstance(target, tuple) else (target,)
         first, *others = (class_index(each, width, names) for each in classes)
         said = " against ".join(quoted(names[i]) for i in (first, *others) if i < len(names))
@@ -394,8 +395,7 @@ class _Listing:
         sample = min(self.at.sample, len(self.x) - 1)
         at = str(sample)
         if self.x.ndim == 5:
-            share = self.at.depth / max(self.scene.view.depths - 1, 1)
-            at += f", {round(share * (self.x.shape[2] - 1))}"
+            at += f", {round(self.scene.depth_share * (self.x.shape[2] - 1))}"
         end = f"[{at}]" + (".float()" if self.x.dtype in (torch.half, torch.bfloat16) else "")
         end += ".cpu()" if self.x.device.type != "cpu" else ""
         if method == "saliency":
@@ -445,7 +445,7 @@ class _Listing:
                 target = int(self.run.logits[sample].argmax())
             plain = issubclass(self.run.returned, Tensor) and self.calling == f"{self.model[0]}(x)"
             if plain and not isinstance(target, tuple):
-                number = class_index(target, self._width(), self.subject.class_names)
+                number = class_index(target, self._width(), self.session.class_names)
                 return [], f"target={number}, "
             body = self._with_logits("return ", *self._term(target, ":"))
         return ["", "def score_of(x):", *(f"    {line}" for line in body), ""], ""
@@ -518,14 +518,13 @@ class _Listing:
     def _picture(self, axes: str) -> list[str]:
         """The input as the network saw it, the normalization undone."""
         if self.origin is not None and self.origin.picture is not None:
-            gray = ', "gray", vmin=0, vmax=255' if self.subject.inputs.args[0].shape[1] == 1 else ""
+            gray = ', "gray", vmin=0, vmax=255' if self.session.inputs.args[0].shape[1] == 1 else ""
             return [f"{axes}.imshow({self.origin.picture}{gray})"]
         assert self.x is not None
         x, sample = self.x, self.scene.input_sample
         cut, at = x[sample], str(sample)
         if x.ndim == 5:
-            share = self.at.depth / max(self.scene.view.depths - 1, 1)
-            depth = round(share * (x.shape[2] - 1))
+            depth = round(self.scene.depth_share * (x.shape[2] - 1))
             cut, at = cut[:, depth], f"{sample}, :, {depth}"
         own = ".detach()" if self.scored else ""
         own += ".float()" if x.dtype in (torch.half, torch.bfloat16) else ""
@@ -537,7 +536,7 @@ class _Listing:
 
     def _undone(self, cut: Tensor) -> list[str]:
         """What brings one sample ``(C, H, W)`` to 0..1, as `hookviz.picture_of` does."""
-        values, inputs = cut.detach().float().cpu(), self.subject.inputs
+        values, inputs = cut.detach().float().cpu(), self.session.inputs
         if values.min() >= 0 and values.max() <= 1:
             return []
         mean, std = inputs.mean, inputs.std

@@ -52,7 +52,7 @@ def expected(explorer, place):
     """The pixels that `hookviz.render` gives for the map (0) or the gradient (1)."""
     from hookviz.render.colours import map_png
 
-    panel = explorer._frame().panels[place]
+    panel = explorer.frame.panels[place]
     return decode(map_png(panel.values, panel.cmap, panel.low, panel.high))
 
 
@@ -88,7 +88,7 @@ def test_tour(open_notebook, shots, reference):
     layers = list(reference.cache)
     assert same(pixels(pictures.nth(1)), expected(reference, 0))
     assert same(pixels(pictures.nth(2)), expected(reference, 1))
-    assert same(pixels(pictures.nth(0)), reference._frame().picture)
+    assert same(pixels(pictures.nth(0)), reference.frame.input.pixels)
 
     first = pixels(pictures.nth(1))
     widget.get_by_role("slider", name="channel").focus()
@@ -97,7 +97,7 @@ def test_tour(open_notebook, shots, reference):
     reference.channel = 5
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     assert (pixels(pictures.nth(1)) != first).any()
-    count = len(reference._scene().view.maps)
+    count = reference.frame.counts["channel"]
     assert f"channel 5 of {count}" in pictures.nth(1).get_attribute("alt")
 
     before = pixels(pictures.nth(4))
@@ -117,7 +117,7 @@ def test_tour(open_notebook, shots, reference):
     reference.order = "max"
     widget.get_by_role("slider", name="channel").focus()
     page.keyboard.press("Home")
-    reference.channel = int(reference._scene().channels[0])
+    reference.channel = int(reference.frame.channels[0])
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     widget.get_by_label("order").select_option("index")
     reference.order = "index"
@@ -185,10 +185,10 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
 
     def overlay():
         """What the functions give for the explorer made here."""
-        frame = explorer._frame()
+        frame = explorer.frame
         record = explorer.cache["layer3.1.conv2"]
         heat = hookviz.heatmap(record, explorer.heatmap)[0].numpy()
-        return blend(frame.picture, heat, explorer.alpha)
+        return blend(frame.input.pixels, heat, explorer.alpha)
 
     def agrees():
         return close(pixels(pictures.nth(3)), overlay())
@@ -211,7 +211,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     widget.get_by_role("combobox", name="target").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    explorer.target = explorer._subject.ranked(0)[1][0]
+    explorer.target = explorer.frame.predictions[1][0]
     wait_until(agrees, page)
     wait_until(lambda: same(pixels(pictures.nth(2)), expected(explorer, 1)), page)
     assert "gradient of flower" in widget.inner_text()
@@ -220,7 +220,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     page.keyboard.press("ArrowDown")
     explorer.strip = True
     wait_until(lambda: pictures.count() == 6, page)
-    wait_until(lambda: close(pixels(pictures.nth(5)), explorer._frame().strip.pixels), page)
+    wait_until(lambda: close(pixels(pictures.nth(5)), explorer.frame.strip.pixels), page)
     for theme in notebook.themes:
         notebook.theme(theme)
         page.screenshot(path=shots / f"heatmaps-{theme}.png")
