@@ -214,7 +214,7 @@ def first_component(maps: Tensor) -> Tensor:
     ``(N, C, *spatial)`` to ``(N, *spatial)``; the value of largest magnitude is positive.
     """
     places = maps.flatten(2).mT  # (N, places, C)
-    # A decomposition of NaN is an error: such a sample goes without, and NaN is its answer.
+    # To decompose NaN is an error: such a sample goes without, and NaN is its answer.
     finite = places.isfinite().flatten(1).all(1)
     places = places.where(finite[:, None, None], 0)
     places = places - places.mean(1, keepdim=True)

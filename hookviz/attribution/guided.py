@@ -31,7 +31,7 @@ class GuidedReLUs(TorchFunctionMode):
     puts a copy in between. It fails where a ReLU's input needs no gradient.
     """
 
-    relus = {functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
+    relus = (functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
     met = 0  # how many ran within the block
 
     def __torch_function__(

@@ -30,11 +30,14 @@ class Source:
         ``import numpy as np``, ``from torch import Tensor``: one name a line.
     lines : list of str
         Constants and helpers that it uses, each under its own name, and then itself.
+    names : dict
+        What the imports and lines give, by name.
     """
 
     name: str
     imports: set[str] = field(default_factory=set)
     lines: list[str] = field(default_factory=list)
+    names: dict[str, Any] = field(default_factory=dict)
 
 
 def source_of(function: Any, name: str = "method") -> Source | None:
@@ -88,8 +91,8 @@ def source_of(function: Any, name: str = "method") -> Source | None:
     """
     source = Source(name)
     try:
-        source.name = _define(function, name, source, {})
-    except (LookupError, OSError, SyntaxError, TypeError, ValueError):
+        source.name = _define(function, name, source)
+    except (AttributeError, LookupError, OSError, SyntaxError, TypeError, ValueError):
         return None
     return source
 
@@ -109,46 +112,44 @@ def names_in(source: str) -> set[str]:
     return {s.get_name() for s, table in symbols if s.is_global() or table is tables[0]}
 
 
-def _define(function: Any, name: str, source: Source, known: dict[str, Any]) -> str:
+def _define(function: Any, name: str, source: Source) -> str:
     """Add a definition and, before it, what it needs; an error where something cannot be had."""
     node, text = _located(function)
     if isinstance(node, ast.Lambda):
         lines = [f"def {name}({ast.unparse(node.args)}):", f"    return {ast.unparse(node.body)}"]
     else:
         name, lines = node.name, _printed(node, text)
-    known[name] = function
+    if source.names.setdefault(name, function) is not function:
+        raise ValueError(f"{name} is two things")
     around = _around(function)
     for used in sorted(names_in("\n".join(lines)) - {name}):
-        if used not in around and hasattr(builtins, used):
-            continue
-        value = around[used]
-        if used not in known:
-            known[used] = value
-            _provide(used, value, function, lines, source, known)
-        elif known[used] is not value:
-            raise ValueError(f"{used} is two things")
+        if used in around or not hasattr(builtins, used):
+            _provide(used, around[used], function.__module__, lines, source)
     source.lines += [*([""] if source.lines else []), *lines]
     return name
 
 
-def _provide(
-    name: str, value: Any, user: Any, lines: list[str], source: Source, known: dict[str, Any]
-) -> None:
-    """Add a global name that a definition uses: an import, a helper or a constant."""
+def _provide(name: str, value: Any, home: str, lines: list[str], source: Source) -> None:
+    """Add a name that a definition's lines use: an import, a helper or a constant."""
+    known = name in source.names
+    if source.names.setdefault(name, value) is not value:
+        raise ValueError(f"{name} is two things")
     if isinstance(value, ModuleType):
         source.imports |= _module_imports(name, value, lines)
-    elif isinstance(value, FunctionType) and value.__module__ == user.__module__:
-        if _define(value, name, source, known) != name:
-            raise ValueError(f"{name} has another name, too")
-    elif (own := getattr(value, "__name__", None)) is not None:
-        module = value.__module__
+    elif known:
+        return
+    elif isinstance(value, FunctionType) and value.__module__ == home:
+        if (own := _define(value, name, source)) != name:
+            source.lines.append(f"{name} = {own}")
+    elif hasattr(value, "__name__"):
+        module, own = value.__module__, value.__name__
         if module == "__main__" or getattr(sys.modules[module], own, None) is not value:
             raise ValueError(f"{name} cannot be imported")
         source.imports.add(f"from {module} import {own}" + (f" as {name}" if name != own else ""))
-    elif _is_literal(value):
-        source.lines.append(f"{name} = {value!r}")
     else:
-        raise ValueError(f"{name} cannot be printed")
+        if ast.literal_eval(repr(value)) != value:
+            raise ValueError(f"{name} cannot be written")
+        source.lines.append(f"{name} = {value!r}")
 
 
 def _module_imports(name: str, module: ModuleType, lines: list[str]) -> set[str]:
@@ -165,38 +166,32 @@ def _module_imports(name: str, module: ModuleType, lines: list[str]) -> set[str]
     return {f"import {path}" for path in (name, *within)}
 
 
-def _is_literal(value: Any) -> bool:
-    try:
-        return bool(ast.literal_eval(repr(value)) == value)
-    except (SyntaxError, ValueError):
-        return False
-
-
 def _around(function: Any) -> dict[str, Any]:
     """The names that a function or class sees outside itself."""
     if not isinstance(function, FunctionType):
         return vars(sys.modules[function.__module__])
-    function = inspect.unwrap(function)
+    function = inspect.unwrap(function)  # its decorators see the same
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
 
 
 def _located(function: Any) -> tuple[ast.FunctionDef | ast.ClassDef | ast.Lambda, str]:
     """Where a function or class is defined: its node, and the whole file or cell."""
-    text = "".join(inspect.findsource(function)[0])
+    wrapped = inspect.unwrap(function)
+    text = "".join(inspect.findsource(wrapped)[0])
     tree = ast.parse(text)
     if isinstance(function, type):
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
         (found,) = (node for node in classes if node.name == function.__name__)
         return found, text
-    wrapped = inspect.unwrap(function)
+    if not isinstance(function, FunctionType):
+        raise TypeError("a method is bound to an object")
     code = wrapped.__code__
     flags = code.co_flags & __future__.annotations.compiler_flag  # a cell's, of an earlier cell
     if code not in _codes(compile(text, "", "exec", flags, dont_inherit=True)):
         raise ValueError("the file has changed")
-    positions = {(line, column) for line, _, column, _ in code.co_positions()}
     made = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda))]
-    (node,) = (node for node in made if _is_of(node, code, positions))
+    node = [node for node in made if _is_of(node, code)][-1]  # the innermost lambda
     if wrapped is not function and not getattr(node, "decorator_list", []):
         raise ValueError("it was wrapped elsewhere")
     for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
@@ -204,11 +199,13 @@ def _located(function: Any) -> tuple[ast.FunctionDef | ast.ClassDef | ast.Lambda
     return node, text
 
 
-def _is_of(node: ast.FunctionDef | ast.Lambda, code: CodeType, positions: set) -> bool:
-    if isinstance(node, ast.Lambda):
-        body = node.body
-        return code.co_name == "<lambda>" and (body.lineno, body.col_offset) in positions
-    return (node.name, _first_line(node)) == (code.co_name, code.co_firstlineno)
+def _is_of(node: ast.FunctionDef | ast.Lambda, code: CodeType) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return (node.name, _first_line(node)) == (code.co_name, code.co_firstlineno)
+    body = node.body
+    start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    steps = [(line, column) for line, _, column, _ in code.co_positions() if line and column]
+    return code.co_name == "<lambda>" and start <= max(steps, default=(0, 0)) < end
 
 
 def _first_line(node: ast.FunctionDef | ast.ClassDef) -> int:

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..export.figure import draw_figure, small_png
-from ..export.source import listing
+from ..export.source import write_source
 from ..export.source_input import Given
 from ..hooking.interrupts import breakable, unbroken
 from ..hooking.records import FeatureCache
@@ -486,9 +486,9 @@ class Explorer(widgets.VBox):
         Returns
         -------
         str
-            Python source; comments at its beginning say what it takes, such as ``model``. A
-            heatmap that you have put into ``hookviz.HEATMAPS`` is taken as ``method``, a function
-            that is the target as ``target``.
+            Python source; comments at its beginning say what it takes, such as ``model``, and
+            ``target`` where that is a function. The heatmap's function is printed, also one that
+            you have put into ``hookviz.HEATMAPS``; if it has no source it is taken as ``method``.
 
         Raises
         ------
@@ -508,7 +508,7 @@ class Explorer(widgets.VBox):
         ...
         >>> explorer.close()
         """
-        return listing(self._scene(), self._given)
+        return write_source(self._scene(), self._given)
 
     def _code_html(self) -> str:
         try:
