@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import html
+import importlib
+import linecache
+import re
 import subprocess
 import sys
 from collections import OrderedDict
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,11 +25,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.export.source import _BUILT_IN, _FORMULAS
 from hookviz.render.overlay import heat_colours, upsample
 from hookviz.run.inputs import prepare_input
 from hookviz.view.settings import PRODUCT
 
+ROOT = Path(__file__).parent.parent
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
 METHODS = (*hookviz.HEATMAPS, PRODUCT, *hookviz.ATTRIBUTIONS)
@@ -42,13 +47,13 @@ def no_windows():
 
 
 def run(code, **scope):
-    """Run a listing in a namespace of its own; the axes it drew are in ``axes``."""
+    """Run code in a namespace of its own; the axes it drew are in ``axes``."""
     assert all(line.startswith("#") for line in code.splitlines() if "hookviz" in line)
     plt.close("all")
     model = scope.get("model")
     before = None if model is None else snapshot(model)
     namespace = dict(scope)
-    exec(compile(code, "listing", "exec"), namespace)
+    exec(compile(code, "code", "exec", dont_inherit=True), namespace)
     assert model is None or snapshot(model) == before
     plt.gcf().canvas.draw()  # autoscaling and clipping happen here
     return namespace
@@ -150,19 +155,15 @@ def test_every_method(method):
     explorer.close()
 
 
-def test_every_heatmap_has_a_formula():
-    assert set(_FORMULAS) == set(_BUILT_IN) == set(hookviz.HEATMAPS)
-
-
 def test_it_is_short_and_has_no_dead_line():
     model = hookviz.demo_model()  # hooks stay on it here
     explorer = hookviz.explore(model, PICTURES[6], layer="layer3.0.conv1", channel=17)
     code = explorer.code()
     lines = [line for line in code.splitlines() if line and not line.startswith(("#", "import"))]
-    assert len([line for line in lines if not line.startswith("from")]) <= 21
+    assert len([line for line in lines if not line.startswith("from")]) <= 23
     source = code.splitlines()
     for place, line in enumerate(source):
-        if not line or line.startswith(("#", "def")):
+        if not line or line.lstrip().startswith(("#", "def")):
             continue
         if line in ("plt.show()", "model.eval()"):
             continue
@@ -623,22 +624,143 @@ def test_values_that_are_not_finite():
     explorer.close()
 
 
-# Heatmaps of the user's
+# The heatmap's function
 
 
-def test_own_heatmaps(monkeypatch):
+def cell(source, name="<cell>"):
+    """Run source as a notebook does, which keeps it for `inspect`; the names that it makes."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace = {"__name__": "__main__"}
+    exec(compile(source, name, "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+def python_blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+PRINTED = {
+    "CONTRIBUTING": (python_blocks("CONTRIBUTING.md")[0] + "method = peak\n", "def peak(act"),
+    "lambda": ("method = lambda a, g=None: a.std(1)", "def method(a, g=None):"),
+    "one of two": ("one, method = (lambda a: a.amin(1)), (lambda a: a.amax(1))", "a.amax(1)"),
+    "nested": ("method = lambda a, g: max([a], key=lambda maps: 1)[:, 0]", "lambda maps: 1)[:, 0]"),
+    "lambda over lines": ("table = dict(\n  m=lambda a, g: (\n    a\n    + g\n  ).sum(1)\n)\n"
+                          "method = table['m']", "return (a + g).sum(1)"),
+    "future": ("from __future__ import annotations\nfrom torch import Tensor\n"
+               "def mine(a: Tensor, g: Tensor | None) -> Tensor:\n  return a[:, 0]\nmethod = mine",
+               "from torch import Tensor"),
+    "helpers": (
+        """
+import numpy as np
+import torch.nn.functional as F
+import xml.dom.minidom
+from math import sqrt as root
+from torch import nn, Tensor as T
+FLOOR, WORDS = 0.25, ("it's", None)
+def above(maps): return F.relu(maps - FLOOR)
+def spread(maps: T) -> T:
+    '''Of the channels.'''
+
+    if maps is WORDS or xml.dom.minidom.Node.TEXT_NODE != 3:
+        return spread(maps)
+    return torch_from(np.std(above(maps).numpy(), 1)) * root(4)  # a comment
+torch_from = lambda array: __import__("torch").from_numpy(array)
+@nn.init.torch.no_grad()
+def mine(activation, gradient):
+    "Two helpers and a constant."
+    # a first comment
+    return spread(activation)
+method = mine
+""",
+        "    # a first comment\n",
+    ),
+    "closure": (
+        "def make(k, pick):\n    def best(a, g):\n        '''Text.'''\n"
+        "        return pick(a, k)\n    return best\n"
+        "def kth(maps, k): return maps.topk(k, 1).values[:, -1]\nmethod = make(2, kth)",
+        "k = 2\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_function_that_ran_is_printed(name, monkeypatch):
+    source, part = PRINTED[name]
+    monkeypatch.setitem(hookviz.HEATMAPS, '"mine"\n', cell(source)["method"])
+    explorer = hookviz.explore(MODEL, PICTURES[6], heatmap='"mine"\n')
+    explorer._code.button.value = True
+    explorer.channel = 5
+    code = explorer.code()
+    assert part in code
+    assert part.strip() in html.unescape(explorer._code.text.value)
+    assert "'''" not in code
+    compare(explorer, model=MODEL, image=PICTURES[6])
+    ruff(code, "model", "image")
+    explorer.close()
+
+
+TAKEN = {
+    "partial": "from functools import partial\nmethod = partial(lambda a, g, by: a[:, by], by=1)",
+    "built-in": "import torch\nmethod = torch.hypot",
+    "object": "class Method:\n  def __call__(self, a, g): return a[:, 0]\nmethod = Method()",
+    "bound": "class Method:\n  def of(self, a, g): return a[:, 0]\nmethod = Method().of",
+    "a class of the notebook": "class Own: at = 0\nmethod = lambda a, g: a[:, Own.at]",
+    "a tensor": "import torch\nw = torch.ones(1)\nmethod = lambda a, g: a[:, 0] * w",
+    "a default of another time": "for k in (1, 2):\n  method = lambda a, g, k=k: a[:, k]\nk = 0",
+    "wrapped elsewhere": (
+        "from functools import wraps\ndef one(a, g): return a[:, 1]\n@wraps(one)\n"
+        "def two(a, g): return a[:, 2]\nmethod = two"
+    ),
+    "a name of the code's": "x = 3\nmethod = lambda a, g: a[:, x]",
+    "another import": "import math as torch\nmethod = lambda a, g: a[:, int(torch.pi)]",
+    "two things": (
+        "k = 1\ndef make(k): return lambda a: a[:, k]\nthird = make(3)\n"
+        "method = lambda a, g: third(a) + a[:, k]"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_function_without_a_source_of_its_own_is_taken(name, monkeypatch):
+    method = cell(TAKEN[name])["method"]
+    if name == "built-in":  # it does not say what it takes
+        method = type("Sized", (), {"__call__": lambda self, a, g: torch.hypot(a, g)[:, 0]})()
+    monkeypatch.setitem(hookviz.HEATMAPS, "\nraise SystemExit('out')\n#", method)
+    explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="\nraise SystemExit('out')\n#")
+    assert "# method: your function: hookviz.HEATMAPS[" in explorer.code()
+    compare(explorer, model=MODEL, image=PICTURES[6], method=method)
+    explorer.close()
+
+
+def test_a_function_of_a_file_that_has_changed_is_taken(tmp_path, monkeypatch):
+    path = tmp_path / "own_heatmaps.py"
+    path.write_text("def mine(a, g):\n    return a[:, 0]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    method = importlib.import_module("own_heatmaps").mine
+    monkeypatch.setitem(hookviz.HEATMAPS, "mine", method)
+    for change in (False, True):
+        explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="mine")
+        assert ("# method: your function" in explorer.code()) == change
+        compare(explorer, model=MODEL, image=PICTURES[6], method=method)
+        path.write_text("def mine(a, g):\n    return -a[:, 0] * 5\n")
+        explorer.close()
+
+
+def test_built_in_heatmaps_that_are_replaced_or_removed(monkeypatch):
     def mine(activation, gradient):
         return (activation * gradient).amax(1)
 
-    monkeypatch.setitem(hookviz.HEATMAPS, 'it\'s "mine"\n', mine)
-    monkeypatch.setitem(hookviz.HEATMAPS, "gradcam", mine)
-    monkeypatch.setitem(hookviz.HEATMAPS, "alone", lambda activation: activation.amax(1))
-    explorer = hookviz.explore(MODEL, PICTURES[6])
-    for name in ('it\'s "mine"\n', "gradcam", "alone"):
-        explorer.heatmap = name
-        assert "# method: your function: hookviz.HEATMAPS[" in explorer.code()
-        scope = {"method": hookviz.HEATMAPS[name]}
-        compare(explorer, model=MODEL, image=PICTURES[6], **scope)
+    explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="layercam")
+    explorer._code.button.value = True
+    assert "def layercam" in explorer._code.text.value
+    monkeypatch.setitem(hookviz.HEATMAPS, "layercam", mine)
+    explorer.channel = 3
+    assert "def mine" in explorer._code.text.value
+    compare(explorer, model=MODEL, image=PICTURES[6])
+    monkeypatch.delitem(hookviz.HEATMAPS, "layercam")
+    explorer.channel = 4
+    assert "def gradcam" in explorer._code.text.value
+    compare(explorer, model=MODEL, image=PICTURES[6])
     explorer.close()
 
 

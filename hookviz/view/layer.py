@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..hooking.layout import as_maps, wide
+from ..hooking.layout import as_maps, at_least_float32
 from ..hooking.records import FeatureCache, LayerRecord
 from ..render.arrays import all_finite, to_numpy
 
@@ -106,7 +106,9 @@ def layer_view(
     slopes = weights = None
     if gradient is not None and gradients is not None:
         slopes = channel_statistics(gradients)
-        weights = to_numpy(wide(as_maps(gradient, module, grid)[sample].flatten(1)).mean(1))
+        weights = to_numpy(
+            at_least_float32(as_maps(gradient, module, grid)[sample].flatten(1)).mean(1)
+        )
     own = channel_statistics(maps)
     return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
 

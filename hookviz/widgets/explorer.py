@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..export.figure import draw_figure, save_figure, small_png
-from ..export.source import listing
+from ..export.source import write_source
 from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
@@ -230,7 +230,7 @@ class Explorer(ViewWidget):
         ...
         >>> explorer.close()
         """
-        return listing(self._now.fitted(), self._given)
+        return write_source(self._now.fitted(), self._given)
 
     def _code_html(self) -> str:
         try:
