@@ -258,7 +258,8 @@ def test_progress_bar_comes_and_goes(open_notebook):
             "model = nn.Sequential(*[Slow(1, 1, 1) for _ in range(6)])\n"
             "hookviz.explore(model, torch.rand(1, 1, 4, 4), target=torch.sum)",
             "print('bars', len(bars), 'share', 0 < bars[0].value <= 1)",
-        ]
+        ],
+        own_kernel=True,  # it puts something else into the place of the bar
     )
     assert "bars 1 share True" in notebook.outputs().last.inner_text()
     assert notebook.page.locator(".widget-hprogress").count() == 0

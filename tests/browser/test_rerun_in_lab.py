@@ -23,7 +23,7 @@ def wait_for(page, done, what):
 
 
 def test_shift_enter_again_and_again(open_notebook):
-    notebook = open_notebook([CELL, COUNT])
+    notebook = open_notebook([CELL, COUNT], own_kernel=True)
     page = notebook.page
     cells = page.locator(".jp-CodeCell, .code_cell")
 
