@@ -794,10 +794,8 @@ def test_windows_belong_to_their_sample():
 def test_closing_from_an_observer(explorer):
     explorer.layer, explorer.channel = "layer3.0.conv1", 95
     explorer.observe(lambda change: explorer.close(), "channel")
-    try:
+    with pytest.raises(RuntimeError, match="is closed"):
         explorer.layer = "stem.0"
-    except RuntimeError as error:
-        assert "closed" in str(error)
     assert explorer.closed
     explorer.close()
 

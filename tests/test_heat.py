@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
 import traitlets
@@ -247,7 +248,6 @@ def test_tokens_of_a_vision_transformer():
 
 
 def test_patches_that_are_no_square():
-    timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 144), num_classes=4)
     explorer = hookviz.explore(model, torch.rand(1, 3, 64, 144), layers="blocks.3")
     assert explorer.frame.panels[0].values.shape == (4, 9)  # 37 tokens: not 6×6 and one
@@ -256,7 +256,6 @@ def test_patches_that_are_no_square():
 
 
 def test_layers_without_sizes_among_tokens():
-    timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 96), num_classes=4)
     x = torch.rand(1, 3, 64, 96)
     with hookviz.capture(model, ["patch_embed", "blocks.3", "blocks.3.mlp.act"]) as cache:
@@ -311,7 +310,6 @@ def test_targets_per_sample_and_contrasted():
 
 
 def test_attributions_are_offered_and_run(explorer, monkeypatch):
-    pytest.importorskip("captum")
     explorer.heatmap = "saliency"
     attribution = hookviz.attribute(MODEL, PICTURES[12], "saliency")
     exact = attribution.abs().amax(1)[0].numpy()

@@ -106,10 +106,17 @@ def test_two_hundred_explorers():
 
 
 @pytest.fixture(scope="module")
-def kernel():
-    with new_kernel() as started:
-        assert started.run(PREPARE) == []
-        yield started
+def started():
+    with new_kernel() as kernel:
+        assert kernel.run(PREPARE) == []
+        yield kernel
+
+
+@pytest.fixture
+def kernel(started):
+    """The kernel without explorers, whatever became of the test before."""
+    yield started
+    started.run("for e in explorers(): e.close()\nkept.clear()")
 
 
 def test_a_hundred_runs_of_a_cell(kernel):
