@@ -74,6 +74,14 @@ def test_what_else_is_in_the_box_stays(kernel, run):
     assert kernel.value("len(explorers())") == 1
 
 
+def test_a_box_of_another_cell_stays_with_what_it_was_given(kernel, run):
+    run("panel = VBox()\npanel", "h")
+    for _ in range(2):
+        run("panel.children = [new()]", "i")
+    assert kernel.value("panel.comm is not None")
+    assert kernel.value("panel.children[0] in explorers()")
+
+
 def test_traces_in_a_box(kernel, run):
     cell = "HBox([hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).player(), new()])"
     counts = [run(cell, "f") for _ in range(3)]

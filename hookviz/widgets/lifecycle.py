@@ -110,6 +110,7 @@ class _CellRun:
         self.run = run
         self.widgets: WeakSet[Any] = WeakSet()
         self.boxes: WeakSet[Any] = WeakSet()
+        self._before: WeakSet[Any] = WeakSet(_living())  # a box among these is another cell's
 
     def over(self, *result: Any) -> None:
         """What IPython calls when the run is over."""
@@ -117,9 +118,10 @@ class _CellRun:
         if (running() or ("", ""))[1] != self.run:  # it was a silent one, of which nobody is told
             return
         for widget in self.widgets:
-            for box in _boxes_around(widget) - set(self.boxes):
+            for box in _boxes_around(widget) - set(self.boxes) - set(self._before):
                 self.boxes.add(box)
                 _note_when_shown(box)
+        self._before.clear()
 
     def close(self) -> None:
         """Close all but what has been shown elsewhere, or is part of what is not of this run."""
