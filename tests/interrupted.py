@@ -1,7 +1,7 @@
 """A program that is interrupted: it looks at a model again and again, and tells what it found.
 
-``test_interrupts.py`` runs it. For each round it says ``go`` and how long the work takes; one
-SIGINT comes, sometime; it answers with what is not as it was.
+``test_interrupts.py`` runs it. For each round it says how long the work takes, and works until a
+SIGINT comes, sometime; it answers with where that was and what is not as it was.
 """
 
 from __future__ import annotations
@@ -110,6 +110,29 @@ def tell(**answer) -> None:
     print(json.dumps(answer), flush=True)
 
 
+def work_until_interrupted(worker) -> str:
+    """Where in the work the interrupt was raised; nothing if it came between two times of it."""
+    came: list[int] = []
+
+    def note(number, frame):
+        came.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        while not came:  # Python drops what is raised in a __del__
+            worker.work()
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            worker.put_away()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    except KeyboardInterrupt as interrupt:
+        frames = traceback.extract_tb(interrupt.__traceback__)
+        if "work" in [frame.name for frame in frames]:
+            last = [f for f in frames if f.name not in ("_interrupted", "note")][-1]
+            return f"{last.filename}:{last.lineno} in {last.name}"
+    return ""
+
+
 def main(kind: str, rounds: int) -> None:
     torch.set_num_threads(1)
     worker = KINDS[kind]()
@@ -123,17 +146,8 @@ def main(kind: str, rounds: int) -> None:
         worker.work()
         took = time.perf_counter() - began
         worker.put_away()
-        where, wrong = "after it", []
-        try:
-            tell(took=took)
-            worker.work()
-            where = ""
-            time.sleep(10)
-        except KeyboardInterrupt as interrupt:
-            if where:
-                frames = traceback.extract_tb(interrupt.__traceback__)
-                frames = [f for f in frames if f.name != "_interrupted"]
-                where = f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}"
+        tell(took=took)
+        where = work_until_interrupted(worker)
         worker.put_away()
         wrong = changes(worker.model, before)
         del worker.found

@@ -6,6 +6,7 @@ import io
 
 import numpy as np
 import pytest
+import timm
 import torch
 from matplotlib import cbook
 from PIL import Image
@@ -159,7 +160,6 @@ def test_own_transform_comes_first():
 
 
 def test_pretrained_cfg_as_timm_reads_it():
-    timm = pytest.importorskip("timm")
     model = timm.create_model("efficientnet_lite0", pretrained=False)
     config = timm.data.resolve_model_data_config(model)
     expected = timm.data.create_transform(**config)(load_picture(photograph()))[None]

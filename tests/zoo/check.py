@@ -20,7 +20,6 @@ from untouched import changes, snapshot
 
 import hookviz
 from hookviz.hooking.nested import tensors_in
-from hookviz.view.view import showable
 
 from .models import Case
 from .rivals import RIVALS, Rival, Subject, Tally, measure
@@ -201,7 +200,7 @@ def _explore(case: Case, truths: Truths, result: Result) -> None:
     seed()
     before = snapshot(model)
     explorer = hookviz.explore(model, case.input())
-    offered = showable(explorer.cache)
+    offered = explorer.frame.layers
     for name in offered:
         explorer.layer = name
         result.explored += explorer.layer == name
