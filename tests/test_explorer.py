@@ -300,8 +300,8 @@ def test_top_five(explorer):
         exact = MODEL(prepare_input(PICTURES[6], MODEL).args[0]).softmax(1)[0]
     best = exact.topk(5)
     ranked = explorer.frame.predictions
-    assert [index for index, _, _ in ranked] == best.indices.tolist()
-    assert [share for _, _, share in ranked] == pytest.approx(best.values.tolist())
+    assert [each.number for each in ranked] == best.indices.tolist()
+    assert [each.value for each in ranked] == pytest.approx(best.values.tolist())
     assert ranked[0][1] == "moon"
     assert f"moon {100 * ranked[0][2]:.1f} %" in html(explorer, PREDICTIONS).value
 

@@ -6,6 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from ..attribution.gradients import ATTRIBUTIONS
+from ..render.input_picture import undoing
 from ..render.overlay import heat_colours
 from ..view.frame import Panel
 from .draft import WIDTH, Draft, as_drawn
@@ -94,17 +95,16 @@ def _picture(draft: Draft, x: Tensor, axes: str) -> list[str]:
 
 
 def _undone(draft: Draft, values: np.ndarray) -> list[str]:
-    """What brings one sample ``(C, H, W)`` to 0..1, as `hookviz.run.inputs.picture_of` does."""
-    mean, std = draft.inputs.mean, draft.inputs.std
-    if values.min() >= 0 and values.max() <= 1:
+    """What brings one sample ``(C, H, W)`` to 0..1."""
+    scale, offset, words = undoing(values, draft.inputs)
+    if not words:
         return []
-    if len(mean) in (1, len(values)):
-        undone = values * np.reshape(std, (-1, 1, 1)) + np.reshape(mean, (-1, 1, 1))
-        if undone.min() > -0.02 and undone.max() < 1.02:
-            if len({*mean}) == len({*std}) == 1:
-                return [f"picture = (picture * {std[0]} + {mean[0]}).clip(0, 1)"]
-            return [
-                f"mean, std = torch.tensor([{list(mean)}, {list(std)}])",
-                "picture = (picture * std + mean).clip(0, 1)",
-            ]
-    return ["picture = (picture - picture.min()) / (picture.max() - picture.min())"]
+    if words.startswith("stretched"):
+        return ["picture = (picture - picture.min()) / (picture.max() - picture.min())"]
+    std, mean = ([round(float(each), 6) for each in both.ravel()] for both in (scale, offset))
+    if len({*std}) == len({*mean}) == 1:
+        return [f"picture = (picture * {std[0]} + {mean[0]}).clip(0, 1)"]
+    return [
+        f"mean, std = torch.tensor([{mean}, {std}])",
+        "picture = (picture * std + mean).clip(0, 1)",
+    ]

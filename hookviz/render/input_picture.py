@@ -67,7 +67,7 @@ def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndar
     least, most = float(values.min()), float(values.max())
     known = _fitting(values, inputs.mean, inputs.std)
     if known and (inputs.normalized or least < 0 or most > 1):
-        return *known, "normalization undone"
+        return *known, UNDONE
     if least >= 0 and most <= 1:
         return _ONE, 0 * _ONE, ""
     if least >= -1 and most <= 1:
@@ -78,6 +78,7 @@ def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndar
     return _ONE / span, -least * _ONE / span, f"stretched from {least:.3g} to {most:.3g}"
 
 
+UNDONE = "normalization undone"
 _ONE = np.ones((1, 1, 1), np.float32)
 
 

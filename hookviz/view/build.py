@@ -6,6 +6,7 @@ import numpy as np
 
 from ..hooking.records import megabytes
 from ..render import html
+from ..render.input_picture import UNDONE, words_of
 from ..render.mosaic import Mosaic, mosaic
 from .frame import Frame, Readings, Sheet, Tiles
 from .heatmaps import ShownHeatmap
@@ -47,8 +48,12 @@ def facts(view: View) -> list[str]:
         *([str(parameter.device)] if parameter is not None else []),
         f"{megabytes(cache.nbytes)} kept",
     ]
-    if not view.run.scored:
+    found += [view.session.inputs.note] if view.session.inputs.note else []
+    found += [cache.unseen] if cache.unseen else []
+    if not view.run.scored and view.run.logits is None:
         found.append("no class scores, so no gradient: give target=output -> scalar")
+    elif not view.run.scored:
+        found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found
 
 
@@ -59,7 +64,9 @@ def _input(view: View) -> Sheet | None:
         return None
     height, width = inputs.main.shape[-2:]  # of a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
+    undone = words_of(inputs, view.input_sample, view.depth_share)
     caption = f"input, {height}×{width}{html.shown_at((height, width), drawn)}"
+    caption += f"; {undone}" if undone and undone != UNDONE else ""
     return Sheet(caption, f"Input {inputs.name}, as the network saw it", picture)
 
 

@@ -91,7 +91,7 @@ class Frame:
         The model's class.
     facts : list of str
         What the title line says beside it: how many layers, the input's shape, ...
-    predictions : list of (int, str, float)
+    predictions : list of Prediction
         The sample's top classes: number, name and probability; empty if it is no classifier.
     target : str
         What the gradient is of.

@@ -17,7 +17,7 @@ from ..run.targets import Target
 from .frame import Panel
 from .layer import ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo
-from .predictions import Prediction, ranked, target_name
+from .predictions import Prediction, are_classes, ranked, target_name
 from .settings import INDICES, Settings, heatmap_names
 
 
@@ -156,8 +156,9 @@ class View:
     @property
     def predictions(self) -> list[Prediction]:
         """The sample's top classes."""
-        sample, names = self.input_sample, self.session.class_names
-        return self.memo.once("ranked", sample, lambda: ranked(self.run.logits, sample, names))
+        sample, names, logits = self.input_sample, self.session.class_names, self.run.logits
+        classes = are_classes(self.session.model, logits, names)
+        return self.memo.once("ranked", sample, lambda: ranked(logits, sample, names, classes))
 
     @property
     def target_name(self) -> str:

@@ -47,7 +47,7 @@ def options(frame: Frame) -> dict[str, Options]:
 def targets(frame: Frame) -> Options:
     """The top classes, and the present target if it is none of them."""
     found: list[tuple[str, Any]] = [("top prediction", None)]
-    found += [(f"{name} ({100 * p:.1f} %)", number) for number, name, p in frame.predictions]
+    found += [(f"{each.name} ({each.words})", each.number) for each in frame.predictions]
     if not any(frame.settings.target == value for _, value in found):
         found.append((frame.target, frame.settings.target))
     return tuple(found)

@@ -26,7 +26,7 @@ class Heading(widgets.VBox):
         title, note, predictions = self.children
         title.value = html.title(frame.model, frame.facts)
         note.value = html.note(frame.note)
-        ranked = [(name, f"{100 * share:.1f} %") for _, name, share in frame.predictions]
+        ranked = [(each.name, each.words) for each in frame.predictions]
         predictions.value = html.readings([("predictions", ranked)]) if ranked else ""
 
 
