@@ -87,12 +87,12 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient's where one can come
     max_bytes: int | None
-    # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
-    watched_in: int | None = None
     _value: Tensor | None = None
     _gradient: Tensor | None = None
     _statistics: Statistics | None = None
     _gradient_statistics: Statistics | None = None
+    # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
+    watched_in: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
         """Set the values, or what can be said of them."""
