@@ -109,8 +109,10 @@ class Draft:
         given, maps = self.call.activation, self.maps
         if maps is given:
             return ""
-        if maps.ndim > given.ndim:
-            return "[None]" if maps.shape[1:] == given.shape else "[..., None]"
+        if maps.shape == (1, *given.shape):
+            return "[None]"
+        if given.ndim == 2:
+            return "[..., None]"
         if given.ndim == 4:
             return ".movedim(-1, 1)"
         places = tuple(maps.shape[2:])

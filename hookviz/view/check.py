@@ -31,9 +31,9 @@ def check(name: str, value: Any, view: View) -> Any:
         if why := why_not_shown(record):
             raise ValueError(f"layer={value!r} cannot be shown: {why}")
         return record.name  # its first name
-    if name in INDICES and not 0 <= value < (count := view.counts()[name]):
+    if name in INDICES and value not in (every := range(view.counts()[name])):
         where = f"layer {view.at.layer!r}"
-        raise ValueError(f"{name}={value} is not in {where}: give 0 to {count - 1}.")
+        raise ValueError(f"{name}={value} is not in {where}: give 0 to {every[-1]}.")
     if name == "target":
         value, logits = check_target(value), view.run.logits
         if not callable(value) and logits is not None:

@@ -58,7 +58,7 @@ class Kernel:
                 yield content["text"]
             elif kind in ("execute_result", "display_data"):
                 text = content["data"]["text/plain"]
-                if not text.startswith("FloatProgress("):  # comes when the machine is slow
+                if "<progress" not in content["data"].get("text/html", ""):  # where it is slow
                     yield text
             elif kind == "error":
                 yield f"{content['ename']}: {content['evalue']}"
