@@ -105,9 +105,9 @@ class _Kept:
                 held = dict(content)
                 for key in [key for key in value if key not in held]:
                     del value[key]
-                value.update(held)
-                if isinstance(value, OrderedDict):
-                    for key in held:
+                for key, each in held.items():  # a Counter's update would add
+                    value[key] = each
+                    if isinstance(value, OrderedDict):
                         value.move_to_end(key)
 
         self._undo.append(undo)
