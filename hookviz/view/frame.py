@@ -50,7 +50,7 @@ class Sheet:
     pixels : numpy.ndarray
         uint8 ``(H, W, 3)``.
     box : tuple of float, optional
-        The outlined part, see `Box`.
+        Left, top, width and height of the outlined part, as shares of the whole.
     """
 
     caption: str
@@ -69,7 +69,7 @@ class Tiles:
     mosaic : Mosaic
     cmap : str
     box : tuple of float
-        The outlined tile, see `Box`.
+        Left, top, width and height of the outlined tile, as shares of the whole.
     """
 
     caption: str
