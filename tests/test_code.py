@@ -722,7 +722,7 @@ def test_the_function_that_ran_is_printed(name, monkeypatch):
     source, part = PRINTED[name]
     monkeypatch.setitem(hookviz.HEATMAPS, '"mine"\n', cell(source)["method"])
     explorer = hookviz.explore(MODEL, PICTURES[6], heatmap='"mine"\n')
-    explorer._code.button.value = True
+    control(explorer, "show the hooks").value = True
     explorer.channel = 5
     code = explorer.code()
     assert part in code
@@ -785,15 +785,15 @@ def test_built_in_heatmaps_that_are_replaced_or_removed(monkeypatch):
         return (activation * gradient).amax(1)
 
     explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="layercam")
-    explorer._code.button.value = True
-    assert "def layercam" in explorer._code.text.value
+    control(explorer, "show the hooks").value = True
+    assert "def layercam" in html(explorer, "<pre").value
     monkeypatch.setitem(hookviz.HEATMAPS, "layercam", mine)
     explorer.channel = 3
-    assert "def mine" in explorer._code.text.value
+    assert "def mine" in html(explorer, "<pre").value
     compare(explorer, model=MODEL, image=PICTURES[6])
     monkeypatch.delitem(hookviz.HEATMAPS, "layercam")
     explorer.channel = 4
-    assert "def gradcam" in explorer._code.text.value
+    assert "def gradcam" in html(explorer, "<pre").value
     compare(explorer, model=MODEL, image=PICTURES[6])
     explorer.close()
 

@@ -794,9 +794,10 @@ def test_windows_belong_to_their_sample():
 def test_closing_from_an_observer(explorer):
     explorer.layer, explorer.channel = "layer3.0.conv1", 95
     explorer.observe(lambda change: explorer.close(), "channel")
-    with pytest.raises(RuntimeError, match="is closed"):
-        explorer.layer = "stem.0"
+    explorer.layer = "stem.0"
     assert explorer.closed
+    with pytest.raises(RuntimeError, match="is closed"):
+        explorer.layer = "layer3.0.conv1"
     explorer.close()
 
 
