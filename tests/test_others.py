@@ -112,10 +112,10 @@ class Restless(nn.Module):
 
 
 def test_attributes_that_a_forward_changes_in_place():
-    model = Restless()
+    model, x = Restless(), torch.rand(1, 1, 5, 5)
     before, objects = model.state(), snapshot(model)
-    hookviz.explore(model, torch.rand(1, 1, 5, 5)).close()
-    hookviz.trace(model, torch.rand(1, 1, 5, 5))
+    hookviz.explore(model, x).close()
+    hookviz.trace(model, x)
     assert model.state() == before
     assert_untouched(model, objects)
 
@@ -303,6 +303,7 @@ def test_a_sharded_model_stays_sharded(kind):
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])

@@ -39,8 +39,8 @@ def check_model(model: nn.Module) -> None:
     """Raise ``TypeError`` if it is no module."""
     name, inner = type(model).__name__, getattr(model, "model", None)
     without_forward = not isinstance(model, nn.Module) or (
-        type(model).forward is getattr(nn.Module, "forward")  # noqa: B009
-        and not isinstance(model, torch.jit.ScriptModule)
+        not isinstance(model, torch.jit.ScriptModule)
+        and type(model).forward is nn.Module.forward
         and "forward" not in vars(model)
     )
     if without_forward and isinstance(inner, nn.Module):
