@@ -16,8 +16,9 @@ from torchvision.transforms import v2
 
 import hookviz
 from hookviz.render.input_picture import picture_of
+from hookviz.run.class_names import class_names_of
 from hookviz.run.images import load_picture
-from hookviz.run.inputs import class_names_of, prepare_input
+from hookviz.run.inputs import prepare_input
 
 RGB = nn.Conv2d(3, 2, 1)
 
