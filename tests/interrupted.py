@@ -7,6 +7,7 @@ SIGINT comes, sometime; it answers with where that was and what is not as it was
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -21,6 +22,10 @@ import hookviz
 
 # What was started in the background, as by a script, would ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TIMES = 300  # one interrupt comes within the first few, but for one that is lost
+PARENT = os.getppid()  # nobody would interrupt a program whose test has ended
 
 
 class Restless(nn.Module):
@@ -110,8 +115,11 @@ def tell(**answer) -> None:
     print(json.dumps(answer), flush=True)
 
 
-def work_until_interrupted(worker) -> str:
-    """Where in the work the interrupt was raised; nothing if it came between two times of it."""
+def work_until_interrupted(worker, took: float) -> str:
+    """Ask for the interrupt, which may come at once.
+
+    Returns where in the work it was raised; nothing if it came between two times of it.
+    """
     came: list[int] = []
 
     def note(number, frame):
@@ -120,11 +128,14 @@ def work_until_interrupted(worker) -> str:
 
     signal.signal(signal.SIGINT, note)
     try:
-        while not came:  # Python drops what is raised in a __del__
+        tell(took=took)
+        for _ in range(TIMES):
             worker.work()
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             worker.put_away()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            if came or os.getppid() != PARENT:  # Python drops what is raised in a __del__
+                break
     except KeyboardInterrupt as interrupt:
         frames = traceback.extract_tb(interrupt.__traceback__)
         if "work" in [frame.name for frame in frames]:
@@ -141,13 +152,14 @@ def main(kind: str, rounds: int) -> None:
         worker.put_away()
     expected = worker.found
     for _ in range(rounds):
+        if os.getppid() != PARENT:
+            return
         before = snapshot(worker.model)
         began = time.perf_counter()
         worker.work()
         took = time.perf_counter() - began
         worker.put_away()
-        tell(took=took)
-        where = work_until_interrupted(worker)
+        where = work_until_interrupted(worker, took)
         worker.put_away()
         wrong = changes(worker.model, before)
         del worker.found
