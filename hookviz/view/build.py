@@ -64,7 +64,8 @@ def _input(view: View) -> Sheet | None:
         return None
     height, width = inputs.main.shape[-2:]  # of a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
-    undone = words_of(inputs, view.input_sample, view.depth_share)
+    key = (view.input_sample, view.depth_share)
+    undone = view.input_memo.once("undone", key, lambda: words_of(inputs, *key))
     caption = f"input, {height}×{width}{html.shown_at((height, width), drawn)}"
     caption += f"; {undone}" if undone and undone != UNDONE else ""
     return Sheet(caption, f"Input {inputs.name}, as the network saw it", picture)
