@@ -22,6 +22,7 @@ from matplotlib import cbook
 from PIL import Image
 from seen import control, html, says
 from torch import nn
+from torch.nn.functional import interpolate
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
@@ -352,6 +353,7 @@ def second_largest(output):
 )
 def test_targets_in_a_batch(target, method):
     x = torch.cat([prepare_input(PICTURES[i], MODEL).args[0] for i in (0, 6, 9)])
+    x = interpolate(x, (48, 48))  # the methods run the model fifty times
     explorer = hookviz.explore(MODEL, x, layer="layer2.0.conv2", target=target)
     explorer.heatmap = method
     scope = {"target": target} if callable(target) else {}
