@@ -32,13 +32,16 @@ __all__ = [
     "ablationcam",
     "attribute",
     "capture",
+    "clip_norm",
     "deletion_curve",
     "demo_images",
     "demo_model",
+    "edit",
     "energy_in_mask",
     "explore",
     "heatmap",
     "insertion_curve",
+    "noise",
     "picture_map",
     "pointing_game",
     "prepare_input",
@@ -46,4 +49,3 @@ __all__ = [
     "scorecam",
     "trace",
 ]
-__version__: str

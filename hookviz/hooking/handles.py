@@ -31,7 +31,8 @@ KINDS = {
     "full_backward_pre": {},
     "full_backward": {},
 }
-"""Kinds of hooks on a module, with how they are set; beside them there is ``"tensor"``."""
+"""Kinds of hooks on a module, with how they are set; beside them there are ``"tensor"``, and
+``"edit"``, a forward hook before all others."""
 
 
 class HookSet(Block):
@@ -77,9 +78,12 @@ class HookSet(Block):
         if kind == "tensor":
             handle = target.register_hook(_Hook(self, None, function))
         else:
-            hook = _Hook(self, target, function)
+            hook = _Hook(self, target, function, first=kind == "edit")
+            kind = "forward" if kind == "edit" else kind
             handle = getattr(target, f"register_{kind}_hook")(hook, **KINDS[kind])
             _note(handle)
+            if hook.first:
+                _to_the_front(target._forward_hooks)
         self.around.callback(handle.remove)
 
 
@@ -87,9 +91,13 @@ class _Hook:
     """A function on one module or tensor, silent on others and when the block is over."""
 
     def __init__(
-        self, owner: HookSet, module: nn.Module | None, function: Callable[..., Any]
+        self,
+        owner: HookSet,
+        module: nn.Module | None,
+        function: Callable[..., Any],
+        first: bool = False,
     ) -> None:
-        self.owner, self.module, self.function = owner, module, function
+        self.owner, self.module, self.function, self.first = owner, module, function, first
 
     @defer_interrupts  # torch's modes, which a hook may switch, are not left as they are
     def __call__(self, *given: Any) -> Any:
@@ -98,6 +106,13 @@ class _Hook:
         if self.owner.on and (meant or getattr(given[0], "_is_replica", False)):
             return self.function(*given)
         return None
+
+
+def _to_the_front(hooks: OrderedDict) -> None:
+    """Edits run before all other hooks, in their own order: who looks on sees what is edited."""
+    edits = [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.first]
+    for key in reversed(edits):
+        hooks.move_to_end(key, last=False)
 
 
 class Running(Generic[T]):

@@ -46,14 +46,12 @@ def as_maps(
     >>> as_maps(torch.zeros(2, 197, 768), nn.LayerNorm(768)).shape
     torch.Size([2, 768, 14, 14])
     """
-    if module is not None and hasattr(module, "kernel_size"):
-        name = type(module).__name__.lower()
-        spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
-        if tensor.ndim == spatial + 1:
-            return tensor[None]
+    channels = channel_dimension(tensor, module, grid)
+    if channels == 0:
+        return tensor[None]
     if tensor.ndim == 2:
         return tensor[..., None]
-    if tensor.ndim in (3, 4) and _channels_last(tensor, module, grid):
+    if tensor.ndim in (3, 4) and channels == -1:
         return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
     if tensor.ndim in (3, 4, 5):
         return tensor
@@ -61,6 +59,20 @@ def as_maps(
         f"A tensor of shape {tuple(tensor.shape)} cannot be shown as maps: (N, C, *spatial) with "
         "one to three spatial dimensions can."
     )
+
+
+def channel_dimension(
+    tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
+) -> int:
+    """Where in a layer's output the channels are: 0 if it has no batch, 1, or −1; see `as_maps`."""
+    if module is not None and hasattr(module, "kernel_size"):
+        name = type(module).__name__.lower()
+        spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
+        if tensor.ndim == spatial + 1:
+            return 0
+    if tensor.ndim in (3, 4) and _channels_last(tensor, module, grid):
+        return -1
+    return 1 if tensor.ndim > 1 else 0
 
 
 def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> bool:

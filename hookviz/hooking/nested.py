@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -55,9 +56,20 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """
     if isinstance(value, Tensor):
         return change(value)
-    if isinstance(value, dict):
-        return {key: change_tensors(each, change) for key, each in value.items()}
+    if isinstance(value, Mapping):
+        items = {key: change_tensors(each, change) for key, each in value.items()}
+        if type(value) is dict:
+            return items
+        new = copy.copy(value)  # an OrderedDict, a library's output
+        for key, each in items.items():
+            new[key] = each  # type: ignore[index]
+        return new
     if isinstance(value, (list, tuple)):
-        items = [change_tensors(each, change) for each in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+        parts = [change_tensors(each, change) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        new = copy.copy(value)
+        for each in fields(value):
+            object.__setattr__(new, each.name, change_tensors(getattr(value, each.name), change))
+        return new
     return value

@@ -1,0 +1,286 @@
+"""Hooks that return: within a block, what a layer hands on, or the gradient, is another.
+
+A forward hook may return a tensor that takes the place of the layer's output, and a tensor hook a
+gradient that takes the place of the one that arrived. `Edit` does no more than that; `changed`
+works out the new tensor. It is always a new one: writing into the old one would change what others
+hold, and break a backward that needs it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .changes import (
+    Change,
+    Channels,
+    Where,
+    changed,
+    check_change,
+    select_channels,
+    select_places,
+)
+from .handles import Hook, HookSet
+from .layout import as_maps, channel_dimension, fitting_grid, patching_layer
+from .nested import change_tensors, tensors_in
+from .recomputation import FORWARD, current_backward, repeated
+from .select import Layers, close_names, module_names, select_layers, unwrapped
+
+
+def edit(
+    model: nn.Module,
+    layers: Layers,
+    change: Change,
+    *,
+    channels: Channels = None,
+    where: Where = None,
+    gradient: bool = False,
+    call: int | None = None,
+    output: str | None = None,
+) -> Edit:
+    """Change what layers return, or the gradients that reach them, within a ``with`` block.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        As for `hookviz.capture`.
+    layers
+        As for `hookviz.capture`. With ``gradient=True`` also names and patterns of parameters
+        (``"*.bias"``), whose gradient is changed on its way to ``.grad``; a pattern that fits
+        layers means those.
+    change : float, torch.Tensor, "mean" or callable
+        A number multiplies, 0 is off. A tensor replaces: of the output's shape, or one that
+        broadcasts to it, or to the chosen channels. ``"mean"`` puts each channel's own mean in
+        its places. A function gets a copy of the whole tensor and returns the new one, of the same
+        shape, or None to leave it.
+    channels : int, slice, sequence of int, or bool tensor ``(C,)``, optional
+        Which channels change; None is all. Of a parameter: its first dimension.
+    where : slice or tuple of slices, or bool tensor of the layer's spatial size, optional
+        Which places change: rows and columns, of a 1d layer its length, of a volume also its
+        depth, of a transformer's tokens rows and columns of its patches.
+    gradient : bool
+        Change the gradients that reach the outputs, not the outputs.
+    call : int, optional
+        Which run of a layer that runs several times, counted from 0 within the block.
+    output : str, optional
+        Which tensor of a layer that returns several, by its path (``"[1]"``, ``"['out']"``); the
+        first if left out.
+
+    Returns
+    -------
+    Edit
+        A context manager; its ``count`` says how many tensors were changed. Blocks nest, several
+        edits of a layer apply in the order in which they were entered, and a `capture` sees what
+        is edited, whichever came first.
+
+    Raises
+    ------
+    ValueError
+        No such layer, parameter, channel or place; a number that is not finite. When the layer
+        runs: a tensor, or what the function returned, that does not fit.
+    TypeError
+        ``change`` is none of these; the model is no module.
+    RuntimeError
+        When the layer runs: the function raised; the message names layer and function.
+
+    Warns
+    -----
+    RuntimeWarning
+        At the end of a block that changed nothing: the layer did not run, or backward came only
+        after the block.
+
+    Notes
+    -----
+    Zero before a BatchNorm is not "off": it becomes ``bias - weight * mean / sqrt(var + eps)``.
+    Change what the norm returns, or use ``"mean"``.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> model = nn.Sequential(nn.Conv2d(1, 3, 1), nn.ReLU(inplace=True))
+    >>> x = torch.ones(1, 1, 2, 2)
+    >>> with hookviz.edit(model, "0", 0, channels=[1]) as silenced:
+    ...     y = model(x)
+    >>> bool((y[:, 1] == 0).all()), silenced.count
+    (True, 1)
+    >>> with hookviz.edit(model, "*.weight", lambda g: g.clamp(-1, 1), gradient=True):
+    ...     model(x).sum().backward()
+    >>> bool(model[0].weight.grad.abs().max() <= 1)
+    True
+    """
+    return Edit(model, layers, change, channels, where, gradient, call, output)
+
+
+class Edit(HookSet):
+    """The block that `edit` returns.
+
+    Attributes
+    ----------
+    count : int
+        How many tensors were changed since the block began.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Layers,
+        change: Change,
+        channels: Channels,
+        where: Where,
+        gradient: bool,
+        call: int | None,
+        output: str | None,
+    ) -> None:
+        check_change(change)
+        self.change, self.channels, self.where = change, channels, where
+        self.gradient, self.call, self.output = gradient, call, output
+        self.count, self._ran = 0, False
+        self._grid: tuple[int, ...] | None = None
+        self._runs: dict[nn.Module, list[Tensor]] = {}
+        modules, parameters = chosen(model, layers, gradient)
+        if parameters and where is not None:
+            raise ValueError("where= is of feature maps: for parameters, give channels= alone.")
+        self.names = [*modules.values(), *parameters.values()]
+        super().__init__(self._wanted(model, modules, parameters))
+
+    def _wanted(
+        self,
+        model: nn.Module,
+        modules: dict[nn.Module, str],
+        parameters: dict[nn.Parameter, str],
+    ) -> list[Hook]:
+        patching = patching_layer(model) if self.where is not None else None
+        hooks: list[Hook] = []
+        if patching is not None:
+            hooks.append((patching, "forward", self._note_grid))
+        for module, name in modules.items():
+            hooks.append((module, "edit", partial(self._after, name)))
+        for parameter, name in parameters.items():
+            hooks.append((parameter, "tensor", partial(self._arrived_at, name)))
+        return hooks
+
+    def _note_grid(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self._grid = tuple(output.shape[2:])
+
+    def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        found = dict(tensors_in(output))
+        path = next(iter(found), "") if self.output is None else self.output
+        if path not in found:
+            raise ValueError(
+                f"Layer {name!r} returns no tensor at {path!r}: there are {list(found)}."
+            )
+        old = found[path]
+        self._ran = True
+        if self.call is not None and self._run(module, old) != self.call:
+            return None
+        dimension = channel_dimension(old, module, fitting_grid(self._grid, old.shape))
+        mask = self._mask(old, module, dimension, f"layer {name!r}")
+        if self.gradient:
+            if old.requires_grad:
+                change = partial(self._arrived, f"the gradient of layer {name!r}", mask, dimension)
+                self.add(old, "tensor", change)
+            return None
+        new = changed(old, self.change, mask, dimension, f"layer {name!r}")
+        if new is None:
+            return None
+        self.count += 1
+        return change_tensors(output, lambda tensor: new if tensor is old else tensor)
+
+    def _arrived(
+        self, what: str, mask: Tensor | None, dimension: int, gradient: Tensor | None
+    ) -> Tensor | None:
+        if gradient is None:
+            return None
+        new = changed(gradient, self.change, mask, dimension, what)
+        self.count += new is not None
+        return new
+
+    def _arrived_at(self, name: str, gradient: Tensor | None) -> Tensor | None:
+        mask = None if gradient is None else self._mask(gradient, None, 0, name)
+        return self._arrived(f"the gradient of {name!r}", mask, 0, gradient)
+
+    def _mask(
+        self, like: Tensor, module: nn.Module | None, dimension: int, what: str
+    ) -> Tensor | None:
+        """Which values change: a bool tensor of that shape; None if all do."""
+        if self.channels is None and self.where is None:
+            return None
+        mask = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
+        if self.where is None:
+            select_channels(mask.movedim(dimension, 0), self.channels, what)
+            return mask
+        # A view, so that what is set here is set in the mask.
+        maps = as_maps(mask, module, fitting_grid(self._grid, like.shape))
+        places, channels = maps.new_zeros(maps.shape[2:]), maps.new_zeros(maps.shape[1])
+        select_places(places, self.where, what)
+        select_channels(channels, self.channels, what)
+        maps[:, channels] = places
+        return mask
+
+    def _run(self, module: nn.Module, output: Tensor) -> int:
+        """Which run this is; checkpointing's repetition is the one that it repeats."""
+        runs = self._runs.setdefault(module, [])
+        if current_backward() == FORWARD:
+            runs.append(output.detach().clone())
+            return len(runs) - 1
+        same = repeated(runs, lambda one: one.shape == output.shape and torch.equal(one, output))
+        return next(place for place, one in enumerate(runs) if one is same)
+
+    def _begin(self) -> None:
+        self.count, self._ran = 0, False
+        self._runs.clear()
+        self.around.push(self._warn)
+        super()._begin()
+
+    def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
+        self._runs.clear()
+        if kind is not None or self.count:
+            return
+        why = "it did not run within the block"
+        if self.gradient:
+            why = "no gradient arrived within the block, where backward must run"
+        elif self._ran:
+            why = "the function, or call=, left all as it was"
+        shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
+        warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=5)
+
+
+def chosen(
+    model: nn.Module, layers: Layers, gradient: bool
+) -> tuple[dict[nn.Module, str], dict[nn.Parameter, str]]:
+    """The layers that are meant, and the parameters, with their names."""
+    if layers is None:
+        raise ValueError("layers= is needed: which layers to change, for example layers='conv1'.")
+    entries = layers if isinstance(layers, (list, tuple)) and not _types(layers) else [layers]
+    modules: dict[nn.Module, str] = {}
+    parameters: dict[nn.Parameter, str] = {}
+    for entry in entries:
+        try:
+            modules |= {m: names[0] for m, names in select_layers(model, entry).items()}
+        except ValueError:
+            found = _parameters(model, entry) if gradient and isinstance(entry, str) else {}
+            if not found:
+                raise
+            parameters |= found
+    return modules, parameters
+
+
+def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:
+    named = dict(unwrapped(model)[0].named_parameters())
+    found = {p: name for name, p in named.items() if name == pattern or fnmatchcase(name, pattern)}
+    if not found:
+        every = [name for names in module_names(model).values() for name in names] + list(named)
+        raise ValueError(
+            f"No layer or parameter is called {pattern!r}; {close_names(pattern, every)}."
+        )
+    return found
+
+
+def _types(layers: Any) -> bool:
+    return bool(layers) and all(isinstance(each, type) for each in layers)
