@@ -49,3 +49,5 @@ __all__ = [
     "scorecam",
     "trace",
 ]
+
+__version__: str
