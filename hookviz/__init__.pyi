@@ -11,6 +11,8 @@ from .attribution.metrics import (
 )
 from .attribution.perturbation import ablationcam, scorecam
 from .hooking.capture import capture
+from .hooking.changes import clip_norm, noise
+from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input

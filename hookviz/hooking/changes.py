@@ -9,8 +9,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from .layout import at_least_float32
-
 Change = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
 Channels = int | slice | Sequence[int] | Tensor | None
 Where = int | slice | tuple[int | slice, ...] | Tensor | None
@@ -58,10 +56,11 @@ def changed(
         if returned is None:
             return None
         new = returned
-    if mask is None:
-        # A copy: what overwrites it in place must not reach what the function keeps for backward.
-        return new.clone()
-    return torch.where(mask, new, old)
+    if mask is not None:
+        return torch.where(mask, new, old)
+    # A copy: what overwrites it in place must not reach what the function keeps for its backward,
+    # nor the tensor that replaces.
+    return new if isinstance(change, (int, float)) else new.clone()
 
 
 def _replacement(

@@ -274,12 +274,17 @@ def chosen(
 def _parameters(model: nn.Module, pattern: str) -> dict[nn.Parameter, str]:
     named = dict(unwrapped(model)[0].named_parameters())
     found = {p: name for name, p in named.items() if name == pattern or fnmatchcase(name, pattern)}
+    learnt = {p: name for p, name in found.items() if p.requires_grad}
+    if found and not learnt:
+        raise ValueError(
+            f"{pattern!r} is frozen and gets no gradient: set requires_grad, or leave it out."
+        )
     if not found:
         every = [name for names in module_names(model).values() for name in names] + list(named)
         raise ValueError(
             f"No layer or parameter is called {pattern!r}; {close_names(pattern, every)}."
         )
-    return found
+    return learnt
 
 
 def _types(layers: Any) -> bool:

@@ -1,0 +1,466 @@
+"""Edits: equal to the same change written into the model's own code, and gone after the block."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
+
+import hookviz
+
+
+class Written(nn.Module):
+    """A layer with the change in its code: no hook, nothing of hookviz."""
+
+    def __init__(self, layer, change):
+        super().__init__()
+        self.layer, self.change = layer, change
+
+    def forward(self, *args):
+        return self.change(self.layer(*args))
+
+
+def written(model, name, change):
+    """A copy of the model in which one layer's code makes the change."""
+    model = copy.deepcopy(model)
+    parent = model.get_submodule(name.rpartition(".")[0])
+    setattr(parent, name.rpartition(".")[2], Written(model.get_submodule(name), change))
+    return model
+
+
+def scaled(number, channels):
+    def change(x):
+        x = x.clone()
+        x[:, channels] = x[:, channels] * number
+        return x
+
+    return change
+
+
+def results(model, x):
+    """Logits, and the gradients of the input and of all parameters."""
+    x = x.clone().requires_grad_()
+    logits = model(x)
+    score = (logits * torch.arange(logits.numel()).view_as(logits)).sum()
+    return [logits.detach(), *torch.autograd.grad(score, [x, *model.parameters()])]
+
+
+def assert_equal(got, wanted):
+    assert len(got) == len(wanted)
+    assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
+
+
+def vgg():
+    """In-place ReLUs behind its convolutions."""
+    torch.manual_seed(0)
+    model = torchvision.models.VGG(torchvision.models.vgg.make_layers([4, "M", 8, "M"]), 5)
+    model.avgpool, model.classifier = (
+        nn.AdaptiveAvgPool2d(1),
+        nn.Sequential(nn.Flatten(), nn.Linear(8, 5)),
+    )
+    return model.eval()
+
+
+X = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+CHANGES = {
+    "off": (0, [1, 3], scaled(0, [1, 3])),
+    "half": (0.5, slice(None, None, 2), scaled(0.5, slice(None, None, 2))),
+    "doubled": (2, None, lambda x: x * 2),
+    "mean": ("mean", None, lambda x: x.mean((2, 3), keepdim=True).expand_as(x).clone()),
+    "function": (torch.tanh, None, lambda x: torch.tanh(x).clone()),
+    "tensor": (torch.full((8, 1, 1), 0.3), None, lambda x: torch.full_like(x, 0.3) + 0 * x),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_equal_to_the_change_in_the_models_own_code(kind):
+    change, channels, by_hand = CHANGES[kind]
+    model = vgg()
+    before = snapshot(model)
+    with hookviz.edit(model, "features.3", change, channels=channels) as made:
+        got = results(model, X)
+    assert made.count == 1
+    assert_untouched(model, before)
+    assert_equal(got, results(written(model, "features.3", by_hand), X))
+    assert not torch.equal(got[0], model(X))
+
+
+def test_places_in_one_two_and_three_dimensions():
+    for layer, shape, where in (
+        (nn.Conv1d(1, 2, 3), (1, 1, 9), slice(1, 3)),
+        (nn.Conv2d(1, 2, 3), (1, 1, 9, 9), (slice(1, 3), slice(None))),
+        (nn.Conv3d(1, 2, 3), (1, 1, 6, 6, 6), (0, slice(1, 3), slice(None))),
+    ):
+        x = torch.rand(shape)
+        wanted = layer(x).detach().clone()
+        wanted[:, 1][(slice(None), *(where if isinstance(where, tuple) else (where,)))] = 0
+        with hookviz.edit(layer, "", 0, channels=1, where=where):
+            assert torch.equal(layer(x), wanted)
+            assert torch.equal(layer(x[0]), wanted[0])  # without a batch dimension
+        mask = torch.zeros(wanted.shape[2:], dtype=torch.bool)
+        mask[where] = True
+        with hookviz.edit(layer, "", 0, channels=1, where=mask):
+            assert torch.equal(layer(x), wanted)
+
+
+class Tokens(nn.Module):
+    """Patches and a class token, as in a vision transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.norm = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6)
+
+    def forward(self, x):
+        tokens = self.patches(x).flatten(2).mT
+        return self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1))
+
+
+def test_tokens():
+    model, x = Tokens(), torch.rand(2, 3, 16, 8)  # 4×2 patches
+    plain = model(x).detach()
+    with hookviz.edit(model, "norm", 0, channels=[5]):
+        got = model(x)
+    assert (got[..., 5] == 0).all() and torch.equal(got[..., :5], plain[..., :5])
+    with hookviz.edit(model, "norm", 0, where=(3, slice(None))):  # the last row of patches
+        got = model(x)
+    assert (got[:, 7:] == 0).all() and torch.equal(got[:, :7], plain[:, :7])
+
+
+def test_patching_an_activation_of_another_picture():
+    model, other = vgg(), torch.rand(2, 3, 16, 16)
+    with hookviz.capture(model) as there:
+        model(other)
+    value = there["features.3"].activation
+    with hookviz.edit(model, "features.3", value, channels=[2, 5]), hookviz.capture(model) as here:
+        model(X)
+    got = here["features.3"].activation
+    assert torch.equal(got[:, [2, 5]], value[:, [2, 5]])
+    with hookviz.capture(model) as plain:
+        model(X)
+    rest = [0, 1, 3, 4, 6, 7]
+    assert torch.equal(got[:, rest], plain["features.3"].activation[:, rest])
+    part = hookviz.edit(model, "features.3", value[:, [2, 5]], channels=[2, 5])
+    with part, hookviz.capture(model) as again:
+        model(X)
+    assert torch.equal(again["features.3"].activation, got)
+    assert torch.equal(value, there["features.3"].activation)  # an in-place ReLU came behind
+
+
+# Gradients
+
+
+def test_gradients_of_layers():
+    model = vgg()
+    by_hand = written(model, "features.3", lambda x: _Clamped.apply(x.clone()))
+    with hookviz.edit(model, "features.3", lambda g: g.clamp(-1, 1), gradient=True) as made:
+        got = results(model, X)
+    assert made.count == 1
+    assert_equal(got, results(by_hand, X))
+
+
+class _Clamped(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient.clamp(-1, 1)
+
+
+def test_gradients_of_parameters():
+    model = vgg()
+    plain = results(model, X)
+    names = [name for name, _ in model.named_parameters()]
+    with hookviz.edit(
+        model, ["*.bias", "features.3.weight"], 0, channels=[1], gradient=True
+    ) as made:
+        got = results(model, X)
+    assert made.count == 4
+    for name, one, other in zip(names, got[2:], plain[2:], strict=True):
+        if name.endswith("bias") or name == "features.3.weight":
+            assert (one[1] == 0).all() and torch.equal(one[0], other[0])
+        else:
+            assert torch.equal(one, other)
+
+
+def test_clipping():
+    model = vgg()
+    with hookviz.edit(model, "*.weight", hookviz.clip_norm(0.01), gradient=True):
+        model(X).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        norm = parameter.grad.norm().item()
+        assert norm <= 0.01001 if name.endswith("weight") else norm > 0
+
+
+# Several edits, several calls, several outputs
+
+
+def test_edits_apply_in_order_and_captures_see_them_whichever_came_first():
+    layer, x = nn.Conv2d(1, 1, 1), torch.ones(1, 1, 2, 2)
+    plain = layer(x).detach()
+    seen = []
+    own = layer.register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    first, second = hookviz.edit(layer, "", lambda y: y + 1), hookviz.edit(layer, "", 3)
+    with hookviz.capture(layer, "") as cache, first, second:
+        layer(x)
+    own.remove()
+    assert torch.equal(cache[""].activation, (plain + 1) * 3)
+    assert torch.equal(seen[0], (plain + 1) * 3)
+
+
+class Twice(nn.Module):
+    def __init__(self, checkpointed=None):
+        super().__init__()
+        self.conv, self.checkpointed = nn.Conv2d(2, 2, 1), checkpointed
+
+    def run(self, x):
+        return self.conv(self.conv(x).tanh()).tanh()
+
+    def forward(self, x):
+        if self.checkpointed is None:
+            return self.run(x)
+        return checkpoint(self.run, x, use_reentrant=self.checkpointed)
+
+
+@pytest.mark.parametrize("call", [0, 1])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_one_call_of_several_also_when_checkpointing_runs_it_again(call, reentrant):
+    torch.manual_seed(0)
+    plain = Twice()
+    checkpointed = Twice(reentrant)
+    checkpointed.load_state_dict(plain.state_dict())
+    found = []
+    for model in (plain, checkpointed):
+        x = torch.rand(1, 2, 3, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        with hookviz.edit(model, "conv", torch.sin, call=call):
+            y = model(x)
+            y.sum().backward()
+        found.append([y.detach(), x.grad, *(p.grad for p in model.parameters())])
+    assert_equal(*found)
+    y = plain.conv(x)
+    first = plain.conv((torch.sin(y) if call == 0 else y).tanh())
+    assert torch.equal(found[0][0], (first if call == 0 else torch.sin(first)).tanh())
+
+
+class Answer(OrderedDict):
+    """As libraries' outputs: by key and by attribute."""
+
+    @property
+    def main(self):
+        return self["main"]
+
+
+@dataclass
+class Pair:
+    main: torch.Tensor
+    other: torch.Tensor
+
+
+class Several(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.inner = Inner(kind)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Inner(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x):
+        return self.kind(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "get"),
+    [
+        (lambda x: (x, x + 1), "[1]", lambda y: (y[0], y[1])),
+        (lambda x: {"a": x, "b": x + 1}, "['b']", lambda y: (y["a"], y["b"])),
+        (lambda x: Answer(main=x, other=x + 1), "['other']", lambda y: (y.main, y["other"])),
+        (lambda x: Pair(x, x + 1), ".other", lambda y: (y.main, y.other)),
+    ],
+)
+def test_which_of_several_outputs(kind, path, get):
+    model, x = Several(kind), torch.ones(2)
+    with hookviz.edit(model, "inner", 0, output=path):
+        y = model(x)
+    assert type(y) is type(kind(x))
+    first, second = get(y)
+    assert torch.equal(first, x) and (second == 0).all()
+    with hookviz.edit(model, "inner", 0):
+        first, second = get(model(x))
+    assert (first == 0).all() and (second == 2).all()
+    told = pytest.raises(ValueError, match=r"'inner' returns no tensor at 'x': there are")
+    with told, hookviz.edit(model, "inner", 0, output="x"):
+        model(x)
+
+
+# Where capture works, edit works
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_modes(mode):
+    model = vgg()
+    wanted = written(model, "features.0", scaled(0, [2]))(X).detach()
+    with mode(), hookviz.edit(model, "features.0", 0, channels=2):
+        assert torch.equal(model(X), wanted)
+
+
+def test_wrapped_and_compiled():
+    model = vgg()
+    wanted = written(model, "features.0", scaled(0, [2]))(X).detach()
+    for wrapped in (nn.DataParallel(model), torch.compile(model, backend="eager")):
+        wrapped(X)
+        with hookviz.edit(wrapped, "features.0", 0, channels=2):
+            assert torch.equal(wrapped(X), wanted)
+        assert not torch.equal(wrapped(X), wanted)
+
+
+def test_autocast():
+    model = vgg()
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        hookviz.edit(model, "features.3", torch.ones(8, 1, 1)),
+    ):
+        with hookviz.capture(model) as cache:
+            model(X)
+    assert cache["features.3"].activation.dtype == torch.bfloat16
+    assert (cache["features.3"].activation == 1).all()
+
+
+# What can go wrong
+
+
+def test_a_block_that_changes_nothing_says_so():
+    model = vgg()
+    told = pytest.warns(RuntimeWarning, match="features.0 changed nothing: it did not run")
+    with told, hookviz.edit(model, "features.0", 0):
+        pass
+    told = pytest.warns(RuntimeWarning, match="no gradient arrived within the block")
+    with told, hookviz.edit(model, "features.0", 0, gradient=True):
+        y = model(X)
+    y.sum().backward()
+    told = pytest.warns(RuntimeWarning, match="left all as it was")
+    with told, hookviz.edit(model, "features.0", lambda x: None):
+        model(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ZeroDivisionError), hookviz.edit(model, "features.0", 0):
+            1 / 0  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("features.9", 0), "No layer of VGG is called 'features.9'; close to it"),
+        (("features.0", "media"), "'media' is not 'mean'"),
+        (("features.0", float("nan")), "not finite"),
+        ((None, 0), "layers= is needed"),
+    ],
+)
+def test_wrong_arguments(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        hookviz.edit(vgg(), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error", "words"),
+    [
+        (
+            torch.ones(3, 5),
+            {},
+            ValueError,
+            r"shape \(3, 5\), does not fit its shape \(2, 4, 16, 16\)",
+        ),
+        (
+            lambda x: x[:1],
+            {},
+            ValueError,
+            r"must return a tensor of shape \(2, 4, 16, 16\).*\(1, 4,",
+        ),
+        (lambda x: 3, {}, ValueError, "returned int"),
+        (0, {"channels": 4}, ValueError, "channels=4 are not channels of layer 'features.0'.* 4"),
+        (0, {"channels": ["a"]}, ValueError, "channels="),
+        (0, {"where": (slice(1), slice(1), slice(1))}, ValueError, "where=.* 16×16"),
+        (0, {"where": torch.ones(3, 3, dtype=torch.bool)}, ValueError, r"\(3, 3\).*16×16"),
+    ],
+)
+def test_what_does_not_fit_is_told_when_the_layer_runs(change, options, error, words):
+    model = vgg()
+    before = snapshot(model)
+    with pytest.raises(error, match=words), hookviz.edit(model, "features.0", change, **options):
+        model(X)
+    assert_untouched(model, before)
+
+
+def test_an_error_in_the_function_names_layer_and_function():
+    def broken(x):
+        raise KeyError("no")
+
+    model = vgg()
+    told = pytest.raises(
+        RuntimeError, match="change 'broken' of layer 'features.0' raised KeyError"
+    )
+    with told, hookviz.edit(model, "features.0", broken):
+        model(X)
+    with pytest.raises(TypeError, match="not a number, a tensor"):
+        hookviz.edit(model, "features.0", [1])
+
+
+def test_parameters_need_gradient_and_no_places():
+    model = vgg()
+    with pytest.raises(ValueError, match="No layer or parameter is called 'features.0.wieght'"):
+        hookviz.edit(model, "features.0.wieght", 0, gradient=True)
+    with pytest.raises(ValueError, match="where= is of feature maps"):
+        hookviz.edit(model, "features.0.weight", 0, gradient=True, where=0)
+    model.features[0].weight.requires_grad_(False)
+    with pytest.raises(ValueError, match="frozen"):
+        hookviz.edit(model, "features.0.weight", 0, gradient=True)
+
+
+def test_copies_made_within_the_block_have_no_edit():
+    model = vgg()
+    with hookviz.edit(model, "features.0", 0), hookviz.edit(model, "*.weight", 0, gradient=True):
+        twin = copy.deepcopy(model)
+        file = io.BytesIO()
+        torch.save(model, file)
+        results(model, X)
+    file.seek(0)
+    for each in (twin, torch.load(file, weights_only=False)):
+        assert torch.equal(each(X), model(X))
+        assert not any(module._forward_hooks for module in each.modules())
+        assert not any(parameter._backward_hooks for parameter in each.parameters())
+
+
+def test_noise_is_of_the_generator():
+    model = vgg()
+    found = []
+    for _ in range(2):
+        noisy = hookviz.noise(0.1, torch.Generator().manual_seed(3))
+        with hookviz.edit(model, "features.0", noisy):
+            found.append(model(X))
+    assert torch.equal(*found) and not torch.equal(found[0], model(X))
+
+
+def test_what_does_not_change_keeps_its_nan_and_off_is_off():
+    layer = nn.Identity()
+    x = torch.tensor([[[[float("nan"), float("inf")]], [[1.0, float("nan")]]]])
+    with hookviz.edit(layer, "", 0, channels=0):
+        y = layer(x)
+    assert (y[0, 0] == 0).all() and y[0, 1, 0, 1].isnan()
+    assert F.relu(x).isnan().any()
