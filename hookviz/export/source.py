@@ -89,6 +89,7 @@ _IMPORTS = {
     "InterpolationMode": "from torchvision.transforms import InterpolationMode",
     "NoiseTunnel": "from captum.attr import NoiseTunnel",
     "Saliency": "from captum.attr import Saliency",
+    "deepcopy": "from copy import deepcopy",
     "get_model": "from torchvision.models import get_model",
     "get_weight": "from torchvision.models import get_weight",
     "interpolate": "from torch.nn.functional import interpolate",

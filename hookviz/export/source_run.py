@@ -22,8 +22,11 @@ def input_lines(draft: Draft) -> list[str]:
             draft.take("image", "the picture that you gave")
         return [*lines, *draft.preparation.lines, f"x = {draft.preparation.last}{asking}"]
     if x is None:
-        for name in ("args", *(["kwargs"] if draft.inputs.kwargs else [])):
+        given = {"args": draft.inputs.args, "kwargs": tuple(draft.inputs.kwargs.values())}
+        for name in ("args", *(["kwargs"] if given["kwargs"] else [])):
             draft.take(name, f"what went in: explorer.inputs.{name}")
+            if any(isinstance(each, (list, dict)) for each in given[name]):
+                lines.append(f"{name} = deepcopy({name})  # the model may write into lists")
         return lines
     draft.take("x", f"what went in, shape {tuple(x.shape)}: explorer.inputs.{draft.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
