@@ -119,8 +119,6 @@ _NUMBERS = tuple(Statistics.__dataclass_fields__)
 def main_place(dtypes: Sequence[str]) -> int:
     """Which of the tensors is looked at: the first of real or complex numbers, else the first.
 
-    Examples
-    --------
     >>> main_place(["int64", "bfloat16", "float32"])
     1
     """
@@ -171,8 +169,6 @@ def sample_of(tensor: Tensor) -> np.ndarray | None:
 def code_for(kind: str, name: str, path: str = "") -> str:
     """One line of Python that sets a hook on the module of this name.
 
-    Examples
-    --------
     >>> code_for("forward", "layer1.0.conv1")
     'handle = model.get_submodule("layer1.0.conv1").register_forward_hook(hook)  # hook(module,
      args, output)'

@@ -210,11 +210,6 @@ def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder
 
     A full backward hook that the first forward did not find out about may still be an error: then
     the layer in which it arose goes without, and, should that not help, all do.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        What the model raises without any hooks, or a target that is not there.
     """
     refused = _overwritten(session, names)
 

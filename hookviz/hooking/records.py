@@ -40,8 +40,6 @@ class Statistics:
 def statistics(tensor: Tensor) -> Statistics:
     """Statistics of all values of a tensor, of any shape and dtype.
 
-    Examples
-    --------
     >>> statistics(torch.tensor([0.0, 3.0, -4.0, float("nan")])).norm
     5.0
     """
@@ -364,8 +362,6 @@ _HEADER = ("layer", "type", "calls", "shape", "dtype", "gradient", "memory")
 def megabytes(count: int) -> str:
     """Bytes for people.
 
-    Examples
-    --------
     >>> megabytes(1_500), megabytes(44_040_192)
     ('1.5 kB', '44.0 MB')
     """

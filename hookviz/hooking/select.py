@@ -58,8 +58,6 @@ def check_model(model: nn.Module) -> None:
 def is_convolution(module: nn.Module) -> bool:
     """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included.
 
-    Examples
-    --------
     >>> is_convolution(nn.Conv2d(1, 1, 1)), is_convolution(nn.MaxPool2d(2))
     (True, False)
     """
@@ -149,8 +147,6 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
 def close_names(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the names that come close, or the first few.
 
-    Examples
-    --------
     >>> close_names("conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
     """
@@ -166,8 +162,6 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 
     Wrappers are ``DataParallel``, ``DistributedDataParallel`` and what ``torch.compile`` returns.
 
-    Examples
-    --------
     >>> unwrapped(nn.DataParallel(nn.ReLU()))
     (ReLU(), 'module')
     """

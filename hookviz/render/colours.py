@@ -29,13 +29,7 @@ NORMALIZATIONS = ("channel", "layer", "percentile", "symmetric")
 
 @lru_cache(maxsize=32)
 def colormap(name: str) -> Colormap:
-    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN.
-
-    Raises
-    ------
-    KeyError
-        matplotlib has no such map.
-    """
+    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN."""
     return matplotlib.colormaps[name].resampled(COLOURS).with_extremes(**_SPECIAL)
 
 
@@ -102,8 +96,6 @@ def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndar
 
     The same as ``colormap(Normalize(low, high, clip=True)(values))`` for finite values.
 
-    Examples
-    --------
     >>> to_levels(np.array([0.0, 0.5, 1.0, np.nan, np.inf]), 0.0, 1.0).tolist()
     [0, 126, 251, 254, 253]
     """

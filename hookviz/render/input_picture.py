@@ -13,25 +13,10 @@ from .arrays import shown_size, to_numpy
 
 
 def picture_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> np.ndarray | None:
-    """Draw the input as the network saw it, the normalization undone.
+    """The input as the network saw it, uint8 ``(H, W, 3)``, what `undoing` says undone.
 
-    Parameters
-    ----------
-    sample : int
-        Index in the batch.
-    depth : float
-        For a volume, the slice to show: 0 the first, 1 the last.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        uint8 ``(H, W, 3)``; a 1d signal is a strip of one row per channel. None for what
-        is no picture, signal or volume. What is longer than `hookviz.render.arrays.SHOWN_SIDE` is
-        averaged down.
-
-    Notes
-    -----
-    What is undone is said by `undoing`.
+    Of a volume it is the slice at ``depth``, 0 the first and 1 the last; a 1d signal is a strip of
+    one row per channel. None for what is no picture, signal or volume.
     """
     values = _values(inputs, sample, depth)
     if values is None:
@@ -46,20 +31,13 @@ def picture_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> np.nd
 def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndarray, str]:
     """How values ``(C, H, W)`` become a picture from 0 to 1: ``values * scale + offset``.
 
+    The words say what was undone; none for what is shown as it is.
+
     What is known is undone: the normalization that was applied, or that the model's own settings
     name, if that gives values from 0 to 1. Values from 0 to 1, else, are shown as they are, and
     those from −1 to 1 as ``(x + 1) / 2``. ImageNet's normalization is a guess, taken where it
     fits; where nothing does, the picture is stretched from its least to its largest value.
 
-    Returns
-    -------
-    scale, offset : numpy.ndarray
-        ``(C, 1, 1)`` or ``(1, 1, 1)``.
-    words : str
-        What was undone; empty for what is shown as it is.
-
-    Examples
-    --------
     >>> scale, offset, words = undoing(np.array([[[-1.0, 1.0]]]), ModelInput(()))
     >>> (np.array([-1.0, 1.0]) * scale + offset).ravel().tolist(), words
     ([0.0, 1.0], 'shown as (x + 1) / 2')

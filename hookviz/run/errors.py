@@ -16,13 +16,7 @@ from .transforms import dimensions
 def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
     """What to raise from a model's error: one sentence with the layer and what it was given.
 
-    Parameters
-    ----------
-    error : Exception
-        As the model raised it. The layer stands in its traceback.
-    model : torch.nn.Module
-    given
-        What the model was called with.
+    ``given`` is what the model was called with. The layer stands in the error's traceback.
     """
     names = module_names(model)
     layer, taken = innermost_call(error, names) or (model, given)

@@ -13,8 +13,6 @@ _PAUSE = 0.1  # seconds between two updates of it
 class Progress:
     """A bar from 0 to 1, in the output of the notebook cell that is running.
 
-    Examples
-    --------
     >>> with Progress() as progress:
     ...     progress.tick(0.5)  # too soon to show anything
     """

@@ -16,15 +16,8 @@ from .targets import Target, check_target, described, logits_of, probabilities, 
 class Scorer:
     """A session's batch of inputs, and the score that each sample of it is asked for.
 
-    Made, and used, within ``with session.active(grad=False)``.
-
-    Attributes
-    ----------
-    session : Session
-    pictures : torch.Tensor
-        ``(N, C, *spatial)``, what may be changed.
-    batch_size : int
-        How many rows `score` may be given at a time.
+    Made, and used, within ``with session.active(grad=False)``. ``pictures`` are what may be
+    changed, ``(N, C, *spatial)``, and ``batch_size`` how many rows `score` may be given at a time.
     """
 
     def __init__(

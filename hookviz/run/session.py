@@ -51,53 +51,21 @@ class Passed(Generic[O]):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one forward and backward gave.
-
-    Attributes
-    ----------
-    cache : FeatureCache
-    logits : torch.Tensor or None
-        Class scores ``(N, K)``, detached; None if the model is no classifier.
-    scored : bool
-        Whether there was a score to go backward from.
-    returned : type
-        Of what the model returned.
-    goal : str
-        What the gradient had to be asked of, see `hookviz.run.gradients.Goal`.
-    """
+    """What one forward and backward gave."""
 
     cache: FeatureCache
-    logits: Tensor | None
-    scored: bool
-    returned: type
-    goal: Goal
+    logits: Tensor | None  # class scores (N, K), detached; None if the model is no classifier
+    scored: bool  # whether there was a score to go backward from
+    returned: type  # of what the model returned
+    goal: Goal  # what the gradient had to be asked of
 
 
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
-    Parameters
-    ----------
-    model, image, weights, transform, class_names
-        As for `hookviz.explore`.
+    What is given is as for `hookviz.explore`; `given` is the model as it was given, maybe in a
+    wrapper, `model` the one inside all wrappers, which runs.
 
-    Attributes
-    ----------
-    given : torch.nn.Module
-        The model as it was given, maybe in a wrapper.
-    model : torch.nn.Module
-        The model inside all wrappers: this one runs.
-    inputs : hookviz.run.inputs.ModelInput
-    class_names : list of str
-        May be shorter than there are classes, or empty.
-
-    Raises
-    ------
-    TypeError, ValueError, FileNotFoundError
-        No model, one with lazy layers, or an input that cannot be one.
-
-    Examples
-    --------
     >>> import hookviz
     >>> session = Session(nn.DataParallel(hookviz.demo_model()), hookviz.demo_images()[6])
     >>> session.name, session.inputs.args[0].shape
@@ -133,13 +101,7 @@ class Session:
         return _Active(self.model, grad)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model; within an `active` block.
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            The model raised; the message says in which layer.
-        """
+        """Run the model; within an `active` block. An error says in which layer it arose."""
         try:
             return self.model(*args, **kwargs)
         except Exception as error:
@@ -153,17 +115,10 @@ class Session:
                 return self.call(*args, **kwargs)
 
     def forward_backward(self, target: Target, observe: Callable[[], O]) -> Passed[O]:
-        """One forward and one backward with hooks on.
+        """One forward and one backward with hooks on, which ``observe`` makes anew for each time.
 
         Not every layer may depend on the input, and checkpointing may know ``backward()`` only:
         then it is done again, and the gradient asked of more.
-
-        Parameters
-        ----------
-        target
-            See `hookviz.run.targets.score_of`.
-        observe : callable
-            Makes the hooks, anew for each time.
         """
         check_target(target)
         goal: Goal | None = "inputs"
@@ -188,21 +143,9 @@ class Session:
         max_bytes: int | None = None,
         tick: Callable[[float], object] = lambda share: None,
     ) -> Run:
-        """Capture layers in one forward and one backward.
+        """Capture layers in one forward and one backward, as for `hookviz.explore`.
 
-        Parameters
-        ----------
-        target, layers, max_bytes
-            As for `hookviz.explore`.
-        tick : callable, optional
-            Called with the share of the work that is done, 0 to 1.
-
-        Raises
-        ------
-        ValueError
-            No such layer or target, or an input that does not fit.
-        RuntimeError
-            The model raised; the message says in which layer.
+        ``tick`` is called with the share of the work that is done, 0 to 1.
         """
 
         def observe() -> Capture:

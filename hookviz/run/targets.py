@@ -20,8 +20,6 @@ def logits_of(output: Any) -> Tensor | None:
 
     Looks at the output itself, then at ``output.logits`` and ``output["logits"]``.
 
-    Examples
-    --------
     >>> logits_of({"logits": torch.zeros(1, 10)}).shape
     torch.Size([1, 10])
     """
@@ -44,15 +42,8 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) -> int:
-    """The number of the class that a user named.
+    """The number of the class that a user named; ``ValueError`` names what there is.
 
-    Raises
-    ------
-    ValueError
-        No such class; the message names what there is.
-
-    Examples
-    --------
     >>> class_index("Moon", 3, ["ball", "moon", "star"])
     1
     """
@@ -74,13 +65,7 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
 
 
 def check_target(target: Target) -> Target:
-    """Refuse what can never be a target.
-
-    Raises
-    ------
-    ValueError
-        Not None, a class, a tuple of classes, a list of those, or a callable.
-    """
+    """Refuse what can never be a target with a ``ValueError``."""
     if isinstance(target, list) and target:
         for each in target:
             if isinstance(each, list) or callable(each):
@@ -106,27 +91,12 @@ def _is_class(target: object) -> bool:
 def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Tensor | None:
     """The scalar to go backward from.
 
-    Parameters
-    ----------
-    output
-        What the model returned.
-    target
-        None: each sample's own top class. A class: its logit. A tuple of classes: the logit of
-        the first less the mean logit of the others. A list: one of these for each sample. The
-        samples' scores are summed, so that each gets the gradient of its own. A callable: what
-        it returns.
+    With the target None it is each sample's own top class; a class: its logit; a tuple of classes:
+    the logit of the first less the mean logit of the others; a list: one of these for each sample.
+    The samples' scores are summed, so that each gets the gradient of its own. A callable: what it
+    returns.
 
-    Returns
-    -------
-    torch.Tensor or None
-        A scalar. None if ``target`` is None and the model is no classifier, or one that
-        computes without a graph.
-
-    Raises
-    ------
-    ValueError
-        No such class, a list of another length than the batch, or the callable did not return
-        one number that depends on the output.
+    None if ``target`` is None and the model is no classifier, or one that computes without a graph.
     """
     if callable(target):
         return _called(target, output)
@@ -145,8 +115,6 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
 def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
     """Each sample's score ``(N,)``, from logits ``(N, K)``; for every target but a callable.
 
-    Examples
-    --------
     >>> logits = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 1.0]])
     >>> sample_scores(logits, None).tolist()
     [5.0, 4.0]

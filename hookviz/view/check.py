@@ -16,13 +16,7 @@ from .view import View
 
 
 def check(name: str, value: Any, view: View) -> Any:
-    """The value that a setting gets, in this view's run and layer.
-
-    Raises
-    ------
-    ValueError
-        It cannot have this one; the message says what there is.
-    """
+    """The value that a setting gets in this view; a ``ValueError`` says what others there are."""
     if name == "layer":
         if value not in view.cache:
             near = close_names(value, view.cache)

@@ -32,14 +32,7 @@ def run_session(
 class View:
     """A session's run at some settings. Cheap to make anew: what is the same is remembered.
 
-    Attributes
-    ----------
-    at : Settings
-    session : Session
-    run : Run
-        Its `cache` is here, too.
-    memo, input_memo : Memo
-        Of what follows from the run, and of what follows from the inputs alone.
+    In `memo` is what follows from the run, in `input_memo` what follows from the inputs alone.
     """
 
     def __init__(
