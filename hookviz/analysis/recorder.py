@@ -17,6 +17,7 @@ from ..hooking.nested import tensors_in
 from ..hooking.recomputation import FORWARD, current_backward, repeated
 from ..hooking.records import Statistics, statistics
 from ..hooking.select import type_name
+from ..run.errors import first_sentence
 from .events import Event, code_for, main_place, sample_of
 
 FULL = ("full_backward_pre", "full_backward")
@@ -38,8 +39,11 @@ class Recorder(HookSet):
         super().__init__()
         self._refused = dict(refused)
         self._names = {module: known[0] for module, known in names.items()}
+        # The name under which the model, maybe in a wrapper, finds each module.
+        found = dict(model.named_modules(remove_duplicate=False))
         self._code_names = {
-            module: _lookup(model, module, known) for module, known in names.items()
+            module: next((name for name in known if found.get(name) is module), known[0])
+            for module, known in names.items()
         }
         # Tensor hooks that have not fired: module, call and path.
         self._waiting: dict[tuple[nn.Module, int, str], None] = {}
@@ -62,7 +66,7 @@ class Recorder(HookSet):
                 try:
                     self.add(module, kind, getattr(self, f"_{kind}"))
                 except RuntimeError as error:  # a ScriptModule, or one with a hook of the old kind
-                    self._refused[module, kind] = first_line(error)
+                    self._refused[module, kind] = first_sentence(error)
         self._began, self._spent = time.perf_counter(), 0.0
 
     @property
@@ -257,21 +261,3 @@ def _alike(event: Event, other: Event) -> bool:
     if event.sample is None or other.sample is None:
         return event.sample is other.sample
     return np.array_equal(event.sample, other.sample, equal_nan=True)
-
-
-def _lookup(model: nn.Module, module: nn.Module, known: Sequence[str]) -> str:
-    """The name under which ``model.get_submodule`` finds the module, also within a wrapper."""
-    return next((n for n in known if _submodule(model, n) is module), known[0])
-
-
-def _submodule(model: nn.Module, name: str) -> nn.Module | None:
-    try:
-        return model.get_submodule(name)
-    except (AttributeError, RuntimeError):  # no such name; a ScriptModule
-        return None
-
-
-def first_line(error: BaseException) -> str:
-    """The first sentence of an error's message."""
-    text = str(error).strip().partition("\n")[0].partition(". ")[0]
-    return text or repr(error)

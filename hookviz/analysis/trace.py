@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import nn
 
 from ..hooking.select import module_names, type_name
-from ..run.errors import innermost_call
+from ..run.errors import first_sentence, innermost_call
 from ..run.session import Passed, Session
 from ..run.targets import Target
 from ..run.transforms import Transform
 from .events import Event, event_html, event_text
 from .inplace import InPlace
-from .recorder import FULL, Names, Recorder, Refused, first_line
+from .recorder import FULL, Names, Recorder, Refused
 
 if TYPE_CHECKING:
     from .. import Player
@@ -230,7 +230,7 @@ def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder
             blamed = call[0] if call else next(iter(names))
             for module in [blamed] if blame_one else names:
                 for kind in FULL:
-                    refused.setdefault((module, kind), first_line(cause))
+                    refused.setdefault((module, kind), first_sentence(cause))
     return once()
 
 

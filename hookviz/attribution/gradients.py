@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooking.nested import tensors_in
+from ..hooking.nested import change_tensors, tensors_in
 from ..hooking.select import check_model, close_names
 from ..run.inputs import ModelInput
 from ..run.session import Session
@@ -107,7 +107,9 @@ def attribute(
     >>> picture_map(gradients, "integrated_gradients").shape
     torch.Size([1, 112, 112])
     """
-    _check(model, method, options)
+    check_model(model)
+    _check_method(method)
+    _check_options(method, options)
     target = check_target(target)
     _captum()
     session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
@@ -255,7 +257,7 @@ def _integrated_gradients(
         .IntegratedGradients(score)
         .attribute(
             x,
-            baselines=baseline_like(baselines, x),
+            baselines=baseline_like("baselines", baselines, x),
             additional_forward_args=chosen,
             n_steps=whole_number("n_steps", n_steps),
             internal_batch_size=rows,
@@ -294,13 +296,11 @@ ATTRIBUTIONS = tuple(_METHODS)
 
 def _forward_of(session: Session, tensor: Tensor) -> Callable[[Tensor], Any]:
     """The model as a function of its one tensor."""
-    inputs = session.inputs
+    given = session.inputs.args, session.inputs.kwargs
 
     def forward(x: Tensor) -> Any:
         # A copy, because the model may change it in place; and noise comes in single precision.
-        own = x.to(tensor.dtype, copy=True)
-        args = [own if value is tensor else value for value in inputs.args]
-        kwargs = {key: own if value is tensor else value for key, value in inputs.kwargs.items()}
+        args, kwargs = change_tensors(given, lambda _: x.to(tensor.dtype, copy=True))
         return session.call(*args, **kwargs)
 
     return forward
@@ -376,9 +376,7 @@ def _captum() -> Any:
     return captum.attr
 
 
-def _check(model: nn.Module, method: str, options: Mapping[str, Any]) -> None:
-    check_model(model)
-    _check_method(method)
+def _check_options(method: str, options: Mapping[str, Any]) -> None:
     parameters = inspect.signature(_METHODS[method]).parameters.values()
     known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     for name in options:

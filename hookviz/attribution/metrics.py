@@ -17,6 +17,7 @@ from ..run.scorer import Scorer
 from ..run.session import Session
 from ..run.targets import Target
 from ..run.transforms import Transform
+from .options import baseline_like
 
 Heatmap = Tensor | np.ndarray
 Mask = Tensor | np.ndarray | Image.Image
@@ -312,14 +313,7 @@ def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
         if baseline != "blur":
             raise ValueError(f"baseline={baseline!r} is neither 'blur' nor a value nor a tensor.")
         return _blurred(pictures)
-    value = torch.as_tensor(baseline, dtype=pictures.dtype, device=pictures.device)
-    try:
-        return value.expand_as(pictures)
-    except RuntimeError:
-        raise ValueError(
-            f"baseline= of shape {tuple(value.shape)} does not broadcast to the input's "
-            f"{tuple(pictures.shape)}."
-        ) from None
+    return baseline_like("baseline", torch.as_tensor(baseline, dtype=pictures.dtype), pictures)
 
 
 def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:

@@ -186,14 +186,10 @@ class Call:
     def _first(self, side: str) -> CapturedTensor:
         tensors = getattr(self, side)
         if not tensors:
-            raise RuntimeError(
-                f"No {side} of layer {self.layer!r} are here: "
-                + (
-                    "capture with inputs=True to keep them."
-                    if side == "inputs"
-                    else "it returned no tensor."
-                )
-            )
+            why = "it returned no tensor"
+            if side == "inputs":
+                why = "capture with inputs=True to keep them"
+            raise RuntimeError(f"No {side} of layer {self.layer!r} are here: {why}.")
         return tensors[0]
 
 

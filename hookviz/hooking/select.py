@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import nn
@@ -117,10 +118,11 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     check_model(model)
     names = module_names(model)
     chosen = _choose(model, names, layers)
-    for module in chosen:
+    for module, (name, *_) in chosen.items():
         if isinstance(module, torch.jit.ScriptModule):
+            said = f"Layer {name!r}" if name else "The model"
             raise TypeError(
-                f"{_said(chosen[module][0])} is a ScriptModule ({type_name(module)}), which runs "
+                f"{said} is a ScriptModule ({type_name(module)}), which runs "
                 "outside Python and cannot be hooked: pass the eager model that was scripted, "
                 "or leave the layer out with layers=."
             )
@@ -240,9 +242,9 @@ def _choose(
         return chosen
     if isinstance(layers, (str, nn.Module)):
         layers = [layers]
-    if isinstance(layers, type) or (isinstance(layers, tuple) and _all_types(layers)):
-        kinds = layers
-        what = f"of type {_type_names(kinds)}"
+    kinds: tuple[Any, ...] = layers if isinstance(layers, tuple) else (layers,)
+    if kinds and all(isinstance(each, type) for each in kinds):
+        what = f"of type {' or '.join(kind.__name__ for kind in kinds)}"
         chosen = _where(names, lambda name, module: isinstance(module, kinds))
     elif callable(layers):
         predicate, what = layers, "for which layers= is true"
@@ -290,19 +292,6 @@ def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object)
             f"No layer of {type(model).__name__} is called {each!r}; {close_names(each, every)}."
         )
     return found
-
-
-def _all_types(layers: tuple) -> bool:
-    return bool(layers) and all(isinstance(each, type) for each in layers)
-
-
-def _type_names(kinds: type | tuple[type, ...]) -> str:
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    return " or ".join(kind.__name__ for kind in kinds)
-
-
-def _said(name: str) -> str:
-    return f"Layer {name!r}" if name else "The model"
 
 
 def _example(names: dict[nn.Module, list[str]]) -> str:

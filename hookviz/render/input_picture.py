@@ -12,20 +12,22 @@ from ..run.transforms import IMAGENET_MEAN, IMAGENET_STD
 from .arrays import shown_size, to_numpy
 
 
-def picture_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> np.ndarray | None:
-    """The input as the network saw it, uint8 ``(H, W, 3)``, what `undoing` says undone.
+def picture_of(
+    inputs: ModelInput, sample: int = 0, depth: float = 0.0
+) -> tuple[np.ndarray | None, str]:
+    """The input as the network saw it, uint8 ``(H, W, 3)``, and what was undone, see `undoing`.
 
     Of a volume it is the slice at ``depth``, 0 the first and 1 the last; a 1d signal is a strip of
     one row per channel. None for what is no picture, signal or volume.
     """
     values = _values(inputs, sample, depth)
     if values is None:
-        return None
-    scale, offset, _ = undoing(values, inputs)
+        return None, ""
+    scale, offset, words = undoing(values, inputs)
     values = shown_size(values * scale + offset)
     if len(values) != 3:
         values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
-    return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+    return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0), words
 
 
 def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndarray, str]:
@@ -84,9 +86,3 @@ def _values(inputs: ModelInput, sample: int, depth: float) -> np.ndarray | None:
         band = math.ceil(max(8, values.shape[1] / 6) / len(values))
         values = np.repeat(values, band, axis=0)[None]
     return values
-
-
-def words_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> str:
-    """What `picture_of` undid, for its caption."""
-    values = _values(inputs, sample, depth)
-    return "" if values is None else undoing(values, inputs)[2]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..hooking.layout import at_least_float32
 from .inputs import ModelInput
 from .session import Session
-from .targets import Target, check_target, described, logits_of, probabilities, sample_scores
+from .targets import Target, check_target, needed_logits, probabilities, sample_scores
 
 
 class Scorer:
@@ -57,29 +57,20 @@ class Scorer:
         output = self.run(samples, pictures)
         if callable(self.target):
             return _one_number(self.target(output)).to(self.pictures.device)[None]
-        logits = self._logits(output)
+        logits = needed_logits(output, self.target)
         values = probabilities(logits) if self._as_probability else at_least_float32(logits)
         targets = [self._targets[sample] for sample in samples.tolist()]
         return sample_scores(values, targets, self.session.class_names)
 
     def _each_target(self) -> list[Target]:
         """Each sample's target; its top class is that of the whole picture, whatever comes."""
-        logits = self._logits(self.run(torch.arange(len(self.pictures))))
+        logits = needed_logits(self.run(torch.arange(len(self.pictures))), self.target)
         # Raises, if the target is not there.
         sample_scores(logits, self.target, self.session.class_names)
         count = len(self.pictures)
         targets = self.target if isinstance(self.target, list) else [self.target] * count
         tops = logits.argmax(1).tolist()
         return [top if each is None else each for each, top in zip(targets, tops, strict=True)]
-
-    def _logits(self, output: Any) -> Tensor:
-        logits = logits_of(output)
-        if logits is None:
-            raise ValueError(
-                f"target={self.target!r} needs class scores (N, K), but the model returned "
-                f"{described(output)}: give a function output -> one number as target."
-            )
-        return logits
 
 
 def _only_pictures(inputs: ModelInput) -> Tensor:

@@ -131,7 +131,8 @@ class Session:
                     score = score_of(output, target, self.class_names)
                     goal = None if score is None else send_back(score, sources, self.model, asked)
             lacking = score is not None and goal is None and asked == "inputs"
-            if lacking and observer.unreached and self._learns():
+            learns = any(parameter.requires_grad for parameter in self.model.parameters())
+            if lacking and observer.unreached and learns:
                 goal = "parameters"
         return Passed(observer, output, score is not None, asked)
 
@@ -180,9 +181,6 @@ class Session:
                     continue
                 return each
         return inputs  # neither: as given, the error is about what the user knows
-
-    def _learns(self) -> bool:
-        return any(parameter.requires_grad for parameter in self.model.parameters())
 
 
 class _Active(Block):

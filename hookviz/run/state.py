@@ -79,7 +79,7 @@ class _Kept:
         elif isinstance(value, nn.Module):
             # FSDP takes its parameters in and out of this dict, and knows which are there.
             self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
-        elif kind is SimpleNamespace or _is_record(value):
+        elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._mapping(value.__dict__)
         elif kind in _MAPPINGS:
             self._mapping(value)
@@ -163,11 +163,6 @@ def _reshard(modules: list[nn.Module]) -> None:
     for module in modules:
         if _is_sharded(module) and hasattr(module, "reshard"):
             module.reshard()  # type: ignore[operator]
-
-
-def _is_record(value: Any) -> bool:
-    is_type = isinstance(value, type)
-    return is_dataclass(value) and not is_type and hasattr(value, "__dict__")
 
 
 def _same_pair(pair: tuple, other: tuple) -> bool:

@@ -100,16 +100,21 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
     """
     if callable(target):
         return _called(target, output)
+    if target is None and logits_of(output) is None:
+        return None
+    scores = sample_scores(needed_logits(output, target), target, class_names).sum()
+    return scores if scores.requires_grad else None
+
+
+def needed_logits(output: Any, target: Target) -> Tensor:
+    """`logits_of` the output, or a ``ValueError``, since the target is one of its classes."""
     logits = logits_of(output)
     if logits is None:
-        if target is None:
-            return None
         raise ValueError(
             f"target={target!r} needs class scores (N, K), but the model returned "
             f"{described(output)}: give a function output -> scalar as target."
         )
-    scores = sample_scores(logits, target, class_names).sum()
-    return scores if scores.requires_grad else None
+    return logits
 
 
 def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
