@@ -177,7 +177,7 @@ class Trace(Sequence[Event]):
         back = sum(event.backward for event in fired)
         facts = [
             f"{self._tree[0][1]}: {len(fired)} hooks fired, {len(fired) - back} in the forward "
-            f"and {back} in the backward",
+            f"and {back} in the backward"
         ]
         if unfired := len(self) - len(fired):
             facts.append(f"{unfired} could not be set or did not fire")

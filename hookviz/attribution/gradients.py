@@ -18,14 +18,7 @@ from ..hooking.nested import change_tensors, tensors_in
 from ..hooking.select import check_model, close_names
 from ..run.inputs import ModelInput
 from ..run.session import Session
-from ..run.targets import (
-    Target,
-    check_target,
-    described,
-    logits_of,
-    sample_scores,
-    score_of,
-)
+from ..run.targets import Target, check_target, described, logits_of, sample_scores, score_of
 from ..run.transforms import Transform
 from .guided import GuidedReLUs
 from .options import baseline_like, is_number, rows_at_once, seed_generators, whole_number

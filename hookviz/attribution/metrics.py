@@ -12,7 +12,6 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.layout import enlarged
-from ..run.progress import Progress
 from ..run.scorer import Scorer
 from ..run.session import Session
 from ..run.targets import Target
@@ -230,14 +229,7 @@ def insertion_curve(
     Returns
     -------
     Curve
-        ``fractions``, ``scores`` and ``area``.
-
-    Raises
-    ------
-    ValueError
-        Shapes that do not fit, NaN in the heatmap, no such class, or ``steps`` below 1.
-    RuntimeError
-        The model raised; the message says in which layer.
+        As of `deletion_curve`, which raises the same errors.
 
     Examples
     --------
@@ -274,16 +266,13 @@ def _curve(
         rank = _ranks(values, count, size).to(whole.device)
         fractions = torch.linspace(0, 1, steps + 1)
         changed = (fractions.double() * size.numel()).round().long().to(whole.device)
-        rows = torch.arange(count * (steps + 1), device=whole.device).split(scorer.batch_size)
-        scores = []
-        with Progress() as progress:
-            for done, row in enumerate(rows, 1):
-                samples, step = row // (steps + 1), row % (steps + 1)
-                there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
-                pictures = torch.where(there[:, None], last[samples], first[samples])
-                scores.append(scorer.score(samples, pictures).cpu())
-                progress.tick(done / len(rows))
-    together = torch.cat(scores).view(count, steps + 1)
+
+        def changed_at(samples: Tensor, step: Tensor) -> Tensor:
+            there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
+            pictures = torch.where(there[:, None], last[samples], first[samples])
+            return scorer.score(samples, pictures).cpu()
+
+        together = scorer.table(steps + 1, changed_at)
     area = torch.trapezoid(together, fractions.to(together.dtype))
     if values.ndim == len(size):
         return Curve(fractions, together[0], float(area[0]))

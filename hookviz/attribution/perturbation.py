@@ -6,7 +6,7 @@ itself, once for every channel of the layer, and need no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from ..hooking.capture import capture
 from ..hooking.handles import HookSet
 from ..hooking.layout import as_maps, at_least_float32, enlarged
 from ..hooking.select import select_layers
-from ..run.progress import Progress
 from ..run.scorer import Scorer
 from ..run.session import Session
 from ..run.targets import Target
@@ -116,7 +115,7 @@ def scorecam(
             masks = _masks(maps[samples, channels], pictures.shape[2:])
             return scorer.score(samples, pictures[samples] * masks.to(pictures))
 
-        return _weighted(_each_channel(scorer, maps, seen_through).softmax(1), maps)
+        return _weighted(scorer.table(maps.shape[1], seen_through).softmax(1), maps)
 
 
 def ablationcam(
@@ -190,7 +189,7 @@ def ablationcam(
                 f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
                 "layer within it."
             )
-        score = scorer.scores()[:, None].to(seen.maps.device)
+        score = scorer.scores()[:, None]
         ablation = _Ablation(seen)
         with HookSet([(seen.module, "forward", ablation.after)]):
 
@@ -198,7 +197,7 @@ def ablationcam(
                 ablation.begin(channels)
                 return scorer.score(samples)
 
-            drop = score - _each_channel(scorer, seen.maps, ablated)
+            drop = score - scorer.table(seen.maps.shape[1], ablated)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
 
@@ -256,20 +255,6 @@ class _Ablation:
         return changed
 
 
-def _each_channel(
-    scorer: Scorer, maps: Tensor, evaluate: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
-    """What ``evaluate`` gives for every sample and channel ``(N, C)``, a batch at a time."""
-    count, channels = maps.shape[:2]
-    batches = torch.arange(count * channels).split(scorer.batch_size)
-    scores = []
-    with Progress() as progress:
-        for done, batch in enumerate(batches, 1):
-            scores.append(evaluate(batch // channels, batch % channels))
-            progress.tick(done / len(batches))
-    return torch.cat(scores).view(count, channels).to(maps.device)
-
-
 def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:
     """One channel a row, ``(B, *spatial)``, as masks 0..1 for the pictures, ``(B, 1, *size)``."""
     large = enlarged(maps, size)[:, None]
@@ -282,4 +267,5 @@ def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _weighted(weights: Tensor, maps: Tensor) -> Tensor:
-    return (weights.view(*weights.shape, *(1,) * (maps.ndim - 2)) * maps).sum(1).relu()
+    shape = (*weights.shape, *(1,) * (maps.ndim - 2))
+    return (weights.view(shape).to(maps.device) * maps).sum(1).relu()

@@ -9,7 +9,7 @@ from keyword import iskeyword
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attribution.gradients import ATTRIBUTIONS
 from ..hooking.layout import as_maps
@@ -31,8 +31,8 @@ class Draft:
         self.record, self.call, self.heatmap = view.record, view.call, ShownHeatmap(view)
         self.user_model, self.run = view.session.given, view.run
         self.inputs, self.class_names = view.session.inputs, view.session.class_names
-        # How to reach the model inside wrappers, from `model`, and that model.
-        self.model, self.core = _unwrapped(self.user_model)
+        self.core, path = unwrapped(self.user_model)
+        self.model = f"model.{path}" if path else "model"  # how the code reaches `core`
         # The call, the one tensor that goes in (or None), and where in the inputs it is.
         self.calling, self.x, self.x_at = _call_of(self.inputs, self.model)
         self.method = self.at.heatmap if self.heatmap.values is not None else None
@@ -106,12 +106,6 @@ def as_drawn(tensor: Tensor) -> str:
     """What brings a tensor to where, and to what, matplotlib can draw it."""
     text = ".float()" if tensor.dtype in (torch.half, torch.bfloat16) else ""
     return text + (".cpu()" if tensor.device.type != "cpu" else "")
-
-
-def _unwrapped(model: nn.Module) -> tuple[str, nn.Module]:
-    """How to reach the model that is inside wrappers, from ``model``."""
-    core, path = unwrapped(model)
-    return ".".join(filter(None, ("model", path))), core
 
 
 def _call_of(inputs: ModelInput, model: str) -> tuple[str, Tensor | None, str]:

@@ -36,31 +36,6 @@ def source_of(function: Any, name: str = "method") -> Source | None:
 
     None where there is no such source, or not of all: a built-in, a bound method, a
     functools.partial, a file that has changed, a class of the notebook's, a tensor that it uses.
-
-    >>> import torch
-    >>> from torch import Tensor
-    >>> floor = 0.5
-    >>> def above(values):
-    ...     return values - floor
-    >>> def strongest(activation: Tensor, gradient=None) -> Tensor:
-    ...     '''The largest value of any channel.'''
-    ...     return torch.relu(above(activation)).amax(1)  # one map
-    >>> source = source_of(strongest)
-    >>> sorted(source.imports)
-    ['from torch import Tensor', 'import torch']
-    >>> print("\n".join(source.lines))
-    floor = 0.5
-    <BLANKLINE>
-    def above(values):
-        return values - floor
-    <BLANKLINE>
-    def strongest(activation: Tensor, gradient=None) -> Tensor:
-        return torch.relu(above(activation)).amax(1)  # one map
-    >>> print("\n".join(source_of(lambda a, g: (a * g).amax(1), "peak").lines))
-    def peak(a, g):
-        return (a * g).amax(1)
-    >>> source_of(max) is None
-    True
     """
     source = Source(name)
     try:

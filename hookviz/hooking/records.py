@@ -203,8 +203,6 @@ class LayerRecord:
     module : torch.nn.Module
     calls : list of Call
         In the order in which they happened.
-    activation, gradient, input, input_gradient : torch.Tensor
-        Of the last call, see `Call`.
     """
 
     name: str
@@ -260,10 +258,6 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     Attributes
     ----------
-    missed : list of str
-        Layers that were hooked and never ran.
-    nbytes : int
-        Bytes held by all copies.
     unseen : str
         What ``layers=None`` passed over though it is like a convolution, in a sentence.
     """

@@ -15,9 +15,6 @@ def load_picture(image: str | PathLike | Image.Image | np.ndarray) -> Image.Imag
     More than 8 bits are scaled, not clipped: 65535 is white for whole numbers, 1 for floats; or
     the largest value, if that is more. ``ValueError`` for what is not a picture, broken, too large
     (a decompression bomb), or an array of a wrong shape, type or range.
-
-    >>> load_picture(np.zeros((4, 6), "uint8")).size
-    (6, 4)
     """
     if isinstance(image, np.ndarray):
         return load_picture(Image.fromarray(_picture_array(image)))

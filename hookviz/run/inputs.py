@@ -65,11 +65,7 @@ class ModelInput:
 
 
 def prepare_input(
-    image: Any,
-    model: nn.Module,
-    *,
-    weights: Any = None,
-    transform: Transform | None = None,
+    image: Any, model: nn.Module, *, weights: Any = None, transform: Transform | None = None
 ) -> ModelInput:
     """Turn whatever a user has into what the model takes.
 

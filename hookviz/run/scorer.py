@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from ..hooking.layout import at_least_float32
 from .inputs import ModelInput
+from .progress import Progress
 from .session import Session
 from .targets import Target, check_target, needed_logits, probabilities, sample_scores
 
@@ -61,6 +63,16 @@ class Scorer:
         values = probabilities(logits) if self._as_probability else at_least_float32(logits)
         targets = [self._targets[sample] for sample in samples.tolist()]
         return sample_scores(values, targets, self.session.class_names)
+
+    def table(self, columns: int, evaluate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """What ``evaluate`` gives for every sample and column, ``(N, columns)``, in batches."""
+        batches = torch.arange(len(self.pictures) * columns).split(self.batch_size)
+        scores = []
+        with Progress() as progress:
+            for done, batch in enumerate(batches, 1):
+                scores.append(evaluate(batch // columns, batch % columns))
+                progress.tick(done / len(batches))
+        return torch.cat(scores).view(-1, columns)
 
     def _each_target(self) -> list[Target]:
         """Each sample's target; its top class is that of the whole picture, whatever comes."""

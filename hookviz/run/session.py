@@ -65,13 +65,6 @@ class Session:
 
     What is given is as for `hookviz.explore`; `given` is the model as it was given, maybe in a
     wrapper, `model` the one inside all wrappers, which runs.
-
-    >>> import hookviz
-    >>> session = Session(nn.DataParallel(hookviz.demo_model()), hookviz.demo_images()[6])
-    >>> session.name, session.inputs.args[0].shape
-    ('DemoNet', torch.Size([1, 3, 112, 112]))
-    >>> session.run("moon", layers="stem.0").cache["stem.0"].gradient.shape
-    torch.Size([1, 24, 56, 56])
     """
 
     def __init__(

@@ -117,13 +117,7 @@ Grad-CAM weight first."""
 
 
 def channel_order(view: LayerView, order: str) -> np.ndarray:
-    """Channel numbers in the order in which they are stepped through, ``(C,)``.
-
-    >>> import torch
-    >>> view = layer_view(torch.tensor([[1.0, 5.0, 3.0]]), None)
-    >>> channel_order(view, "max").tolist()
-    [1, 2, 0]
-    """
+    """Channel numbers in the order in which they are stepped through, ``(C,)``."""
     slopes = view.gradient_statistics
     if order == "index" or (order in ("gradient", "weight") and slopes is None):
         return np.arange(len(view.maps))

@@ -15,6 +15,7 @@ from ..analysis.events import Event
 from ..render import html
 from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges, map_png, scale_png
 from ..view.frame import Readings
+from ..view.layer import channel_statistics
 from .lifecycle import LiveWidget, close_earlier, made
 from .pictures import column, wrapping
 
@@ -174,12 +175,10 @@ def picture_html(event: Event) -> str:
     values = event.sample
     if values is None:
         return ""
-    finite = values[np.isfinite(values)]
-    least, most = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
-    diverging = event.backward or bool(least < 0)
-    ends = np.array([least]), np.array([most])
-    lows, highs = colour_ranges(values[None], *ends, normalize="channel", diverging=diverging)
-    low, high = float(lows[0]), float(highs[0])
+    seen = channel_statistics(values[None])
+    diverging = event.backward or bool(seen.min < 0)
+    ends = colour_ranges(values[None], seen.min, seen.max, "channel", diverging=diverging)
+    low, high = (float(end) for (end,) in ends)
     cmap = DIVERGING if diverging else SEQUENTIAL
     caption = f"{RECEIVED[event.kind]}{part(event)}"
     return html.picture(
