@@ -33,52 +33,30 @@ SIDE, ROW = 64, 512  # the most rows and columns of a picture, and the most valu
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One hook that fired, or one that could not.
+    """One hook that fired, or one that could not."""
 
-    Attributes
-    ----------
-    index : int
-        The place in the whole trace.
-    kind : {"forward_pre", "forward", "full_backward_pre", "full_backward", "tensor"}
-        A tensor hook is one on a tensor that the module returned.
-    module, type : str
-        The module's name, ``""`` for the model itself, and its class.
-    call : int
-        Which run of the module it belongs to, from 0.
-    depth : int
-        How many modules were running around this one in the forward; 0 for the model itself.
-    time : float or None
-        Seconds since the forward began, less what recording took; None if the hook did not fire.
-    path : str
-        For a tensor hook, where in the output the tensor stood: ``""``, ``"[0]"``, ``"['out']"``.
-    shapes : tuple of tuple of int
-        Of all tensors that the hook received: the arguments (forward_pre), the output (forward),
-        ``grad_output`` (full_backward_pre), ``grad_input`` (full_backward) or the gradient.
-    dtypes : tuple of str
-    statistics : Statistics or None
-        Of the first floating-point one of these tensors, over all its values, as they were then.
-    sample : numpy.ndarray or None
-        A part of that tensor to draw, float32, see `sample_of`.
-    note : str
-        Why the hook could not be set or did not fire, or what is odd about the event.
-    code : str
-        One line of Python that sets such a hook.
-    """
-
-    index: int
+    index: int  #: the place in the whole trace
+    #: ``forward_pre``, ``forward``, ``full_backward_pre``, ``full_backward``, or ``tensor`` for a
+    #: hook on a tensor that the module returned.
     kind: str
-    module: str
-    type: str
-    call: int
-    depth: int
+    module: str  #: the module's name, ``""`` for the model itself
+    type: str  #: the module's class
+    call: int  #: which run of the module it belongs to, from 0
+    depth: int  #: how many modules were running around this one in the forward; 0 for the model
+    #: Seconds since the forward began, less what recording took; None if the hook did not fire.
     time: float | None
+    #: For a tensor hook, where in the output the tensor stood: ``""``, ``"[0]"``, ``"['out']"``.
     path: str = ""
+    #: Of all tensors that the hook received: the arguments (forward_pre), the output (forward),
+    #: ``grad_output`` (full_backward_pre), ``grad_input`` (full_backward) or the gradient.
     shapes: tuple[tuple[int, ...], ...] = ()
-    dtypes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()  #: of the same tensors
+    #: Of the first floating-point one of these tensors, over all its values, as they were then.
     statistics: Statistics | None = field(default=None, repr=False)
+    #: A part of that tensor to draw, float32, see `sample_of`.
     sample: np.ndarray | None = field(default=None, repr=False)
-    note: str = ""
-    code: str = field(default="", repr=False)
+    note: str = ""  #: why the hook could not be set or did not fire, or what is odd about it
+    code: str = field(default="", repr=False)  #: one line of Python that sets such a hook
 
     @property
     def fired(self) -> bool:

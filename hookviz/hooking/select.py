@@ -78,25 +78,14 @@ def type_name(module: nn.Module) -> str:
 
 
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
-    """Find the modules that ``layers`` speaks of.
+    """Find the modules that ``layers`` speaks of, in the model's order, each with its names.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        May be wrapped in ``DataParallel``, ``DistributedDataParallel`` or
-        ``torch.compile``: names are those of the model inside, the wrapper's
-        longer names (``module.conv1``) work too.
-    layers : optional
-        ``None`` for every convolution; a module type or a tuple of types; a glob
-        pattern or a list of them over the names (``"layer1.*.conv?"``; ``*``
-        also matches dots); a module or a list of modules; or a predicate
-        ``(name, module) -> bool``.
-
-    Returns
-    -------
-    dict of torch.nn.Module to list of str
-        In the order of ``model.named_modules()``. The first name of each is the
-        one it goes by, the others are its further names.
+    ``layers`` is None for every convolution; a module type or a tuple of types; a glob pattern or a
+    list of them over the names (``"layer1.*.conv?"``; ``*`` also matches dots); a module or a list
+    of modules; or a predicate ``(name, module) -> bool``. Of several names the first is the one
+    that a module goes by. Names are those of the model inside ``DataParallel``,
+    ``DistributedDataParallel`` or ``torch.compile``; the wrapper's longer ones (``module.conv1``)
+    work too.
 
     Raises
     ------

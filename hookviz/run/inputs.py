@@ -28,29 +28,16 @@ from .transforms import (
 
 @dataclass(frozen=True)
 class ModelInput:
-    """What the model is called with, and how to show it.
+    """What the model is called with, ``model(*args, **kwargs)``, and how to show it."""
 
-    Attributes
-    ----------
-    args, kwargs
-        The model is called as ``model(*args, **kwargs)``.
-    name : str
-        A file's name, or what kind of thing was given.
-    mean, std : tuple of float
-        The normalization that the transform or the model's settings name; empty if none does.
-    normalized : bool
-        Whether it is known to have been applied.
-    note : str
-        What was done to it that its user should know.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    name: str = ""
+    args: tuple[Any, ...]  #: the positional arguments
+    kwargs: dict[str, Any] = field(default_factory=dict)  #: the keyword arguments
+    name: str = ""  #: a file's name, or what kind of thing was given
+    #: The normalization that the transform or the model's settings name; empty if none does.
     mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    normalized: bool = False
-    note: str = ""
+    std: tuple[float, ...] = ()  #: of the same normalization
+    normalized: bool = False  #: whether it is known to have been applied
+    note: str = ""  #: what was done to it that its user should know
 
     @property
     def main(self) -> Tensor | None:
