@@ -174,15 +174,12 @@ def event_html(title: str, events: Sequence[Event]) -> str:
 
 
 def _rows(events: Sequence[Event], indent: str) -> list[tuple[str, ...]]:
-    left_out = ("…",) * len(HEADER)
-    return [_row(event, indent) if event else left_out for event in _chosen(events)]
+    def rows(part: Sequence[Event]) -> list[tuple[str, ...]]:
+        return [_row(event, indent) for event in part]
 
-
-def _chosen(events: Sequence[Event]) -> list[Event | None]:
-    """The events to print; None stands for those left out of a long table."""
     if len(events) <= _SHOWN:
-        return list(events)
-    return [*events[:_HEAD], None, *events[_HEAD - _SHOWN :]]
+        return rows(events)
+    return [*rows(events[:_HEAD]), ("…",) * len(HEADER), *rows(events[_HEAD - _SHOWN :])]
 
 
 def _row(event: Event, indent: str) -> tuple[str, ...]:

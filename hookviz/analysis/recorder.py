@@ -29,6 +29,7 @@ Refused = dict[tuple[nn.Module, str], str]
 
 _RERUN = "run again in the backward, by activation checkpointing"
 _NO_INPUT_GRADIENT = "grad_input holds no tensor: no positional argument asks for a gradient"
+_NOT_REACHED = "did not fire: the score does not depend on it, or on a view overwritten in place"
 _NONE_CAME = "no gradient came: the score does not depend on its {}, as far as autograd sees"
 
 
@@ -211,10 +212,7 @@ class Recorder(HookSet):
                     why = self._why_silent.get(module) or _NONE_CAME.format(side)
                     found.append(self._unfired(module, kind, 0, f"did not fire: {why}"))
         for module, call, path in self._waiting:
-            note = (
-                "did not fire: the score does not depend on it, or on a view overwritten in place"
-            )
-            found.append(self._unfired(module, "tensor", call, note, path))
+            found.append(self._unfired(module, "tensor", call, _NOT_REACHED, path))
         return found
 
     def _unfired(self, module: nn.Module, kind: str, call: int, note: str, path: str = "") -> Event:

@@ -92,12 +92,11 @@ def attribute(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import attribute, picture_map
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> gradients = attribute(model, picture, "integrated_gradients", target="ball", n_steps=4)
+    >>> gradients = hookviz.attribute(model, picture, "integrated_gradients", "ball", n_steps=4)
     >>> gradients.shape
     torch.Size([1, 3, 112, 112])
-    >>> picture_map(gradients, "integrated_gradients").shape
+    >>> hookviz.picture_map(gradients, "integrated_gradients").shape
     torch.Size([1, 112, 112])
     """
     check_model(model)
@@ -148,13 +147,12 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from hookviz import picture_map
+    >>> import torch, hookviz
     >>> attribution = torch.tensor([[[1.0, 0.0]], [[-3.0, 2.0]]]).mT  # (N, C, L) = (2, 2, 1)
-    >>> picture_map(attribution)
+    >>> hookviz.picture_map(attribution)
     tensor([[1.],
             [3.]])
-    >>> picture_map(attribution, "smoothgrad")
+    >>> hookviz.picture_map(attribution, "smoothgrad")
     tensor([[ 1.],
             [-1.]])
     """
@@ -205,26 +203,17 @@ def _smoothgrad(
         raise ValueError(f"nt_type={nt_type!r} is none of {', '.join(map(repr, kinds))}.")
     if stdevs is not None and not (is_number(stdevs) and stdevs >= 0):
         raise ValueError(f"stdevs={stdevs!r} is no standard deviation: give one number from 0 up.")
-    whole_number("seed", seed, 0)
+    copies, seed = whole_number("nt_samples", nt_samples), whole_number("seed", seed, 0)
     tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
     # Each sample by itself, from the same seed: its noise, and with it its map, must not hang on
     # what else is in the batch. A function as target may look across the batch and gets it whole.
     alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
+    same = {"nt_type": nt_type, "nt_samples": copies, "nt_samples_batch_size": batch, "abs": abs}
     maps = []
     for part, its in alone:
         spread = 0.15 * (part.max() - part.min()).item() if stdevs is None else float(stdevs)
         seed_generators(seed, x.device)
-        maps.append(
-            tunnel.attribute(
-                part,
-                nt_type=nt_type,
-                nt_samples=whole_number("nt_samples", nt_samples),
-                nt_samples_batch_size=batch,
-                stdevs=spread,
-                additional_forward_args=its,
-                abs=abs,
-            )
-        )
+        maps.append(tunnel.attribute(part, stdevs=spread, additional_forward_args=its, **same))
     return torch.cat(maps)
 
 
@@ -245,16 +234,13 @@ def _integrated_gradients(
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
     rows = rows_at_once("internal_batch_size", internal_batch_size, len(x), chosen)
-    return (
-        _captum()
-        .IntegratedGradients(score)
-        .attribute(
-            x,
-            baselines=baseline_like("baselines", baselines, x),
-            additional_forward_args=chosen,
-            n_steps=whole_number("n_steps", n_steps),
-            internal_batch_size=rows,
-        )
+    method = _captum().IntegratedGradients(score)
+    return method.attribute(
+        x,
+        baselines=baseline_like("baselines", baselines, x),
+        additional_forward_args=chosen,
+        n_steps=whole_number("n_steps", n_steps),
+        internal_batch_size=rows,
     )
 
 

@@ -53,12 +53,11 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
 
     Examples
     --------
-    >>> import torch
-    >>> from hookviz import pointing_game
+    >>> import torch, hookviz
     >>> heatmap = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     >>> mask = torch.zeros(4, 4)
     >>> mask[3, 3] = 1
-    >>> pointing_game(heatmap, mask)
+    >>> hookviz.pointing_game(heatmap, mask)
     True
     """
     maps, masks, single = _fitting(heatmap, mask)
@@ -98,9 +97,9 @@ def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from hookviz import energy_in_mask
-    >>> energy_in_mask(torch.tensor([[3.0, 1.0], [-2.0, 0.0]]), torch.tensor([[1, 0], [0, 0]]))
+    >>> import torch, hookviz
+    >>> heatmap = torch.tensor([[3.0, 1.0], [-2.0, 0.0]])
+    >>> hookviz.energy_in_mask(heatmap, torch.tensor([[1, 0], [0, 0]]))
     0.75
     """
     maps, masks, single = _fitting(heatmap, mask)
@@ -192,9 +191,8 @@ def deletion_curve(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import deletion_curve
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> curve = deletion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve = hookviz.deletion_curve(model, picture, picture.info["mask"], "ball", steps=4)
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
@@ -234,9 +232,8 @@ def insertion_curve(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import insertion_curve
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> curve = insertion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve = hookviz.insertion_curve(model, picture, picture.info["mask"], "ball", steps=4)
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """

@@ -95,13 +95,11 @@ def scorecam(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import scorecam
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> scorecam(model, picture, "stem", "ball").shape
+    >>> hookviz.scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
-    given = {"weights": weights, "transform": transform, "class_names": class_names}
-    session = Session(model, image, **given)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         maps, pictures = _looked_at(scorer, layer, grid).maps, scorer.pictures
@@ -174,13 +172,11 @@ def ablationcam(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import ablationcam
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> ablationcam(model, picture, "stem.0", "ball").shape
+    >>> hookviz.ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
-    given = {"weights": weights, "transform": transform, "class_names": class_names}
-    session = Session(model, image, **given)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         seen = _looked_at(scorer, layer, grid)

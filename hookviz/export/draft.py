@@ -65,9 +65,8 @@ class Draft:
         """The model's class scores."""
         if issubclass(self.run.returned, Tensor):
             return self.calling
-        return self.calling + (
-            '["logits"]' if issubclass(self.run.returned, Mapping) else ".logits"
-        )
+        end = '["logits"]' if issubclass(self.run.returned, Mapping) else ".logits"
+        return self.calling + end
 
     @property
     def spatial(self) -> int:

@@ -112,10 +112,6 @@ def patching_layer(model: nn.Module) -> nn.Module | None:
     """The layer that cuts a vision transformer's input into patches, if there is one.
 
     It is the first convolution, if its stride is its kernel: so the patches do not overlap.
-
-    >>> from torch import nn
-    >>> patching_layer(nn.Sequential(nn.Conv2d(3, 8, 16, stride=16)))
-    Conv2d(3, 8, kernel_size=(16, 16), stride=(16, 16))
     """
     for module in model.modules():
         kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)

@@ -14,11 +14,7 @@ FORWARD = -1
 
 
 def current_backward() -> int:
-    """The number of the backward that this thread is in, as torch's own checkpointing asks.
-
-    >>> current_backward() == FORWARD
-    True
-    """
+    """The number of the backward that this thread is in, as torch's own checkpointing asks."""
     return torch._C._current_graph_task_id()
 
 

@@ -38,11 +38,7 @@ class Statistics:
 
 
 def statistics(tensor: Tensor) -> Statistics:
-    """Statistics of all values of a tensor, of any shape and dtype.
-
-    >>> statistics(torch.tensor([0.0, 3.0, -4.0, float("nan")])).norm
-    5.0
-    """
+    """Statistics of all values of a tensor, of any shape and dtype."""
     values = tensor.detach()
     values = values.dequantize() if values.is_quantized else values.to_dense()
     if values.is_complex():
@@ -85,64 +81,58 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient's where one can come
     max_bytes: int | None
-    _value: Tensor | None = None
-    _gradient: Tensor | None = None
-    _statistics: Statistics | None = None
-    _gradient_statistics: Statistics | None = None
+    _value: Tensor | Statistics | None = None
+    _gradient: Tensor | Statistics | None = None
     # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
     watched_in: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
         """Set the values, or what can be said of them."""
-        self._value = value if isinstance(value, Tensor) else None
-        self._statistics = None if isinstance(value, Tensor) else value
+        self._value = value
 
     def keep_gradient(self, gradient: Tensor | Statistics) -> None:
         """Set the gradient, or what can be said of it."""
-        self._gradient = gradient if isinstance(gradient, Tensor) else None
-        self._gradient_statistics = None if isinstance(gradient, Tensor) else gradient
+        self._gradient = gradient
 
     @property
     def kept(self) -> bool:
         """Whether the values are here, not only their statistics."""
-        return self._value is not None
+        return isinstance(self._value, Tensor)
 
     @property
     def value(self) -> Tensor:
-        if self._value is None:
+        if not isinstance(self._value, Tensor):
             raise self._over_budget("activation")
         return self._value
 
     @property
     def gradient(self) -> Tensor | None:
-        if self._gradient is None and self._gradient_statistics is not None:
+        if isinstance(self._gradient, Statistics):
             raise self._over_budget("gradient")
         return self._gradient
 
     @property
     def has_gradient(self) -> bool:
         """Whether a gradient arrived, kept or not."""
-        return self._gradient is not None or self._gradient_statistics is not None
+        return self._gradient is not None
 
     @property
     def statistics(self) -> Statistics:
         """Of the values, also where they were not kept."""
-        if self._statistics is None:
-            self._statistics = statistics(self.value)
-        return self._statistics
+        kept = self._value
+        return kept if isinstance(kept, Statistics) else statistics(self.value)
 
     @property
     def gradient_statistics(self) -> Statistics | None:
         """Of the gradient, also where it was not kept; None where none arrived."""
-        if self._gradient_statistics is None and self._gradient is not None:
-            self._gradient_statistics = statistics(self._gradient)
-        return self._gradient_statistics
+        kept = self._gradient
+        return statistics(kept) if isinstance(kept, Tensor) else kept
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the copy and its gradient."""
         held = (self._value, self._gradient)
-        return sum(t.numel() * t.element_size() for t in held if t is not None)
+        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
 
     def _over_budget(self, what: str) -> RuntimeError:
         return RuntimeError(

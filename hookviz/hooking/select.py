@@ -57,11 +57,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included.
-
-    >>> is_convolution(nn.Conv2d(1, 1, 1)), is_convolution(nn.MaxPool2d(2))
-    (True, False)
-    """
+    """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included."""
     names = {kind.__name__ for kind in CONVOLUTIONS}
     if isinstance(module, torch.jit.ScriptModule):
         return type_name(module) in names

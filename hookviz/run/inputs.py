@@ -85,8 +85,7 @@ def prepare_input(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import prepare_input
-    >>> prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
+    >>> hookviz.prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
     torch.Size([1, 3, 112, 112])
     """
     if isinstance(image, ModelInput):
@@ -187,10 +186,9 @@ def _refuse_too_long(picture: Image.Image, name: str) -> None:
 
 
 def _refuse_not_finite(tensor: Tensor) -> None:
-    if not tensor.is_floating_point() or tensor.isfinite().all():
-        return
-    raise ValueError(
-        f"The input has {int(tensor.isnan().sum())} NaN and {int(tensor.isinf().sum())} infinite "
-        f"values of {tensor.numel()}: every layer would show NaN; clean it first, for example "
-        "with torch.nan_to_num."
-    )
+    if tensor.is_floating_point() and not tensor.isfinite().all():
+        nans, infs = int(tensor.isnan().sum()), int(tensor.isinf().sum())
+        raise ValueError(
+            f"The input has {nans} NaN and {infs} infinite values of {tensor.numel()}: every layer "
+            "would show NaN; clean it first, for example with torch.nan_to_num."
+        )

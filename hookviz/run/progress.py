@@ -11,11 +11,7 @@ _PAUSE = 0.1  # seconds between two updates of it
 
 
 class Progress:
-    """A bar from 0 to 1, in the output of the notebook cell that is running.
-
-    >>> with Progress() as progress:
-    ...     progress.tick(0.5)  # too soon to show anything
-    """
+    """A bar from 0 to 1, in the output of the notebook cell that is running."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + PATIENCE

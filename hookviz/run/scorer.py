@@ -96,13 +96,8 @@ def _only_pictures(inputs: ModelInput) -> Tensor:
 
 
 def _one_number(value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise ValueError(
-                f"target= returned shape {tuple(value.shape)}, not one number: sum or index it."
-            )
-        return at_least_float32(value.detach()).reshape(())
     try:
-        return torch.tensor(float(value))
-    except (TypeError, ValueError):
-        raise ValueError(f"target= returned {value!r}, not one number.") from None
+        return at_least_float32(torch.as_tensor(value).detach()).reshape(())
+    except (RuntimeError, TypeError, ValueError):
+        shape = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise ValueError(f"target= returned {shape}, not one number: sum or index it.") from None

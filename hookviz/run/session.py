@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -143,13 +144,8 @@ class Session:
         """
 
         def observe() -> Capture:
-            done = 0
-
-            def one_more() -> None:
-                nonlocal done
-                done += 1
-                tick(min(done / expected, 1.0))
-
+            done = count(1)
+            one_more = lambda: tick(min(next(done) / expected, 1.0))  # noqa: E731
             # By the names that the given model has, wrapped or not.
             cache = Capture(self.given, layers, Copies(max_bytes=max_bytes), tick=one_more)
             expected = 2 * len(cache.missed)

@@ -44,7 +44,9 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
                 module.training = False
             yield
         finally:
-            _reshard(modules)
+            for module in filter(_is_sharded, modules):
+                if hasattr(module, "reshard"):  # FSDP2's outermost is left whole by a forward alone
+                    module.reshard()  # type: ignore[operator]
             kept.put_back()
             for parameter, required, gradient in asked:
                 if parameter.requires_grad != required:
@@ -156,13 +158,6 @@ def _is_sharded(module: nn.Module) -> bool:
     """Whether it is managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
     names = {kind.__name__ for kind in type(module).__mro__}
     return bool(names & {"FSDPModule", "FullyShardedDataParallel"})
-
-
-def _reshard(modules: list[nn.Module]) -> None:
-    """After a forward alone FSDP2's outermost module is left whole; before it, it was sharded."""
-    for module in modules:
-        if _is_sharded(module) and hasattr(module, "reshard"):
-            module.reshard()  # type: ignore[operator]
 
 
 def _same_pair(pair: tuple, other: tuple) -> bool:

@@ -76,14 +76,13 @@ def layer_view(
         return to_numpy(maps[:, None] if maps.ndim == 2 else maps)
 
     maps = cut(activation)
-    gradients = None if gradient is None else cut(gradient)
-    slopes = weights = None
-    if gradient is not None and gradients is not None:
-        slopes = channel_statistics(gradients)
-        weights = to_numpy(
-            at_least_float32(as_maps(gradient, module, grid)[sample].flatten(1)).mean(1)
-        )
     own = channel_statistics(maps)
+    gradients = slopes = weights = None
+    if gradient is not None:
+        gradients = cut(gradient)
+        slopes = channel_statistics(gradients)
+        whole = at_least_float32(as_maps(gradient, module, grid)[sample])
+        weights = to_numpy(whole.flatten(1).mean(1))
     return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
 
 

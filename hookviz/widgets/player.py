@@ -109,12 +109,8 @@ class Player(LiveWidget):
         head = widgets.HTML(f"{html.title('Hooks', [title])}{_STYLE}{_NAMES}")
         seen = wrapping([self._picture, self._readings])
         seen.layout.flex = "1 1 460px"
-        self.children = (
-            head,
-            wrapping([self._slider, self._play]),
-            self._code,
-            wrapping([self._tree, seen]),
-        )
+        controls = wrapping([self._slider, self._play])
+        self.children = (head, controls, self._code, wrapping([self._tree, seen]))
         self.add_class("hookviz-player")
         self._draw()
         made(self)
@@ -137,9 +133,8 @@ class Player(LiveWidget):
         self._picture.value = picture_html(event)
         self._picture.layout.display = "none" if event.sample is None else None
         self._readings.value = html.readings(readings(event))
-        self._code.value = (
-            f'<div class="hookviz"><code class="line">{escape(event.code)}</code></div>'
-        )
+        code = escape(event.code)
+        self._code.value = f'<div class="hookviz"><code class="line">{code}</code></div>'
 
     def close(self) -> None:
         """Release every widget that belongs to this one; may be called twice."""
