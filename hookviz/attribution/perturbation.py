@@ -6,8 +6,9 @@ itself, once for every channel of the layer, and need no gradient.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -186,14 +187,12 @@ def ablationcam(
                 "layer within it."
             )
         score = scorer.scores()[:, None]
-        ablation = _Ablation(seen)
-        with HookSet([(seen.module, "forward", ablation.after)]):
 
-            def ablated(samples: Tensor, channels: Tensor) -> Tensor:
-                ablation.begin(channels)
+        def ablated(samples: Tensor, channels: Tensor) -> Tensor:
+            with HookSet([(seen.module, "forward", _without(channels, seen))]):
                 return scorer.score(samples)
 
-            drop = score - scorer.table(seen.maps.shape[1], ablated)
+        drop = score - scorer.table(seen.maps.shape[1], ablated)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
 
@@ -230,25 +229,20 @@ def _looked_at(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | N
     return _Layer(module, maps, grid, len(record.calls), plain)
 
 
-class _Ablation:
-    """A forward hook that sets one channel to zero in each row, in a layer's last call."""
+def _without(channels: Tensor, layer: _Layer) -> Callable[..., Tensor | None]:
+    """A forward hook that sets one channel to zero in each row, in the layer's last call."""
+    calls = count(1)
 
-    def __init__(self, layer: _Layer) -> None:
-        self._layer = layer
-
-    def begin(self, channels: Tensor) -> None:
-        """Say which channel each row goes without, before the model runs."""
-        self._channels, self._ran = channels, 0
-
-    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-        self._ran += 1
-        if self._ran != self._layer.calls:
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        if next(calls) != layer.calls:
             return None
         changed = output.clone()
         # as_maps gives a view, however the layer lays out its channels.
-        maps = as_maps(changed, module, self._layer.grid)
-        maps[torch.arange(len(self._channels)), self._channels] = 0
+        maps = as_maps(changed, module, layer.grid)
+        maps[torch.arange(len(channels)), channels] = 0
         return changed
+
+    return after
 
 
 def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:

@@ -232,7 +232,8 @@ def _choose(
         what = f"of type {' or '.join(kind.__name__ for kind in kinds)}"
         chosen = _where(names, lambda name, module: isinstance(module, kinds))
     elif callable(layers):
-        predicate, what = layers, "for which layers= is true"
+        predicate: Any = layers
+        what = "for which layers= is true"
         chosen = _where(names, lambda name, module: predicate(name, module))
     elif isinstance(layers, Iterable):
         picked = {module for each in layers for module in _matching(model, names, each)}

@@ -144,6 +144,7 @@ class Session:
         """
 
         def observe() -> Capture:
+            expected: int
             done = count(1)
             one_more = lambda: tick(min(next(done) / expected, 1.0))  # noqa: E731
             # By the names that the given model has, wrapped or not.
