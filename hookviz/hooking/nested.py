@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Path and tensor of all in what a layer took or returned: tuples, lists, dicts, dataclasses.
+    """The tensors in what a layer took or returned, each with the path by which Python reaches it.
 
-    The path, put behind the one given, is how Python reaches the tensor from ``value``.
+    In tuples, lists, dicts and dataclasses, at any depth; ``path`` is put in front.
 
     >>> import torch
     >>> output = {"out": torch.zeros(1), "aux": (torch.zeros(1), None)}
