@@ -16,7 +16,12 @@ from .source_input import quoted
 def input_lines(draft: Draft) -> list[str]:
     """``model`` and ``x``, made or taken."""
     asking = ".requires_grad_()" if draft.scored and draft.differentiable else ""
-    lines, x = _model(draft), draft.x
+    name, weights, x = draft.given.name, draft.given.weights, draft.x
+    if name is None:
+        draft.take("model", f"your {type(draft.user_model).__name__}")
+        lines = []
+    else:
+        lines = [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
     if draft.preparation is not None:
         if not isinstance(draft.given.image, (str, PathLike)):
             draft.take("image", "the picture that you gave")
@@ -30,14 +35,6 @@ def input_lines(draft: Draft) -> list[str]:
         return lines
     draft.take("x", f"what went in, shape {tuple(x.shape)}: explorer.inputs.{draft.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
-
-
-def _model(draft: Draft) -> list[str]:
-    name, weights = draft.given.name, draft.given.weights
-    if name is None:
-        draft.take("model", f"your {type(draft.user_model).__name__}")
-        return []
-    return [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
 
 
 def hook_lines(draft: Draft) -> list[str]:
