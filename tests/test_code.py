@@ -629,7 +629,7 @@ class Pathways(nn.Module):
 
 def test_a_list_that_the_model_writes_into_stays_as_it_was():
     model, x = Pathways(), [torch.rand(1, 3, 8, 8), torch.rand(1, 3, 4, 4)]
-    explorer = hookviz.explore(model, (x,), target=1)
+    explorer = hookviz.explore(model, (x,), target=1, overlay=False)
     given = list(x)
     for _ in range(2):
         compare(explorer, model=model, args=explorer.inputs.args)

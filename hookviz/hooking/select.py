@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -24,12 +24,12 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
 """What ``layers=None`` stands for; lazy, parametrized and user-made convolutions are subclasses.
 Quantized ones are found by `is_convolution`."""
 
-_FUNCTIONS = {
+_FUNCTIONS = [
     getattr(place, f"conv{kind}{dimensions}d")
     for place in (nn.functional, torch)
     for kind in ("", "_transpose")
     for dimensions in (1, 2, 3)
-}
+]
 """What computes a convolution, whoever calls it."""
 
 _WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -234,10 +234,11 @@ def _convolves(kind: type[nn.Module]) -> bool:
     """Whether a class's own code calls torch's function for a convolution."""
     own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values() if hasattr(each, "__code__")]
-    return any(_FUNCTIONS & set(_named(method)) for method in methods)
+    reached = [value for method in methods for value in _reached(method)]
+    return any(value is function for value in reached for function in _FUNCTIONS)
 
 
-def _named(function: FunctionType) -> Iterator[Any]:
+def _reached(function: FunctionType) -> Iterator[Any]:
     """What a function's code reaches through global names: ``F``, ``F.conv2d``, ..."""
     value: Any = None
     for step in dis.get_instructions(function):
@@ -247,8 +248,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
             value = getattr(value, step.argval, None)
         else:
             value = None
-        if isinstance(value, Hashable):
-            yield value
+        yield value
 
 
 def _choose(
