@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..hooking.records import megabytes
+from ..hooking.tables import megabytes
 from ..render import html
 from ..render.input_picture import UNDONE, words_of
 from ..render.mosaic import Mosaic, mosaic
