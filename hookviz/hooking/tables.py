@@ -85,7 +85,9 @@ def layer_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...]
     """A row of ``FeatureCache.records()`` as text; shapes and dtypes are of all tensors."""
     said = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
     *values, slope = ("–" if value is None else number(value) for value in said)
-    wrong = [f"{row[name]} {word}" for name, word in (("nans", "NaN"), ("infs", "Inf")) if row[name]]
+    wrong = [
+        f"{row[name]} {word}" for name, word in (("nans", "NaN"), ("infs", "Inf")) if row[name]
+    ]
     return (
         row["layer"] or "(model)",
         row["type"],

@@ -149,7 +149,7 @@ def verdict(cells: Sequence[Cell]) -> Verdict:
     Examples
     --------
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
-    Verdict(text='healthy: no NaN or Inf, no layer of zeros, gradients within 10² of each other', \
+    Verdict(text='healthy: no NaN or Inf, no layer of zeros, gradients within a factor of 10²', \
 kind='good')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     Verdict(text='NaN in 1 of 1 layers, first in a', kind='bad')
@@ -178,7 +178,7 @@ kind='good')
     power = "10" if span == 1 else power
     if span > _WIDE:
         return Verdict(f"{clean}; but gradients differ by up to {power}", "odd")
-    return Verdict(f"healthy: {clean}, gradients within {power} of each other", "good")
+    return Verdict(f"healthy: {clean}, gradients within a factor of {power}", "good")
 
 
 _WIDE = 5  # powers of ten between the largest and the smallest gradient
