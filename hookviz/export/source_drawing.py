@@ -86,7 +86,7 @@ def _picture(draft: Draft, x: Tensor, axes: str, muted: bool) -> list[str]:
     colours = x.shape[1] == 3
     less = [
         f"light = {{}} ** {GAMMA}",
-        f"gray = (light @ {np.round(LUMINANCE.astype(float), 4).tolist()})[..., None]  # as bright",
+        f"gray = (light @ {np.round(LUMINANCE.astype(float), 4).tolist()})[..., None]  # luminance",
         f"{axes}.imshow((light + {draft.at.alpha:g} * (gray - light)) ** (1 / {GAMMA}))",
     ]
     if draft.preparation is not None and draft.preparation.picture is not None:

@@ -76,10 +76,11 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
 .hookviz .t > div {image-rendering: pixelated; background-repeat: no-repeat}
 .hookviz .t i {position: absolute; right: 0; bottom: 0; font: 9px/11px system-ui, sans-serif;
   padding: 0 2px; color: var(--hv-ink); background: var(--hv-label); border-radius: 2px 0 0 0}
-.hookviz .strip .tiles {gap: 6px}
-.hookviz .strip .t > div {image-rendering: auto; aspect-ratio: 1}
-.hookviz .strip .t i {position: static; display: block; overflow: hidden; white-space: nowrap;
-  text-overflow: ellipsis; font-size: 10px; line-height: 14px; background: none;
+.hookviz-strip .hookviz .tiles {gap: 6px;
+  grid-template-columns: repeat(auto-fill, minmax(72px, 1fr))}
+.hookviz-strip .hookviz .t > div {image-rendering: auto; aspect-ratio: 1}
+.hookviz-strip .hookviz .t i {position: static; display: block; overflow: hidden;
+  white-space: nowrap; text-overflow: ellipsis; font-size: 10px; line-height: 14px; background: none;
   color: var(--hv-dim)}
 .hookviz .heading {line-height: 22px; overflow-wrap: anywhere}
 .hookviz .heading b {font-size: 16px; font-weight: 600; margin-right: 8px}
@@ -140,7 +141,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-stand .widget-box > * {margin: 0; width: auto}
 .hookviz-explorer .hookviz-line {display: flex; flex-flow: row wrap; align-items: center;
   gap: 2px 12px}
-.hookviz-explorer .hookviz-grow {flex: 1 1 240px; min-width: 0}
+.hookviz-explorer .hookviz-grow {flex: 1 1 320px; min-width: 0}
 .hookviz-explorer .hookviz-line > * {margin: 0}
 .hookviz-explorer .hookviz-find {width: 210px}
 .hookviz-explorer :is(.hookviz-find, .hookviz-preds) input {height: 26px}
@@ -149,6 +150,8 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-grid {display: grid; gap: 6px 14px; align-items: start; margin-top: 4px;
   grid-template-columns: repeat(2, minmax(0, 1fr))}
 .hookviz-explorer .hookviz-mosaic {grid-column: 1 / -1}
+.hookviz-explorer .hookviz-panel > *, .hookviz-panel .widget-html-content {min-width: 0}
+.hookviz-explorer .hookviz-mosaic .widget-slider {flex: 1 1 160px; max-width: 360px}
 .hookviz-explorer .hookviz-panel .frame {aspect-ratio: 1; overflow: hidden}
 .hookviz-explorer .hookviz-panel .frame img {height: 100%; object-fit: contain;
   object-position: 50% 0}
@@ -177,7 +180,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   .hookviz-stand {grid-template-columns: minmax(0, 1fr) !important}
   .hookviz-legend {display: none !important}
 }
-@container hookviz (max-width: 540px) {
+@container hookviz (max-width: 700px) {
   .hookviz-preds {grid-template-columns: repeat(3, minmax(0, 1fr)) !important}
 }
 """

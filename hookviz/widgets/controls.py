@@ -48,7 +48,7 @@ class Controls:
             control.style.description_width = "initial"
             control.layout.width = "auto"
             control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
-        for name in ("layer", "alpha", *menus.MENUS):
+        for name in ("layer", *menus.MENUS):
             if name != "order":
                 self.by_name[name].add_class(HIDDEN_LABEL)
         for name in ("layer", "alpha"):

@@ -139,7 +139,8 @@ def box(classes: str, *parts: widgets.Widget) -> widgets.Box:
 
 def _bar(prediction: Any) -> tuple[float, str]:
     """How long a prediction's bar is, and what is at its end."""
-    return (prediction.value if "%" in prediction.words[-1] else 0.0), prediction.words
+    words = prediction.words.removeprefix("score ")
+    return (prediction.value if words == prediction.words else 0.0), words
 
 
 def _share(size: float, low: float, high: float) -> float | None:

@@ -83,7 +83,9 @@ class Pictures:
     def _show_strip(self, frame: Frame) -> None:
         strip, before = frame.strip, None if self._shown is None else self._shown.strip
         visible(self.strip, strip is not None)
-        if strip is None or (before is not None and strip.pixels is before.pixels):
+        if strip is None:
+            return
+        if before is not None and (strip.pixels is before.pixels, strip.alt) == (True, before.alt):
             return
         rows = -(-len(strip.names) // strip.columns)
         size = 1 / strip.columns, 1 / rows
