@@ -36,6 +36,7 @@ def picture(
     below: str = "",
     dark: bytes | None = None,
     smooth: bool = False,
+    wide: bool = False,
 ) -> str:
     """A captioned picture.
 
@@ -52,6 +53,8 @@ def picture(
         The picture for a dark page, if it is another one.
     smooth : bool
         Interpolate when scaling, as for photographs; maps show their pixels.
+    wide : bool
+        A signal's: a band, where others have a square.
     """
     whole = ", ".join(filter(None, (caption, detail)))
     images = [_image(png, alt, ["smooth"] * smooth + ["light"] * (dark is not None))]
@@ -60,8 +63,8 @@ def picture(
     right = f"<span>{escape(detail)}</span>" if detail else ""
     return (
         f'<div class="hookviz"><figure><figcaption title="{escape(whole)}">'
-        f'<b>{escape(caption)}</b>{right}</figcaption><div class="frame">{"".join(images)}</div>'
-        f"{below}{said}</figure></div>"
+        f"<b>{escape(caption)}</b>{right}</figcaption>"
+        f'<div class="frame{" wide" * wide}">{"".join(images)}</div>{below}{said}</figure></div>'
     )
 
 

@@ -80,8 +80,8 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
   grid-template-columns: repeat(auto-fill, minmax(72px, 1fr))}
 .hookviz-strip .hookviz .t > div {image-rendering: auto; aspect-ratio: 1}
 .hookviz-strip .hookviz .t i {position: static; display: block; overflow: hidden;
-  white-space: nowrap; text-overflow: ellipsis; font-size: 10px; line-height: 14px; background: none;
-  color: var(--hv-dim)}
+  white-space: nowrap; text-overflow: ellipsis; font-size: 10px; line-height: 14px;
+  background: none; color: var(--hv-dim)}
 .hookviz .heading {line-height: 22px; overflow-wrap: anywhere}
 .hookviz .heading b {font-size: 16px; font-weight: 600; margin-right: 8px}
 .hookviz .heading span {color: var(--hv-dim)}
@@ -143,6 +143,9 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   gap: 2px 12px}
 .hookviz-explorer .hookviz-grow {flex: 1 1 320px; min-width: 0}
 .hookviz-explorer .hookviz-line > * {margin: 0}
+.hookviz-explorer .hookviz-line > .widget-slider {flex: 1 1 220px}
+.hookviz-explorer .hookviz-panel .frame.wide {aspect-ratio: 3}
+.hookviz-explorer .hookviz-panel .frame.wide img {object-fit: fill}
 .hookviz-explorer .hookviz-find {width: 210px}
 .hookviz-explorer :is(.hookviz-find, .hookviz-preds) input {height: 26px}
 .hookviz-explorer .hookviz-find input, .hookviz-explorer .hookviz-preds input {width: 100%}

@@ -109,8 +109,17 @@ def _sheet_html(sheet: Sheet) -> str:
         cmap, low, high = sheet.colours
         below = html.scale(scale_png(cmap), low, high)
     png, note = picture_png(sheet.pixels), sheet.note
-    more = {"detail": sheet.detail, "note": note, "below": below}
-    return html.picture(png, sheet.alt, sheet.name, smooth=True, **more)
+    height, width = sheet.pixels.shape[:2]
+    return html.picture(
+        png,
+        sheet.alt,
+        sheet.name,
+        detail=sheet.detail,
+        note=note,
+        below=below,
+        smooth=True,
+        wide=width > 3 * height,
+    )
 
 
 def panel_html(panel: Panel) -> str:
@@ -126,6 +135,7 @@ def panel_html(panel: Panel) -> str:
         note="; ".join(filter(None, (panel.note, averaged))),
         below=html.scale(bar, panel.low, panel.high, on_dark(bar, panel.cmap)),
         dark=on_dark(png, panel.cmap),
+        wide=len(panel.values) == 1,
     )
 
 
