@@ -125,25 +125,7 @@ def _on_dark(selector: str, rule: str) -> str:
 
 # The mosaic's place for windows at least so high: the panel's side, and how high the mosaic may be.
 _HEIGHTS = ((0, 190, 470), (950, 250, 600), (1050, 300, 690), (1150, 340, 770))
-_WIDTHS = (
-    0,
-    400,
-    470,
-    540,
-    620,
-    700,
-    760,
-    820,
-    900,
-    1000,
-    1120,
-    1250,
-    1400,
-    1580,
-    1780,
-    2000,
-    2300,
-)
+_WIDTHS = (0, 400, 540, 590, 640, 700, 760, 850, 950, 1050, 1200, 1400, 1600, 1800, 2000, 2300)
 
 
 def columns(css: str, count: int, aspect: float) -> str:
@@ -176,7 +158,7 @@ def columns(css: str, count: int, aspect: float) -> str:
 
 def _mosaic_width(width: int, side: int) -> float:
     """How wide the mosaic is in an explorer of this width; as `STYLE` has it."""
-    if width < 700:
+    if width < 640:
         return width * 2 / 3 if width >= 540 else max(width, 300)
     return width - 2 * min(side, max(180, 0.27 * width)) - 28
 

@@ -80,7 +80,7 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
   grid-template-columns: repeat(auto-fill, minmax(72px, 1fr))}
 .hookviz-strip .hookviz .t > div {image-rendering: auto; aspect-ratio: 1}
 .hookviz-strip .hookviz .t i {position: static; display: block; overflow: hidden;
-  white-space: nowrap; text-overflow: ellipsis; font-size: 10px; line-height: 14px;
+  overflow-wrap: anywhere; font-size: 10px; line-height: 12px; height: 36px; padding: 2px 0 0;
   background: none; color: var(--hv-dim)}
 .hookviz .heading {line-height: 22px; overflow-wrap: anywhere}
 .hookviz .heading b {font-size: 16px; font-weight: 600; margin-right: 8px}
@@ -175,7 +175,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   .hookviz-grid {grid-template-columns: repeat(3, minmax(0, 1fr)) !important}
   .hookviz-grid .hookviz-mosaic {grid-column: 2 / -1}
 }
-@container hookviz (min-width: 700px) {
+@container hookviz (min-width: 640px) {
   .hookviz-grid {grid-template-columns: var(--side) var(--side) minmax(0, 1fr) !important}
   .hookviz-grid .hookviz-mosaic {grid-column: 3; grid-row: 1 / span 3}
 }
@@ -183,7 +183,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   .hookviz-stand {grid-template-columns: minmax(0, 1fr) !important}
   .hookviz-legend {display: none !important}
 }
-@container hookviz (max-width: 700px) {
+@container hookviz (max-width: 640px) {
   .hookviz-preds {grid-template-columns: repeat(3, minmax(0, 1fr)) !important}
 }
 """

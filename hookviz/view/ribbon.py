@@ -31,7 +31,9 @@ class Cell:
     zeros : float
         Share of the activations that are exactly zero, 0 to 1.
     nans, infs : int
-        How many values are, of activations and gradients.
+        How many of the activations are.
+    gradient_nans, gradient_infs : int
+        How many of the gradients are.
     """
 
     name: str
@@ -42,6 +44,13 @@ class Cell:
     zeros: float
     nans: int
     infs: int
+    gradient_nans: int = 0
+    gradient_infs: int = 0
+
+    @property
+    def wrong(self) -> bool:
+        """Whether there is any NaN or Inf."""
+        return bool(self.nans or self.infs or self.gradient_nans or self.gradient_infs)
 
 
 class Verdict(NamedTuple):
@@ -71,16 +80,18 @@ def _cell(call: Call, name: str, block: str) -> Cell:
     output = call.outputs[0]
     shape = as_maps(torch.empty(output.shape, device="meta"), call.module, call.grid).shape
     own, slopes = _pass(output, False), _pass(output, True)
-    both = [each for each in (own, slopes) if each is not None]
+    assert own is not None  # of a gradient alone there may be none
     return Cell(
         name,
         block,
         max(shape[2:]),
-        own.rms if own else math.nan,
+        own.rms,
         None if slopes is None else slopes.rms,
-        own.zeros if own else 0.0,
-        sum(each.nans for each in both),
-        sum(each.infs for each in both),
+        own.zeros,
+        own.nans,
+        own.infs,
+        0 if slopes is None else slopes.nans,
+        0 if slopes is None else slopes.infs,
     )
 
 
@@ -138,7 +149,7 @@ def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
     NaN where there is none.
     """
     cells = list(cells)
-    if any(cell.gradient is not None for cell in cells):
+    if any(cell.gradient is not None and cell.gradient > 0 for cell in cells):
         return "gradient", [math.nan if c.gradient is None else c.gradient for c in cells]
     return "activation", [cell.activation for cell in cells]
 
@@ -154,13 +165,16 @@ kind='good')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     Verdict(text='NaN in 1 of 1 layers, first in a', kind='bad')
     """
-    for what, bad in (
+    wrong = (  # activations first: a gradient's NaN goes back from there through all layers
         ("NaN", [cell for cell in cells if cell.nans]),
         ("Inf", [cell for cell in cells if cell.infs]),
-    ):
+        ("NaN in the gradient,", [cell for cell in cells if cell.gradient_nans][::-1]),
+        ("Inf in the gradient,", [cell for cell in cells if cell.gradient_infs][::-1]),
+    )
+    for what, bad in wrong:
         if bad:
-            first = bad[0].name or "(model)"
-            return Verdict(f"{what} in {len(bad)} of {len(cells)} layers, first in {first}", "bad")
+            where = f"in {len(bad)} of {len(cells)} layers, first in {bad[0].name or '(model)'}"
+            return Verdict(f"{what} {where}", "bad")
     found = (
         ("all activations are zero in", [c for c in cells if c.zeros == 1]),
         ("the gradient is zero in", [c for c in cells if c.gradient == 0]),

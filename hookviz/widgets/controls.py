@@ -40,6 +40,7 @@ class Controls:
         self._on_user, self._on_error = on_user, on_error
         self._frame: Frame | None = None  # None while it shows one
         self._options: dict[str, menus.Options] = {}  # as they are on the page
+        self._listed: Any = None  # the layers and classes whose lists are on the page
         # Options are (label, position): None as a value would mean that nothing is chosen.
         sliders = {name: widgets.IntSlider(min=0, max=0) for name in menus.SLIDERS}
         self.by_name: dict[str, Any] = sliders | {name: widgets.Dropdown() for name in menus.MENUS}
@@ -120,7 +121,10 @@ class Controls:
                 _set(self.by_name[name], options=labelled)
                 self.by_name[name].value = place
             self._show_targets(frame)
-            _set(self.by_name["find"], options=tuple(menus.layer_lines(frame)))
+            if self._listed is not frame.words:  # long lists, which change with the run alone
+                self._listed = frame.words
+                _set(self.by_name["find"], options=tuple(menus.layer_lines(frame)))
+                _set(self.by_name["target"], options=(menus.TOP, *frame.classes))
             _visible(self.by_name["find"], len(frame.layers) > 1)
             self.by_name["strip"].value = frame.settings.strip
         finally:
@@ -138,7 +142,7 @@ class Controls:
 
     def _show_targets(self, frame: Frame) -> None:
         target = frame.settings.target
-        found = False
+        found = target is None and not frame.predictions
         for place, button in enumerate(self.targets):
             there = place < len(frame.predictions)
             _visible(button, there)
@@ -151,7 +155,6 @@ class Controls:
             (button.add_class if on else button.remove_class)("hookviz-on")
         field = self.by_name["target"]
         _visible(field, bool(frame.classes))
-        _set(field, options=(menus.TOP, *frame.classes))
         _set(field, placeholder="any class …" if found else f"target: {frame.target}")
         (field.remove_class if found else field.add_class)("hookviz-on")
 

@@ -114,7 +114,7 @@ class Face(widgets.VBox):
                 0.25 + 0.75 * math.log2(cell.side + 1) / largest,
                 "transparent" if shares[place] is None else html.colour_of(shares[place] or 0.0),
                 cell.zeros,
-                "wrong" if cell.nans or cell.infs else "unknown" * (shares[place] is None),
+                f"{'unknown' * (shares[place] is None)} {'wrong' * cell.wrong}".strip(),
             )
             for place, cell in enumerate(cells)
         ]
@@ -155,6 +155,10 @@ def _cell_words(cell: Cell) -> str:
     parts = [f"activation {number(cell.activation)}"]
     parts += ["no gradient" if cell.gradient is None else f"gradient {number(cell.gradient)}"]
     parts += [f"zeros {100 * cell.zeros:.3g} %"] if cell.zeros else []
-    parts += [f"{cell.nans} NaN"] if cell.nans else []
-    parts += [f"{cell.infs} Inf"] if cell.infs else []
+    counts = (cell.nans, "NaN"), (cell.infs, "Inf")
+    counts += (
+        (cell.gradient_nans, "NaN in the gradient"),
+        (cell.gradient_infs, "Inf in the gradient"),
+    )
+    parts += [f"{count:,} {what}" for count, what in counts if count]
     return f"{cell.name or '(model)'}: {', '.join(parts)}"
