@@ -63,7 +63,7 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
   line-height: 1.45; color: inherit; background: rgba(128, 128, 128, 0.12);
   user-select: text; white-space: pre}
 .hookviz pre code {font-family: monospace; color: inherit; background: none}
-.hookviz table.numbers {border-collapse: collapse; margin: 0; font-size: 12px; border: none;
+.hookviz table.numbers {border-collapse: collapse; margin: 8px 0 4px; font-size: 12px; border: none;
   table-layout: auto}
 .hookviz table.numbers :is(td, th) {padding: 1px 18px 1px 0; text-align: right; border: none;
   font-weight: 400; background: none; white-space: nowrap; vertical-align: baseline}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -200,35 +199,6 @@ class Explorer(ViewWidget):
     @property
     def inputs(self) -> ModelInput:
         return self._now.session.inputs
-
-    @property
-    def image(self) -> Any:
-        return self._given.image
-
-    @image.setter
-    def image(self, image: Any) -> None:
-        given, old = replace(self._given, image=image), self._now.session
-        how = {"weights": given.weights, "transform": given.transform}
-        session = Session(old.given, image, class_names=old.class_names or None, **how)
-        self._rerun(session)
-        self._given = given
-        self._show()  # the code says which picture
-
-    def refresh(self) -> None:
-        """Run the model again, whose weights may be others by now; all settings stay.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> explorer.channel = 5
-        >>> explorer.refresh()  # after a training step
-        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
-        >>> explorer.channel
-        5
-        >>> explorer.close()
-        """
-        self._rerun(self._now.session)
 
     # Out of the notebook
 

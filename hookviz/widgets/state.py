@@ -9,6 +9,7 @@ from typing import Any
 
 import traitlets
 
+from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.select import close_names
 from ..run.session import Run, Session
@@ -24,7 +25,7 @@ from .lifecycle import LiveWidget
 class ViewWidget(LiveWidget):
     """Shows a `View` in its children, each of which has a method ``show(frame)``.
 
-    A subclass declares a trait for each of `Settings`, and has ``why_closed``.
+    A subclass declares a trait for each of `Settings`, and has ``why_closed`` and ``_given``.
 
     Parameters
     ----------
@@ -34,6 +35,7 @@ class ViewWidget(LiveWidget):
         Session and target -> its run.
     """
 
+    _given: Given
     _quiet = True  # settings change without being checked or drawn
 
     def __init__(self, view: View, run: Callable[[Session, Target], Run]) -> None:
@@ -100,6 +102,36 @@ class ViewWidget(LiveWidget):
             near = close_names(name, (*SETTINGS, "image"))
             raise AttributeError(f"There is no setting {name!r}; {near}.")
         super().__setattr__(name, value)
+
+    @property
+    def image(self) -> Any:
+        """What was given; setting another runs the model on it, and keeps all settings."""
+        return self._given.image
+
+    @image.setter
+    def image(self, image: Any) -> None:
+        given, old = replace(self._given, image=image), self._now.session
+        how = {"weights": given.weights, "transform": given.transform}
+        session = Session(old.given, image, class_names=old.class_names or None, **how)
+        self._rerun(session)
+        self._given = given
+        self._show()  # the code says which picture
+
+    def refresh(self) -> None:
+        """Run the model again, whose weights may be others by now; all settings stay.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.channel = 5
+        >>> explorer.refresh()  # after a training step
+        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
+        >>> explorer.channel
+        5
+        >>> explorer.close()
+        """
+        self._rerun(self._now.session)
 
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
