@@ -118,11 +118,11 @@ def test_tour(open_notebook, shots, reference):
     assert widget.locator(".heading b").inner_text() == layers[4]
     assert widget.get_by_role("slider", name="layer").get_attribute("aria-valuetext") == layers[4]
 
-    widget.get_by_label("order").select_option("max")
+    widget.get_by_label("order", exact=True).select_option("max")
     reference.order = "max"
     assert reference.channel == int(reference.frame.channels[0])  # the first is shown
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
-    widget.get_by_label("order").select_option("index")
+    widget.get_by_label("order", exact=True).select_option("index")
     reference.order = "index"
 
     for theme in notebook.themes[1:]:
