@@ -86,6 +86,7 @@ _IMPORTS = {
     "get_model": "from torchvision.models import get_model",
     "get_weight": "from torchvision.models import get_weight",
     "interpolate": "from torch.nn.functional import interpolate",
+    "np": "import numpy as np",
     "plt": "import matplotlib.pyplot as plt",
     "torch": "import torch",
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .select import close_names
-from .tables import html_table, text_table
+from .tables import LAYER_HEADER, html_table, layer_row, megabytes, text_table
 
 
 @dataclass(frozen=True)
@@ -307,24 +308,43 @@ class FeatureCache(Mapping[str, LayerRecord]):
         every = (t for r in self._ran.values() for call in r.calls for t in call.outputs)
         return any(t.watched_in is not None and not t.has_gradient for t in every)
 
+    def records(self) -> list[dict[str, Any]]:
+        """One dict a layer, as for ``pandas.DataFrame``: of its last call's first tensor.
+
+        Returns
+        -------
+        list of dict
+            ``layer``, ``type``, ``calls``, ``shape``, ``dtype``, the `Statistics` ``min`` ``max``
+            ``mean`` ``zeros`` ``nans`` ``infs`` ``norm``, ``gradient_norm`` (None where no gradient
+            arrived), ``nbytes`` of all calls, and ``kept``: whether more than statistics is here.
+            What a layer without tensors lacks is None.
+        """
+        dropped = set(self.dropped)
+        found = []
+        for record in self._ran.values():
+            tensor = next(iter(record.calls[-1].outputs), None)
+            known, slopes = None, None
+            if tensor is not None:
+                known, slopes = tensor.statistics, tensor.gradient_statistics
+            found.append(
+                {
+                    "layer": record.name,
+                    "type": type(record.module).__name__,
+                    "calls": len(record.calls),
+                    "shape": None if tensor is None else tuple(tensor.shape),
+                    "dtype": None if tensor is None else str(tensor.dtype).removeprefix("torch."),
+                    **{each.name: getattr(known, each.name, None) for each in fields(Statistics)},
+                    "gradient_norm": None if slopes is None else slopes.norm,
+                    "nbytes": record.nbytes,
+                    "kept": record.name not in dropped,
+                }
+            )
+        return found
+
     def _rows(self) -> list[tuple[str, ...]]:
         """One row per layer: the text of each cell of the table."""
-        dropped = set(self.dropped)
-        rows: list[tuple[str, ...]] = []
-        for record in self._ran.values():
-            outputs = record.calls[-1].outputs
-            rows.append(
-                (
-                    record.name or "(model)",
-                    type(record.module).__name__,
-                    str(len(record.calls)),
-                    " ".join("×".join(map(str, t.shape)) for t in outputs),
-                    " ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in outputs)),
-                    "yes" if any(t.has_gradient for t in outputs) else "no",
-                    "statistics only" if record.name in dropped else megabytes(record.nbytes),
-                )
-            )
-        return rows
+        every = zip(self._ran.values(), self.records(), strict=True)
+        return [layer_row(row, record.calls[-1].outputs) for record, row in every]
 
     def _title(self) -> str:
         facts = [f"{len(self)} layers", megabytes(self.nbytes)]
@@ -332,22 +352,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
-        return text_table(self._title(), _HEADER, self._rows())
+        return text_table(self._title(), LAYER_HEADER, self._rows())
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), _HEADER, self._rows())
-
-
-_HEADER = ("layer", "type", "calls", "shape", "dtype", "gradient", "memory")
-
-
-def megabytes(count: int) -> str:
-    """Bytes for people.
-
-    >>> megabytes(1_500), megabytes(44_040_192)
-    ('1.5 kB', '44.0 MB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
+        return html_table(self._title(), LAYER_HEADER, self._rows())

@@ -14,7 +14,8 @@ class Progress:
     """A bar from 0 to 1, in the output of the notebook cell that is running."""
 
     def __init__(self) -> None:
-        self._next = time.monotonic() + PATIENCE
+        self._start = time.monotonic()
+        self._next = self._start + PATIENCE
         self._handle: Any = None  # of the output that shows the bar
 
     def __enter__(self) -> Progress:
@@ -31,7 +32,8 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         if self._handle is not None:
-            self._show({"text/plain": ""})  # nothing is left in its place
+            # An output cannot be taken back, and an empty one would be saved with the notebook.
+            self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})
 
     def _show(self, data: dict[str, str]) -> None:
         from IPython.display import display

@@ -107,6 +107,7 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
         most = np.maximum(np.abs(known).max(1), np.finfo(known.dtype).tiny)
         scaled = known / most[:, None]
         norm = most * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    norm = np.where(np.isnan(low), np.nan, norm)  # of nothing but NaN it is not 0
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
 
 

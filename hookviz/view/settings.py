@@ -27,7 +27,7 @@ class Settings:
     cmap: str = "auto"
     normalize: str = "channel"
     heatmap: str = "gradcam"
-    alpha: float = 0.5
+    alpha: float = 0.8
     overlay: bool = True
     strip: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ..hooking.records import Call, LayerRecord
 from ..hooking.select import Layers
-from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges
+from ..render.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
 from ..render.input_picture import picture_of
 from ..run.progress import Progress
 from ..run.session import Run, Session
@@ -17,8 +18,10 @@ from ..run.targets import Target
 from .frame import Panel
 from .layer import ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo
-from .predictions import Prediction, are_classes, ranked, target_name
+from .predictions import Prediction, are_classes, class_labels, ranked, target_name
+from .ribbon import Cell, ribbon
 from .settings import INDICES, Settings, heatmap_names
+from .words import LayerWords, layer_words
 
 
 def run_session(
@@ -165,42 +168,28 @@ class View:
     @property
     def target_name(self) -> str:
         """What the gradient is of."""
-        names = self.session.class_names
+        names, logits = self.session.class_names, self.run.logits
+        if self.at.target is None and logits is not None and not self.predictions:
+            return "scores that are NaN" if logits.numel() else "nothing"
         return target_name(self.at.target, self.input_sample, names, self.predictions)
 
-    # Colours
+    @property
+    def classes(self) -> list[str]:
+        """What all classes are called; none of no classifier."""
+        logits, names = self.run.logits, self.session.class_names
+        count = 0 if logits is None else logits.shape[1]
+        return self.memo.once("classes", None, lambda: class_labels(count, names))
 
-    def colours(self) -> tuple[str, np.ndarray, np.ndarray]:
-        """Colormap, and low and high for each channel."""
-        diverging = self.at.cmap == "auto" and self.layer.signed
-        name = (DIVERGING if diverging else SEQUENTIAL) if self.at.cmap == "auto" else self.at.cmap
-        return name, *self._ranges("colours", self.layer.maps, self.layer.statistics, diverging)
+    @property
+    def ribbon(self) -> list[Cell]:
+        """One cell a layer."""
+        return self.memo.once("ribbon", None, lambda: ribbon(self.cache, self.layers))
 
-    def _ranges(
-        self, name: str, maps: np.ndarray, statistics: ChannelStatistics, diverging: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        normalize, ends = self.at.normalize, (statistics.min, statistics.max)
-        return self.memo.once(
-            name,
-            (self.layer, normalize, diverging),
-            lambda: colour_ranges(maps, *ends, normalize, diverging=diverging),
-        )
-
-    def panels(self) -> list[Panel]:
-        """The feature map and, where one arrived, its gradient."""
-        layer, here = self.layer, self.at.channel
-        name, low, high = self.colours()
-        words = self.describe()
-        caption = f"channel {here}, {map_size(layer.maps)}{self.magnitudes}"
-        shown = [Panel(caption, words, layer.maps[here], name, low[here], high[here])]
-        slopes = layer.gradient_statistics
-        if layer.gradients is not None and slopes is not None:
-            low, high = self._ranges("gradient colours", layer.gradients, slopes, True)
-            caption = f"gradient of {self.target_name}{self.magnitudes}"
-            values = layer.gradients[here]
-            alt = f"{caption}: {words}"
-            shown.append(Panel(caption, alt, values, DIVERGING, low[here], high[here]))
-        return shown
+    @property
+    def words(self) -> dict[str, LayerWords]:
+        """What each layer is."""
+        make = lambda: {name: layer_words(self.cache[name]) for name in self.layers}  # noqa: E731
+        return self.memo.once("words", None, make)
 
     def describe(self) -> str:
         """This view in words: the alt text of pictures made of it."""
@@ -209,6 +198,101 @@ class View:
             f"channel {self.at.channel} of {len(maps)} of layer {self.layer_name} "
             f"({kind}), a map of {map_size(maps)}, in {self.session.name}"
         )
+
+
+class ShownMaps:
+    """The feature map of a view and its gradient, and their colours."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def colours(self) -> tuple[str, np.ndarray, np.ndarray]:
+        """Colormap, and low and high for each channel."""
+        diverging = self.view.at.cmap == "auto" and self.view.layer.signed
+        name = (
+            (DIVERGING if diverging else SEQUENTIAL)
+            if self.view.at.cmap == "auto"
+            else self.view.at.cmap
+        )
+        return name, *self._ranges(
+            False, self.view.layer.maps, self.view.layer.statistics, diverging
+        )
+
+    def _ranges(
+        self, slopes: bool, maps: np.ndarray, statistics: ChannelStatistics, diverging: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        normalize, ends = self.view.at.normalize, (statistics.min, statistics.max)
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            whole = self._network_range(slopes) if normalize == "network" else (0.0, 0.0)
+            return colour_ranges(maps, *ends, normalize, diverging=diverging, network=whole)
+
+        name = "gradient colours" if slopes else "colours"
+        return self.view.memo.once(name, (self.view.layer, normalize, diverging), make)
+
+    def _network_range(self, slopes: bool) -> tuple[float, float]:
+        """Least and largest finite value of all layers' activations or gradients."""
+
+        def make() -> tuple[float, float]:
+            every = [self.view.cache[name].last.outputs[0] for name in self.view.layers]
+            known = [t.gradient_statistics if slopes else t.statistics for t in every]
+            ends = [(s.min, s.max) for s in known if s is not None and not math.isnan(s.min)]
+            return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.0, 0.0)
+
+        return self.view.memo.once("network gradients" if slopes else "network", None, make)
+
+    def panels(self) -> list[Panel]:
+        """The feature map and, where one arrived, its gradient."""
+        layer, here = self.view.layer, self.view.at.channel
+        name, low, high = self.colours()
+        words, size = self.view.describe(), f"{map_size(layer.maps)}{self.view.magnitudes}"
+        shown = [
+            Panel(
+                name=f"channel {here}",
+                detail=size,
+                alt=words,
+                role="map",
+                values=layer.maps[here],
+                cmap=name,
+                low=low[here],
+                high=high[here],
+                note=self._stretched(False, low[here], high[here]),
+            )
+        ]
+        slopes = layer.gradient_statistics
+        if layer.gradients is not None and slopes is not None:
+            low, high = self._ranges(True, layer.gradients, slopes, True)
+            caption = f"gradient of {self.view.target_name}"
+            shown.append(
+                Panel(
+                    name=caption,
+                    detail=size,
+                    alt=f"{caption}: {words}",
+                    role="gradient",
+                    values=layer.gradients[here],
+                    cmap=DIVERGING,
+                    low=low[here],
+                    high=high[here],
+                    note=self._stretched(True, low[here], high[here]),
+                )
+            )
+        return shown
+
+    def _stretched(self, slopes: bool, low: float, high: float) -> str:
+        """What must be said of a map whose colours span next to nothing."""
+        statistics = self.view.layer.gradient_statistics if slopes else self.view.layer.statistics
+        if statistics is None or statistics.dead[self.view.at.channel]:
+            return ""  # the same everywhere: nothing is stretched
+        most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
+        known = [cell.gradient if slopes else cell.activation for cell in self.view.ribbon]
+        scales = {
+            "layer": float(np.fmax.reduce(most)),
+            "network": max((each for each in known if each and math.isfinite(each)), default=0.0),
+        }
+        for name, scale in scales.items():
+            if faint(low, high, scale):
+                return f"stretched: less than {FAINT:g} of the {name}'s scale"
+        return ""
 
 
 def map_size(maps: np.ndarray) -> str:

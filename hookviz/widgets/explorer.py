@@ -21,6 +21,7 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..render import html
 from ..render.colours import NORMALIZATIONS
+from ..render.style import ROOT_CLASS
 from ..run.inputs import ModelInput
 from ..run.session import Session
 from ..run.targets import Target, check_target
@@ -30,9 +31,9 @@ from ..view.heatmaps import heatmaps
 from ..view.layer import ORDERS
 from ..view.settings import SETTINGS, Settings
 from ..view.view import View, run_session
-from .controls import Controls, Unfolding
+from .controls import Unfolding
+from .face import Face
 from .lifecycle import close_earlier, made
-from .pictures import Heading, Pictures
 from .state import ViewWidget
 
 
@@ -122,19 +123,21 @@ class Explorer(ViewWidget):
     cmap : str
         ``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap
         that matplotlib knows.
-    normalize : {"channel", "layer", "percentile", "symmetric"}
+    normalize : {"channel", "layer", "network", "percentile", "symmetric"}
         What the colours span, see `hookviz.render.colours.colour_ranges`.
     order : {"index", "mean", "max", "zeros", "gradient", "weight"}
-        The order of the channels on the slider and in the mosaic.
+        The order of the channels on the slider and in the mosaic; the first of a new one is shown.
     heatmap : str
         One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone, or,
         with captum installed, one of ``hookviz.ATTRIBUTIONS``, which run the model again.
     alpha : float
-        How much of the heatmap is seen over the input, 0 to 1.
+        How much of the heatmap is seen over the input where it is largest, 0 to 1.
     overlay : bool
         Whether the heatmap is over the input, or alone, at its own size.
     strip : bool
         Whether the heatmaps of all layers are shown in a row.
+    image
+        What was given; setting another runs the model on it, and keeps all settings.
     cache : FeatureCache
         All that was captured by the latest forward and backward.
     inputs : ModelInput
@@ -154,7 +157,7 @@ class Explorer(ViewWidget):
     normalize = traitlets.Enum(NORMALIZATIONS, "channel")
     order = traitlets.Enum(ORDERS, "index")
     heatmap = traitlets.Unicode("gradcam")
-    alpha = traitlets.Float(0.5, min=0.0, max=1.0)
+    alpha = traitlets.Float(0.8, min=0.0, max=1.0)
     overlay = traitlets.Bool(True)
     strip = traitlets.Bool(False)
 
@@ -171,16 +174,16 @@ class Explorer(ViewWidget):
         **settings: Any,
     ) -> None:
         close_earlier()  # first of all, so that memory never holds both
-        ask = partial(run_session, session, layers=layers, max_bytes=max_bytes)
-        run = allow_interrupts(ask, target)
+        ask = partial(run_session, layers=layers, max_bytes=max_bytes)
+        run = allow_interrupts(ask, session, target)
         super().__init__(View(Settings(first_layer(run.cache), target=target), session, run), ask)
         try:
             for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
                 setattr(self, name, settings[name])
             self._given, view = given, self._now
             code = Unfolding("the hooks", self._code_html)
-            self.children = (Heading(), Controls(self._user_set), Pictures(), code)
-            self.add_class(html.ROOT_CLASS)
+            self.children = (Face(self._user_set, self._say), code)
+            self.add_class(ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))
         except BaseException:

@@ -9,11 +9,13 @@ from typing import Any
 
 import traitlets
 
+from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
-from ..run.session import Run
+from ..hooking.select import close_names
+from ..run.session import Run, Session
 from ..run.targets import Target
 from ..view.build import build_frame
-from ..view.check import check
+from ..view.check import check, first_layer
 from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from ..view.view import View
@@ -23,16 +25,23 @@ from .lifecycle import LiveWidget
 class ViewWidget(LiveWidget):
     """Shows a `View` in its children, each of which has a method ``show(frame)``.
 
-    A subclass declares a trait for each of `Settings`, and has ``why_closed``. ``run`` gives the
-    session's run for a target.
+    A subclass declares a trait for each of `Settings`, and has ``why_closed`` and ``_given``.
+
+    Parameters
+    ----------
+    view : View
+        Where to begin.
+    run : callable
+        Session and target -> its run.
     """
 
+    _given: Given
     _quiet = True  # settings change without being checked or drawn
 
-    def __init__(self, view: View, run: Callable[[Target], Run]) -> None:
+    def __init__(self, view: View, run: Callable[[Session, Target], Run]) -> None:
         super().__init__()
         self._view: View | None = view  # what is shown; None once it is closed
-        self._run: Callable[[Target], Run] | None = run
+        self._run: Callable[[Session, Target], Run] | None = run
         self._frame: Frame | None = None
         self._go_to(view)
         self._quiet = False
@@ -69,12 +78,69 @@ class ViewWidget(LiveWidget):
         try:
             view = self._now.moved(**{name: change["new"]})
             if name == "target" and self._run is not None:
-                view = view.of_run(allow_interrupts(self._run, change["new"]))
+                view = view.of_run(allow_interrupts(self._run, view.session, change["new"]))
+            if name == "order" and change["new"] != "index" and self.children:
+                view = view.moved(channel=int(view.channels[0]))
             self._go_to(view.fitted())
         except BaseException:  # the model raises, say, or a heatmap: back to what is still shown
             with self._quietly():
                 setattr(self, name, change["old"])
             raise
+
+    def notify_change(self, change: Any) -> None:
+        """A setting that somebody who is linked cannot have is taken back."""
+        before = getattr(self, "_view", None)
+        try:
+            super().notify_change(change)
+        except BaseException:
+            if before is not None and self._view not in (None, before) and not self._quiet:
+                self._go_to(before)
+            raise
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
+            near = close_names(name, (*SETTINGS, "image"))
+            raise AttributeError(f"There is no setting {name!r}; {near}.")
+        super().__setattr__(name, value)
+
+    @property
+    def image(self) -> Any:
+        """What was given; setting another runs the model on it, and keeps all settings."""
+        return self._given.image
+
+    @image.setter
+    def image(self, image: Any) -> None:
+        given, old = replace(self._given, image=image), self._now.session
+        how = {"weights": given.weights, "transform": given.transform}
+        session = Session(old.given, image, class_names=old.class_names or None, **how)
+        self._rerun(session)
+        self._given = given
+        self._show()  # the code says which picture
+
+    def refresh(self) -> None:
+        """Run the model again, whose weights may be others by now; all settings stay.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.channel = 5
+        >>> explorer.refresh()  # after a training step
+        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
+        >>> explorer.channel
+        5
+        >>> explorer.close()
+        """
+        self._rerun(self._now.session)
+
+    @defer_interrupts
+    def _rerun(self, session: Session) -> None:
+        """Another run, of another picture or of other weights, at the same settings."""
+        at, ask = self._now.at, self._run
+        assert ask is not None  # not closed
+        run = allow_interrupts(ask, session, at.target)
+        layer = at.layer if at.layer in run.cache else first_layer(run.cache)
+        self._go_to(View(replace(at, layer=layer), session, run).fitted())
 
     def _go_to(self, view: View) -> None:
         """The one path: bring settings, controls and pictures to this view."""
@@ -104,6 +170,10 @@ class ViewWidget(LiveWidget):
             setattr(self, name, value)
         except Exception as error:
             note = str(error)
+        self._say(note)
+
+    def _say(self, note: str) -> None:
+        """Say what a control could not do, until it can do something."""
         if self._frame is not None and (note or self._frame.note):
             self._frame = replace(self._frame, note=note)
             self._show()  # the control goes back to what is shown
