@@ -183,7 +183,7 @@ def build(case: Case, gain: float) -> nn.Module:
             continue
         parameter.requires_grad_(parameter.ndim < 2 or place % 10 == 0)
         if place % 7 == 0 and parameter.numel() < 100_000:
-            parameter.grad = torch.rand(parameter.shape, generator=generator)
+            parameter.grad = torch.rand(parameter.shape, generator=generator).to(parameter.dtype)
     return model
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import TypeGuard
 
 import torch
 
@@ -53,10 +54,14 @@ class Runner:
         if not chosen:
             parser.error(f"no model is called {' or '.join(options.names)}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.run([c for c in chosen if options.fresh or not _well(self.kept(c))], options.jobs)
+        self.run([c for c in chosen if options.fresh or not self._done(c)], options.jobs)
         results = [result for case in cases.values() if (result := self.kept(case))]
         page.write_text(report(results, len(cases)), encoding="utf-8")
         return int(any(not _well(self.kept(case)) for case in chosen))
+
+    def _done(self, case: Case) -> bool:
+        kept = self.kept(case)
+        return _well(kept) and not kept.absent
 
     def run(self, cases: Iterable[Case], jobs: int) -> None:
         """A process each: memory is given back, and one that dies does not stop the others."""
@@ -101,7 +106,7 @@ class Runner:
         return self.folder / f"{case.name.replace('/', '-')}.json"
 
 
-def _well(result: Result | None) -> bool:
+def _well(result: Result | None) -> TypeGuard[Result]:
     return result is not None and not result.faults
 
 
