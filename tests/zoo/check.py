@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -122,7 +123,7 @@ def _trusted(case: Case, result: Result) -> Truths:
         before = snapshot(model)
         truths = find_truths(model, case.input())
         # Such as anchors that a detector keeps.
-        result.changing = [each.partition(" is ")[0] for each in changes(model, before)]
+        result.changing = [_what(change) for change in changes(model, before)]
         if not (trivial := _count(model, truths, result)):
             return truths
     raise ArithmeticError(trivial)
@@ -131,7 +132,7 @@ def _trusted(case: Case, result: Result) -> Truths:
 def _refuse(case: Case, result: Result) -> None:
     """A model that cannot be shown: one sentence says so, and it is untouched."""
     model = case.build()
-    score(model(case.input()))
+    _call(model, case.input())
     before = snapshot(model)
     try:
         hookviz.explore(model, case.input()).close()
@@ -160,8 +161,13 @@ def capture(case: Case, truths: Truths, result: Result) -> None:
 def note_changes(step: str, model: nn.Module, before: Snapshot, result: Result) -> None:
     """Add to the result what a step has changed and the model itself does not."""
     for change in changes(model, before):
-        if change.partition(" is ")[0] not in result.changing:
+        if _what(change) not in result.changing:
             result.touched.append(f"{step}: {change}")
+
+
+def _what(change: str) -> str:
+    """What has changed, without the numbers that torch gives to hooks."""
+    return re.sub(r"hooks'\]\[\d+\]", "hooks']", change.partition(" is ")[0])
 
 
 def _rivals(case: Case, truths: Truths, result: Result, rivals: Sequence[Rival]) -> None:
@@ -182,7 +188,7 @@ def build(case: Case, gain: float) -> nn.Module:
         if not parameter.is_floating_point():
             continue
         parameter.requires_grad_(parameter.ndim < 2 or place % 10 == 0)
-        if place % 7 == 0 and parameter.numel() < 100_000:
+        if place % 7 == 0 and parameter.numel() < 100_000 and not parameter.is_meta:
             parameter.grad = torch.rand(parameter.shape, generator=generator).to(parameter.dtype)
     return model
 
@@ -212,11 +218,13 @@ def ask(model: nn.Module, given: Any) -> tuple[Tensor, list[Tensor]]:
         return sources[-1]
 
     given = tree_map(own, given)
+    return score(_call(model, given)), sources
+
+
+def _call(model: nn.Module, given: Any) -> Any:
     if isinstance(given, dict):
-        output = model(**given)
-    else:
-        output = model(*given) if isinstance(given, tuple) else model(given)
-    return score(output), sources
+        return model(**given)
+    return model(*given) if isinstance(given, tuple) else model(given)
 
 
 def score(output: Any) -> Tensor:

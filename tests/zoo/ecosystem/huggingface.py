@@ -45,14 +45,17 @@ PICTURES: dict[str, dict[str, Any]] = {
     | {"num_attention_heads": [1, 2, 2, 4], "decoder_hidden_size": 16},
     "PvtModel": {"image_size": 64, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]}
     | {"num_attention_heads": [1, 2, 2, 4]},
-    "CvtModel": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 2], "depth": [1, 1, 2]},
+    "CvtModel": {"embed_dim": [8, 16, 24], "num_heads": [1, 2, 2], "depth": [1, 2, 3]},
     "LevitModel": {"image_size": 64, "hidden_sizes": [16, 24, 32], "num_attention_heads": [2, 2, 2]}
     | {"depths": [1, 1, 1], "key_dim": [4, 4, 4]},
     "FocalNetModel": {"image_size": 32, "embed_dim": 8, "depths": [1, 1], "focal_levels": [1, 1]}
     | {"focal_windows": [3, 3], "hidden_sizes": [8, 16]},
     "PoolFormerModel": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]},
-    "VanModel": {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1]},
-    "BitModel": {"embedding_size": 32, "hidden_sizes": [32, 32, 64, 64], "depths": [1, 1, 1, 1]},
+    "BitModel": {
+        "embedding_size": 32,
+        "hidden_sizes": [128, 128, 128, 128],
+        "depths": [1, 1, 1, 1],
+    },
     "SuperPointForKeypointDetection": {"encoder_hidden_sizes": [8, 8, 16, 16]}
     | {"decoder_hidden_size": 32, "keypoint_decoder_dim": 65, "descriptor_decoder_dim": 32},
 }

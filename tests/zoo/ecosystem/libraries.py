@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from itertools import groupby
 from operator import attrgetter
@@ -36,4 +37,6 @@ class Libraries(Runner):
                 self.keep(Result(case.name, "", case.shape, absent=absent))
             print(f"{library}: {absent}", flush=True)
         else:
+            with suppress(Exception):
+                cases[0].make()  # some import the most part only now
             super().run(cases, jobs)
