@@ -16,7 +16,7 @@ SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
 # The virtual environment that a stamp in it is for, its uv, and its tests, a file a worker.
 ENV = $(patsubst %/,%,$(dir $@))
-INSTALL = $(ENV)/bin/uv pip install --quiet --python $(ENV)/bin/python
+INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: lab test test-colab test-oldest lint zoo ecosystem ecosystem-sample docs bench wheel clean

@@ -27,7 +27,7 @@ def worth_keeping(output: nbformat.NotebookNode) -> bool:
         # Where a download goes to is of this machine; why it failed is for the reader.
         output.text = "".join(line for line in lines if not line.startswith("Downloading"))
         return output.name != "stderr" and bool(output.text)
-    return not output.get("data", {}).get("text/plain", "").startswith("FloatProgress(")
+    return output.get("data", {}).get("text/plain") != ""
 
 
 def run(path: Path) -> None:

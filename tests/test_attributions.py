@@ -353,7 +353,7 @@ def test_inputs_by_name_and_changed_in_place(method):
 def test_pictures_of_any_size_signals_and_volumes():
     assert attribute(MODEL, PICTURES[0]).shape == (1, 3, 112, 112)
     signal = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(), nn.Flatten())
-    assert quick(signal, torch.rand(2, 9), "guided_backprop").shape == (1, 2, 9)
+    assert quick(signal, torch.rand(1, 2, 9), "guided_backprop").shape == (1, 2, 9)
     volume = nn.Sequential(nn.Conv3d(1, 4, 3), nn.ReLU(), nn.Flatten())
     given = quick(volume, torch.rand(2, 1, 5, 5, 5), "smoothgrad")
     assert picture_map(given, "smoothgrad").shape == (2, 5, 5, 5)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import linecache
+import re
 import subprocess
 import sys
 from collections import OrderedDict
+from html import unescape
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,17 +20,19 @@ import torch
 import torchvision
 from matplotlib import cbook
 from PIL import Image
+from seen import control, html, says
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.export.source import _BUILT_IN, _FORMULAS
 from hookviz.render.overlay import heat_colours, upsample
 from hookviz.run.inputs import prepare_input
-from hookviz.view.heatmaps import PRODUCT, Heat
+from hookviz.view.settings import PRODUCT
 
+ROOT = Path(__file__).parent.parent
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
+IMPORTS = (ast.Import, ast.ImportFrom)
 METHODS = (*hookviz.HEATMAPS, PRODUCT, *hookviz.ATTRIBUTIONS)
 PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
 
@@ -41,16 +48,26 @@ def no_windows():
 
 
 def run(code, **scope):
-    """Run a listing in a namespace of its own; the axes it drew are in ``axes``."""
-    assert all(line.startswith("#") for line in code.splitlines() if "hookviz" in line)
+    """Run code in a namespace of its own; the axes it drew are in ``axes``."""
+    assert not uses_hookviz(code)
     plt.close("all")
     model = scope.get("model")
     before = None if model is None else snapshot(model)
     namespace = dict(scope)
-    exec(compile(code, "listing", "exec"), namespace)
+    exec(compile(code, "code", "exec", dont_inherit=True), namespace)
     assert model is None or snapshot(model) == before
     plt.gcf().canvas.draw()  # autoscaling and clipping happen here
     return namespace
+
+
+def uses_hookviz(code):
+    """Whether it is imported or named; a comment, or the path of a file, may well say it."""
+    for node in ast.walk(ast.parse(code)):
+        names = [alias.name for alias in getattr(node, "names", ()) if isinstance(node, IMPORTS)]
+        names += [getattr(node, "module", None), getattr(node, "id", None)]
+        if any(str(name).partition(".")[0] == "hookviz" for name in names):
+            return True
+    return False
 
 
 def snapshot(model):
@@ -72,16 +89,17 @@ def compare(explorer, tolerance=1e-5, **scope):
     """Run the explorer's code and hold all it drew against what the explorer shows."""
     code = explorer.code()
     namespace = run(code, **scope)
-    frame, scene = explorer._frame(), explorer._scene()
+    frame = explorer.frame
     axes = plt.gcf().axes
-    heat = Heat(scene)
-    shown = scene.panels()
-    assert len(axes) == len(shown) + (heat.values is not None)
+    alone = frame.heatmap is not None and frame.overlay is None
+    shown = frame.panels[: len(frame.panels) - alone]
+    assert len(axes) == len(shown) + (frame.heatmap is not None)
     for each, panel in zip(axes, shown, strict=False):
         check_panel(each, panel, tolerance)
-    if heat.values is not None:
-        close(torch.as_tensor(namespace["heatmap"]).reshape(heat.values.shape), heat.values, 2e-4)
-        check_heatmap(axes[-1], heat, frame, tolerance=2e-4)
+    if frame.heatmap is not None:
+        heatmap = torch.as_tensor(namespace["heatmap"]).reshape(frame.heatmap.shape)
+        close(heatmap, frame.heatmap, 2e-4)
+        check_heatmap(axes[-1], frame, tolerance=2e-4)
     return namespace
 
 
@@ -95,31 +113,33 @@ def check_panel(axes, panel, tolerance):
     assert image.cmap.name == panel.cmap
 
 
-def check_heatmap(axes, heat, frame, tolerance):
+def check_heatmap(axes, frame, tolerance):
     if axes.lines:
-        close(axes.lines[0].get_ydata(), heat.values[0], tolerance)
+        close(axes.lines[0].get_ydata(), frame.heatmap[0], tolerance)
         return
-    if heat.alone:
-        (panel,) = heat.panels()
-        check_panel(axes, panel, tolerance)
+    if frame.overlay is None:
+        check_panel(axes, frame.panels[-1], tolerance)
         return
     picture, *over = axes.images
     pixels = np.asarray(picture.get_array())
     pixels = pixels if pixels.dtype == np.uint8 else np.round(pixels * 255)
     gray = pixels.ndim == 2
-    assert np.abs((pixels[..., None] if gray else pixels) - frame.picture.astype(float)).max() <= 1
+    assert (
+        np.abs((pixels[..., None] if gray else pixels) - frame.input.pixels.astype(float)).max()
+        <= 1
+    )
     if not gray:
-        assert pixels.shape == frame.picture.shape
-    colours = heat_colours(heat.values)
+        assert pixels.shape == frame.input.pixels.shape
+    colours = heat_colours(frame.heatmap)
     if colours is None:
         assert not over
         assert "zero everywhere" in axes.get_title()
         return
     name, low, high = colours
-    close(np.ma.getdata(over[0].get_array()), upsample(heat.values, *pixels.shape[:2]), tolerance)
+    close(np.ma.getdata(over[0].get_array()), upsample(frame.heatmap, *pixels.shape[:2]), tolerance)
     close((over[0].norm.vmin, over[0].norm.vmax), (low, high), tolerance)
     assert over[0].cmap.name == name
-    assert over[0].get_alpha() == pytest.approx(heat.at.alpha)
+    assert over[0].get_alpha() == pytest.approx(frame.settings.alpha)
 
 
 def ruff(code, *builtins):
@@ -131,6 +151,19 @@ def ruff(code, *builtins):
 
 
 # The plain case
+
+
+@pytest.mark.parametrize(
+    ("code", "used"),
+    [
+        ("import torch, hookviz as h", True),
+        ("from hookviz.inputs import prepare_input", True),
+        ("model = hookviz.demo_model()", True),
+        ("# as hookviz shows it\nimage = Image.open('hookviz/hookviz.png')", False),
+    ],
+)
+def test_use_of_hookviz_is_seen(code, used):
+    assert uses_hookviz(code) == used
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -146,19 +179,15 @@ def test_every_method(method):
     explorer.close()
 
 
-def test_every_heatmap_has_a_formula():
-    assert set(_FORMULAS) == set(_BUILT_IN) == set(hookviz.HEATMAPS)
-
-
 def test_it_is_short_and_has_no_dead_line():
     model = hookviz.demo_model()  # hooks stay on it here
     explorer = hookviz.explore(model, PICTURES[6], layer="layer3.0.conv1", channel=17)
     code = explorer.code()
     lines = [line for line in code.splitlines() if line and not line.startswith(("#", "import"))]
-    assert len([line for line in lines if not line.startswith("from")]) <= 21
+    assert len([line for line in lines if not line.startswith("from")]) <= 23
     source = code.splitlines()
     for place, line in enumerate(source):
-        if not line or line.startswith(("#", "def")):
+        if not line or line.lstrip().startswith(("#", "def")):
             continue
         if line in ("plt.show()", "model.eval()"):
             continue
@@ -167,14 +196,14 @@ def test_it_is_short_and_has_no_dead_line():
             namespace = run(without, model=model, image=PICTURES[6])
             assert len(plt.gcf().axes) == 3
             assert [len(a.images) for a in plt.gcf().axes] == [1, 1, 2]
-            close(namespace["heatmap"], Heat(explorer._scene()).values)
+            close(namespace["heatmap"], explorer.frame.heatmap)
     explorer.close()
 
 
 @pytest.mark.parametrize("layer", list(hookviz.explore(MODEL, PICTURES[0]).cache))
 def test_every_layer(layer):
     explorer = hookviz.explore(MODEL, PICTURES[3], layer=layer)
-    explorer.channel = explorer._scene().counts()["channel"] - 1
+    explorer.channel = explorer.frame.counts["channel"] - 1
     compare(explorer, model=MODEL, image=PICTURES[3])
     explorer.close()
 
@@ -223,6 +252,16 @@ def test_files(tmp_path):
         explorer.close()
 
 
+def test_a_file_in_a_folder_called_hookviz(tmp_path):
+    path = tmp_path / "hookviz" / "moon.png"
+    path.parent.mkdir()
+    PICTURES[6].save(path)
+    explorer = hookviz.explore(MODEL, path)
+    assert str(path) in explorer.code()
+    compare(explorer, model=MODEL)
+    explorer.close()
+
+
 def test_what_cannot_be_said_shortly_is_taken_as_it_is(tmp_path):
     see_through = PICTURES[0].convert("RGBA")
     see_through.putalpha(100)
@@ -247,7 +286,7 @@ def test_timm(name):
     model = timm.create_model(name, pretrained=False).eval()
     layers = "blocks.*" if "vit" in name else None
     explorer = hookviz.explore(model, PHOTOGRAPH, layers=layers)
-    explorer.layer = explorer._scene().layers[1]
+    explorer.layer = explorer.frame.layers[1]
     compare(explorer, model=model)
     explorer.close()
 
@@ -396,7 +435,7 @@ def test_tokens(name):
     x = torch.randn(1, 3, 64, 64)
     layers = "*.layers.encoder_layer_1" if name == "vit_b_16" else ["features.1.0", "features.2"]
     explorer = hookviz.explore(model, x, layers=layers, channel=5)
-    for layer in explorer._scene().layers:
+    for layer in explorer.frame.layers:
         explorer.layer = layer
         compare(explorer, tolerance=1e-4, model=model, x=x)
     explorer.close()
@@ -412,7 +451,7 @@ def test_signals_and_volumes(method):
         )
         model(x)
         explorer = hookviz.explore(model, x, channel=3, sample=1, heatmap=method)
-        explorer.depth = explorer._scene().counts()["depth"] - 2 if len(shape) == 5 else 0
+        explorer.depth = explorer.frame.counts["depth"] - 2 if len(shape) == 5 else 0
         compare(explorer, model=model, x=x)
         ruff(explorer.code(), "model", "x")
         explorer.close()
@@ -492,7 +531,7 @@ def test_features_half_precision_and_the_model_itself():
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         model, x = model.to(dtype), x.to(dtype)
         explorer = hookviz.explore(model, x, layers=lambda name, module: True, sample=1)
-        for layer in explorer._scene().layers:
+        for layer in explorer.frame.layers:
             explorer.layer = layer
             compare(explorer, model=model, x=x)
         explorer.heatmap = "saliency"
@@ -619,22 +658,143 @@ def test_values_that_are_not_finite():
     explorer.close()
 
 
-# Heatmaps of the user's
+# The heatmap's function
 
 
-def test_own_heatmaps(monkeypatch):
+def cell(source, name="<cell>"):
+    """Run source as a notebook does, which keeps it for `inspect`; the names that it makes."""
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    namespace = {"__name__": "__main__"}
+    exec(compile(source, name, "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+def python_blocks(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+PRINTED = {
+    "CONTRIBUTING": (python_blocks("CONTRIBUTING.md")[0] + "method = peak\n", "def peak(act"),
+    "lambda": ("method = lambda a, g=None: a.std(1)", "def method(a, g=None):"),
+    "one of two": ("one, method = (lambda a: a.amin(1)), (lambda a: a.amax(1))", "a.amax(1)"),
+    "nested": ("method = lambda a, g: max([a], key=lambda maps: 1)[:, 0]", "lambda maps: 1)[:, 0]"),
+    "lambda over lines": ("table = dict(\n  m=lambda a, g: (\n    a\n    + g\n  ).sum(1)\n)\n"
+                          "method = table['m']", "return (a + g).sum(1)"),
+    "future": ("from __future__ import annotations\nfrom torch import Tensor\n"
+               "def mine(a: Tensor, g: Tensor | None) -> Tensor:\n  return a[:, 0]\nmethod = mine",
+               "from torch import Tensor"),
+    "helpers": (
+        """
+import numpy as np
+import torch.nn.functional as F
+import xml.dom.minidom
+from math import sqrt as root
+from torch import nn, Tensor as T
+FLOOR, WORDS = 0.25, ("it's", None)
+def above(maps): return F.relu(maps - FLOOR)
+def spread(maps: T) -> T:
+    '''Of the channels.'''
+
+    if maps is WORDS or xml.dom.minidom.Node.TEXT_NODE != 3:
+        return spread(maps)
+    return torch_from(np.std(above(maps).numpy(), 1)) * root(4)  # a comment
+torch_from = lambda array: __import__("torch").from_numpy(array)
+@nn.init.torch.no_grad()
+def mine(activation, gradient):
+    "Two helpers and a constant."
+    # a first comment
+    return spread(activation)
+method = mine
+""",
+        "    # a first comment\n",
+    ),
+    "closure": (
+        "def make(k, pick):\n    def best(a, g):\n        '''Text.'''\n"
+        "        return pick(a, k)\n    return best\n"
+        "def kth(maps, k): return maps.topk(k, 1).values[:, -1]\nmethod = make(2, kth)",
+        "k = 2\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_function_that_ran_is_printed(name, monkeypatch):
+    source, part = PRINTED[name]
+    monkeypatch.setitem(hookviz.HEATMAPS, '"mine"\n', cell(source)["method"])
+    explorer = hookviz.explore(MODEL, PICTURES[6], heatmap='"mine"\n')
+    control(explorer, "show the hooks").value = True
+    explorer.channel = 5
+    code = explorer.code()
+    assert part in code
+    assert part.strip() in unescape(html(explorer, "<pre").value)
+    assert "'''" not in code
+    compare(explorer, model=MODEL, image=PICTURES[6])
+    ruff(code, "model", "image")
+    explorer.close()
+
+
+TAKEN = {
+    "partial": "from functools import partial\nmethod = partial(lambda a, g, by: a[:, by], by=1)",
+    "built-in": "import torch\nmethod = torch.hypot",
+    "object": "class Method:\n  def __call__(self, a, g): return a[:, 0]\nmethod = Method()",
+    "bound": "class Method:\n  def of(self, a, g): return a[:, 0]\nmethod = Method().of",
+    "a class of the notebook": "class Own: at = 0\nmethod = lambda a, g: a[:, Own.at]",
+    "a tensor": "import torch\nw = torch.ones(1)\nmethod = lambda a, g: a[:, 0] * w",
+    "a default of another time": "for k in (1, 2):\n  method = lambda a, g, k=k: a[:, k]\nk = 0",
+    "wrapped elsewhere": (
+        "from functools import wraps\ndef one(a, g): return a[:, 1]\n@wraps(one)\n"
+        "def two(a, g): return a[:, 2]\nmethod = two"
+    ),
+    "a name of the code's": "x = 3\nmethod = lambda a, g: a[:, x]",
+    "another import": "import math as torch\nmethod = lambda a, g: a[:, int(torch.pi)]",
+    "two things": (
+        "k = 1\ndef make(k): return lambda a: a[:, k]\nthird = make(3)\n"
+        "method = lambda a, g: third(a) + a[:, k]"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_function_without_a_source_of_its_own_is_taken(name, monkeypatch):
+    method = cell(TAKEN[name])["method"]
+    if name == "built-in":  # it does not say what it takes
+        method = type("Sized", (), {"__call__": lambda self, a, g: torch.hypot(a, g)[:, 0]})()
+    monkeypatch.setitem(hookviz.HEATMAPS, "\nraise SystemExit('out')\n#", method)
+    explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="\nraise SystemExit('out')\n#")
+    assert "# method: your function: hookviz.HEATMAPS[" in explorer.code()
+    compare(explorer, model=MODEL, image=PICTURES[6], method=method)
+    explorer.close()
+
+
+def test_a_function_of_a_file_that_has_changed_is_taken(tmp_path, monkeypatch):
+    path = tmp_path / "own_heatmaps.py"
+    path.write_text("def mine(a, g):\n    return a[:, 0]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    method = importlib.import_module("own_heatmaps").mine
+    monkeypatch.setitem(hookviz.HEATMAPS, "mine", method)
+    for change in (False, True):
+        explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="mine")
+        assert ("# method: your function" in explorer.code()) == change
+        compare(explorer, model=MODEL, image=PICTURES[6], method=method)
+        path.write_text("def mine(a, g):\n    return -a[:, 0] * 5\n")
+        explorer.close()
+
+
+def test_built_in_heatmaps_that_are_replaced_or_removed(monkeypatch):
     def mine(activation, gradient):
         return (activation * gradient).amax(1)
 
-    monkeypatch.setitem(hookviz.HEATMAPS, 'it\'s "mine"\n', mine)
-    monkeypatch.setitem(hookviz.HEATMAPS, "gradcam", mine)
-    monkeypatch.setitem(hookviz.HEATMAPS, "alone", lambda activation: activation.amax(1))
-    explorer = hookviz.explore(MODEL, PICTURES[6])
-    for name in ('it\'s "mine"\n', "gradcam", "alone"):
-        explorer.heatmap = name
-        assert "# method: your function: hookviz.HEATMAPS[" in explorer.code()
-        scope = {"method": hookviz.HEATMAPS[name]}
-        compare(explorer, model=MODEL, image=PICTURES[6], **scope)
+    explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="layercam")
+    control(explorer, "show the hooks").value = True
+    assert "def layercam" in html(explorer, "<pre").value
+    monkeypatch.setitem(hookviz.HEATMAPS, "layercam", mine)
+    explorer.channel = 3
+    assert "def mine" in html(explorer, "<pre").value
+    compare(explorer, model=MODEL, image=PICTURES[6])
+    monkeypatch.delitem(hookviz.HEATMAPS, "layercam")
+    explorer.channel = 4
+    assert "def gradcam" in html(explorer, "<pre").value
+    compare(explorer, model=MODEL, image=PICTURES[6])
     explorer.close()
 
 
@@ -687,8 +847,8 @@ def test_reentrant_checkpointing_is_refused_in_one_sentence():
     explorer = hookviz.explore(Checkpointed(), torch.rand(1, 3, 4, 4), target=1)
     with pytest.raises(ValueError, match="no short code for reentrant checkpointing"):
         explorer.code()
-    explorer._code.button.value = True
-    assert "reentrant checkpointing" in explorer._code.text.value
+    control(explorer, "show the hooks").value = True
+    assert says(explorer, "reentrant checkpointing")
     explorer.channel = 2  # goes on all the same
     explorer.close()
 
@@ -718,15 +878,16 @@ def test_the_button(monkeypatch):
     monkeypatch.setattr(hookviz.Explorer, "code", lambda self: asked.append(self) or code(self))
     explorer.channel = 3
     assert asked == []
-    assert explorer._code.text.layout.display == "none"
-    explorer._code.button.value = True
-    assert explorer._code.button.description == "hide the hooks"
-    assert explorer._code.text.layout.display is None
+    assert not says(explorer, "<pre")
+    button = control(explorer, "show the hooks")
+    button.value = True
+    assert button.description == "hide the hooks"
     for channel in (5, 6):
         explorer.channel = channel
-        assert f"activation[0, {channel}]" in explorer._code.text.value
-    explorer._code.button.value = False
-    assert explorer._code.button.description == "show the hooks"
+        assert f"activation[0, {channel}]" in html(explorer, "<pre").value
+    button.value = False
+    assert button.description == "show the hooks"
+    assert not says(explorer, "<pre")
     before = len(asked)
     explorer.channel = 7
     assert len(asked) == before
@@ -737,9 +898,10 @@ def test_text_is_escaped_in_the_page():
     model = nn.Sequential()
     model.add_module("<img src=x onerror=alert(1)>", nn.Conv2d(3, 4, 1))
     explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2))
-    explorer._code.button.value = True
-    assert "<img" not in explorer._code.text.value
-    assert "&lt;img" in explorer._code.text.value
+    control(explorer, "show the hooks").value = True
+    text = html(explorer, "<pre").value
+    assert "<img" not in text
+    assert "&lt;img" in text
     explorer.close()
 
 

@@ -17,10 +17,12 @@ import ipywidgets as widgets
 import pytest
 import torch
 import torchvision
+from seen import NOTE, control, html, labels
 from torch import nn
 
 import hookviz
 from hookviz import models
+from hookviz.render.html import note
 
 EVIL = "<img src=x onerror=alert(1)>\"'&amp;</style><script>alert(2)</script> $x_1$ {0}"
 ROOT = Path(hookviz.__file__).parent
@@ -135,27 +137,27 @@ def test_targets(explorer, target):
 
 def test_menus_are_text(explorer):
     """Options and labels are drawn as text by ipywidgets, unless they are asked to be HTML."""
-    menus = explorer._controls.by_name
+    menus = labels(explorer)
     assert any(EVIL in label for label, _ in menus["target"].options)
-    for control in menus.values():
-        assert not getattr(control, "description_allow_html", False)
-        assert not isinstance(control, widgets.HTML)
+    for menu in menus.values():
+        assert not getattr(menu, "description_allow_html", False)
+        assert not isinstance(menu, widgets.HTML)
 
 
 def test_errors(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError(EVIL)
 
-    monkeypatch.setattr("hookviz.run.session.Session.run", fail)
-    explorer._controls.by_name["target"].index = 2
-    assert EVIL in Page(explorer._note.value).text
+    monkeypatch.setattr(explorer.cache[explorer.layer].module, "forward", fail)
+    control(explorer, "target").index = 2
+    assert EVIL in Page(html(explorer, NOTE).value).text
     everything(explorer)
     monkeypatch.undo()
     monkeypatch.setitem(hookviz.HEATMAPS, EVIL, fail)
-    menu = explorer._controls.by_name["heatmap"]
-    explorer._draw()
+    menu = control(explorer, "heatmap")
+    explorer.channel = 1
     menu.index = next(i for i, (label, _) in enumerate(menu.options) if label == EVIL)
-    assert EVIL in Page(explorer._note.value).text
+    assert EVIL in Page(html(explorer, NOTE).value).text
 
 
 def test_a_heatmaps_name(explorer, monkeypatch):
@@ -261,5 +263,5 @@ def test_pictures_names_in_errors_are_text(tmp_path):
     path.write_text("no picture")
     with pytest.raises(ValueError) as raised:
         hookviz.explore(hookviz.demo_model(), path)
-    page = Page(hookviz.panels.note(str(raised.value)))
+    page = Page(note(str(raised.value)))
     assert "cannot be read as a picture" in page.text

@@ -17,6 +17,20 @@ import traitlets
 from matplotlib import cbook
 from PIL import Image
 from reference import assert_exact, true_outputs
+from seen import (
+    GRADIENT,
+    INPUT,
+    MAP,
+    NOTE,
+    PREDICTIONS,
+    READINGS,
+    TILES,
+    TITLE,
+    control,
+    html,
+    labels,
+    says,
+)
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -70,12 +84,12 @@ def test_what_is_shown_is_what_the_model_computed(explorer):
     values = truths["layer2.0.conv1"][0][0, 11]
     edge = values.abs().max().item()
     expected = map_png(values.detach().numpy(), DIVERGING, -edge, edge)
-    assert png_in(explorer._pictures.panels[0].value) == expected
+    assert png_in(html(explorer, MAP).value) == expected
     slopes = truths["layer2.0.conv1"][0].grad[0, 11]
     edge = slopes.abs().max().item()
     expected = map_png(slopes.numpy(), DIVERGING, -edge, edge)
-    assert png_in(explorer._pictures.panels[1].value) == expected
-    readings = explorer._pictures.readings.value
+    assert png_in(html(explorer, GRADIENT).value) == expected
+    readings = html(explorer, READINGS).value
     assert "1×48×28×28" in readings
     assert f"{values.max():.4g}" in readings
 
@@ -85,7 +99,7 @@ def test_steps_run_no_model_code(explorer, monkeypatch):
     for name in explorer.cache:
         explorer.layer = name
         for setting in ("channel", "sample", "call", "depth"):
-            setattr(explorer, setting, explorer._scene().counts()[setting] - 1)
+            setattr(explorer, setting, explorer.frame.counts[setting] - 1)
         for order in ("mean", "max", "zeros", "gradient", "index"):
             explorer.order = order
         for normalize in ("layer", "percentile", "symmetric", "channel"):
@@ -96,24 +110,24 @@ def test_steps_run_no_model_code(explorer, monkeypatch):
 
 def test_only_what_changed_is_sent(explorer):
     sent = []
-    for widget in (explorer._title, explorer._pictures.input, explorer._pictures.mosaic):
+    for widget in (html(explorer, text) for text in (TITLE, INPUT, TILES)):
         widget.observe(lambda change: sent.append(change["owner"]), "value")
     explorer.channel = 5
     assert sent == []
     explorer.layer = "layer3.0.conv1"
-    assert sent == [explorer._pictures.mosaic]
+    assert sent == [html(explorer, TILES)]
 
 
 def test_outline_follows_the_channel(explorer):
     def corner():
-        return re.findall(r"left: ([\d.]+)%; top: ([\d.]+)%", explorer._pictures.outline.value)[0]
+        return re.findall(r"left: ([\d.]+)%; top: ([\d.]+)%", html(explorer, "{left: ").value)[0]
 
     assert corner() == ("0.0000", "0.0000")
     explorer.channel = 6  # 24 channels, five in a row
     assert float(corner()[0]) == pytest.approx(20, abs=0.5)
     assert float(corner()[1]) == pytest.approx(20, abs=0.5)
     explorer.order = "mean"
-    place = explorer._scene().channels.tolist().index(6)
+    place = explorer.frame.channels.tolist().index(6)
     assert float(corner()[0]) == pytest.approx(20 * (place % 5), abs=0.5)
 
 
@@ -122,13 +136,13 @@ def test_dead_channels_are_counted_and_crossed_out():
     with torch.no_grad():
         conv.weight[2] = 0
     explorer = hookviz.explore(conv, torch.rand(1, 3, 8, 8))
-    assert "1 constant, crossed out" in explorer._pictures.mosaic.value
+    assert "1 constant, crossed out" in html(explorer, TILES).value
     explorer.close()
 
 
 def test_unsigned_data_gets_the_sequential_map():
     explorer = hookviz.explore(MODEL, PICTURES[0], layers=nn.ReLU)
-    frame = explorer._frame()
+    frame = explorer.frame
     assert frame.panels[0].cmap == "viridis"
     assert frame.panels[1].cmap == DIVERGING
     assert frame.panels[1].low == -frame.panels[1].high
@@ -143,8 +157,8 @@ def test_nan_and_inf_are_said():
             return out
 
     explorer = hookviz.explore(Bad(3, 2, 1), torch.rand(1, 3, 4, 4), target=torch.sum)
-    assert "NaN 1 (magenta)" in explorer._pictures.readings.value
-    assert "Inf 1 (+ green" in explorer._pictures.readings.value
+    assert "NaN 1 (magenta)" in html(explorer, READINGS).value
+    assert "Inf 1 (+ green" in html(explorer, READINGS).value
     explorer.close()
 
 
@@ -155,17 +169,17 @@ def test_signals_and_volumes():
     signal = hookviz.explore(
         nn.Sequential(nn.Conv1d(2, 8, 5)), torch.randn(2, 2, 60), target=torch.sum
     )
-    assert signal._frame().panels[0].values.shape == (1, 56)
-    assert signal._scene().counts() == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
+    assert signal.frame.panels[0].values.shape == (1, 56)
+    assert signal.frame.counts == {"channel": 8, "call": 1, "sample": 2, "depth": 1}
     assert len(signal.figure().axes[1].lines) == 2
     signal.close()
     volume = hookviz.explore(nn.Sequential(nn.Conv3d(1, 4, 3)), torch.randn(1, 1, 9, 8, 8))
-    assert volume._scene().counts()["depth"] == 7
+    assert volume.frame.counts["depth"] == 7
     volume.depth = 6
     exact = volume.cache["0"].activation[0, 0, 6].numpy()
-    assert (volume._frame().panels[0].values == exact).all()
-    assert volume._controls.by_name["depth"].layout.display is None
-    assert volume._controls.by_name["sample"].layout.display == "none"
+    assert (volume.frame.panels[0].values == exact).all()
+    assert "depth" in labels(volume)
+    assert "sample" not in labels(volume)
     volume.close()
 
 
@@ -182,7 +196,7 @@ def test_many_calls_and_samples():
     explorer = hookviz.explore(Twice(), torch.rand(4, 3, 6, 6), target=torch.sum)
     explorer.call, explorer.sample, explorer.channel = 1, 3, 2
     exact = explorer.cache["conv"].calls[1].activation[3, 2].numpy()
-    assert (explorer._frame().panels[0].values == exact).all()
+    assert (explorer.frame.panels[0].values == exact).all()
     explorer.layer = "other"  # has one call and two channels
     assert (explorer.call, explorer.channel, explorer.sample) == (0, 1, 3)
     explorer.close()
@@ -191,7 +205,7 @@ def test_many_calls_and_samples():
 def test_two_thousand_channels():
     explorer = hookviz.explore(nn.Conv2d(3, 2048, 1), torch.rand(1, 3, 7, 7), target=torch.sum)
     explorer.channel = 2047
-    assert len(explorer._pictures.mosaic.value) < 500_000
+    assert len(html(explorer, TILES).value) < 500_000
     explorer.close()
 
 
@@ -232,7 +246,7 @@ def test_text_models():
     model = Text().requires_grad_(False)
     explorer = hookviz.explore(model, torch.randint(20, (2, 12)))
     assert explorer.cache["conv"].gradient is not None
-    assert explorer._frame().picture is None
+    assert explorer.frame.input is None
     assert not any(p.requires_grad or p.grad is not None for p in model.parameters())
     explorer.close()
 
@@ -272,7 +286,7 @@ def test_the_budget_is_kept_and_layers_are_fetched():
     assert 0 < len(small.cache.dropped) < 15
     for name in whole.cache:
         small.layer = whole.layer = name
-        for mine, other in zip(small._frame().panels, whole._frame().panels, strict=True):
+        for mine, other in zip(small.frame.panels, whole.frame.panels, strict=True):
             assert (mine.values == other.values).all()
     small.close()
     whole.close()
@@ -285,11 +299,11 @@ def test_top_five(explorer):
     with torch.no_grad():
         exact = MODEL(prepare_input(PICTURES[6], MODEL).args[0]).softmax(1)[0]
     best = exact.topk(5)
-    ranked = explorer._subject.ranked(0)
-    assert [index for index, _, _ in ranked] == best.indices.tolist()
-    assert [share for _, _, share in ranked] == pytest.approx(best.values.tolist())
+    ranked = explorer.frame.predictions
+    assert [each.number for each in ranked] == best.indices.tolist()
+    assert [each.value for each in ranked] == pytest.approx(best.values.tolist())
     assert ranked[0][1] == "moon"
-    assert f"moon {100 * ranked[0][2]:.1f} %" in explorer._predictions.value
+    assert f"moon {100 * ranked[0][2]:.1f} %" in html(explorer, PREDICTIONS).value
 
 
 @pytest.mark.parametrize("target", [3, "flower", "FLOWER", lambda output: output[:, 3].sum()])
@@ -312,7 +326,7 @@ def test_a_batch_gets_each_pictures_own_target():
         a, b = (e.cache["layer3.1.conv2"].gradient for e in (together, alone))
         assert torch.allclose(a[sample], b[0], atol=1e-7)
         together.sample = sample
-        assert together._scene().target_name == MODEL.class_names[index]
+        assert together.frame.target == MODEL.class_names[index]
         alone.close()
     together.close()
 
@@ -398,7 +412,7 @@ def test_linked_explorers(explorer):
 
 
 def test_controls_set_the_explorer(explorer):
-    controls = explorer._controls.by_name
+    controls = labels(explorer)
     controls["layer"].index = 4
     assert explorer.layer == list(explorer.cache)[4]
     controls["order"].index = 2
@@ -406,20 +420,25 @@ def test_controls_set_the_explorer(explorer):
     best = explorer.cache[explorer.layer].activation[0].amax((1, 2)).argmax().item()
     assert explorer.channel == best
     controls["target"].index = 2
-    assert explorer.target == explorer._subject.ranked(0)[1][0]
+    assert explorer.target == explorer.frame.predictions[1][0]
     explorer.channel = 0
-    assert controls["channel"].value == explorer._scene().channels.tolist().index(0)
+    assert controls["channel"].value == explorer.frame.channels.tolist().index(0)
 
 
 def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("the <model> broke")
 
-    monkeypatch.setattr("hookviz.run.session.Session.run", fail)
-    explorer._controls.by_name["target"].index = 2
-    assert "the &lt;model&gt; broke" in explorer._note.value
+    monkeypatch.setattr(MODEL, "forward", fail)
+    target = control(explorer, "target")
+    target.index = 2
+    assert "the <model> broke" in explorer.frame.note
+    assert "the &lt;model&gt; broke" in html(explorer, NOTE).value
     assert explorer.target is None
-    assert explorer._controls.by_name["target"].index == 0
+    assert target.index == 0
+    explorer.channel = 3
+    assert explorer.frame.note == ""
+    assert not says(explorer, NOTE)
 
 
 def test_names_are_escaped():
@@ -428,11 +447,12 @@ def test_names_are_escaped():
     model.add_module("flat", nn.Flatten())
     names = [f"<b>{i}</b>" for i in range(8)]
     explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=names)
-    for widget in (explorer._title, explorer._predictions, *explorer._pictures.panels):
+    for text in (TITLE, PREDICTIONS, MAP, GRADIENT):
+        widget = html(explorer, text)
         assert "<b>0" not in widget.value
         assert "<b>1" not in widget.value
         assert "<img src=x>" not in widget.value
-    assert "&lt;b&gt;" in explorer._predictions.value
+    assert "&lt;b&gt;" in html(explorer, PREDICTIONS).value
     explorer.close()
 
 
@@ -641,7 +661,7 @@ def test_weights_that_can_be(monkeypatch):
     photograph = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
     weights = torchvision.models.ResNet18_Weights.DEFAULT
     explorer = hookviz.explore("resnet18", photograph, weights=weights)
-    assert explorer._subject.ranked(0)[0][1] in weights.meta["categories"]
+    assert explorer.frame.predictions[0][1] in weights.meta["categories"]
     assert len(explorer.cache) == 20
     explorer.close()
 
@@ -676,7 +696,8 @@ class WithOdd(nn.Module):
 def test_layers_that_cannot_be_shown_are_passed_over(what):
     explorer = hookviz.explore(WithOdd(what), torch.rand(1, 3, 4, 4), layers=["odd", "conv"])
     assert explorer.layer == "conv"
-    assert len(explorer._controls.by_name["layer"].options) == 1
+    assert explorer.frame.layers == ["conv"]
+    assert "layer" not in labels(explorer)
     if what is None or isinstance(what, str):
         assert explorer.cache["odd"].calls[0].outputs == ()
     with pytest.raises(traitlets.TraitError, match="layer='odd' cannot be shown: "):
@@ -726,7 +747,7 @@ def test_nested_inputs_stay_as_they_are(wrap):
     kept = x.clone()
     explorer = hookviz.explore(Careless(), wrap(x))
     assert torch.equal(x, kept)
-    assert explorer._frame().picture is not None
+    assert explorer.frame.input is not None
     assert explorer.cache["conv"].gradient is not None
     explorer.close()
 
@@ -764,20 +785,19 @@ def test_windows_belong_to_their_sample():
     explorer = hookviz.explore(Windows(), x, target=[2, 4])
     for row in range(8):
         explorer.sample = row
-        assert explorer._scene().target_name == f"class {(2, 4)[row // 4]}"
+        assert explorer.frame.target == f"class {(2, 4)[row // 4]}"
         exact = (x[row // 4] * 255).round().byte().permute(1, 2, 0).numpy()
-        assert (explorer._frame().picture == exact).all()
+        assert (explorer.frame.input.pixels == exact).all()
     explorer.close()
 
 
 def test_closing_from_an_observer(explorer):
     explorer.layer, explorer.channel = "layer3.0.conv1", 95
     explorer.observe(lambda change: explorer.close(), "channel")
-    try:
-        explorer.layer = "stem.0"
-    except RuntimeError as error:
-        assert "closed" in str(error)
-    assert not explorer._live
+    explorer.layer = "stem.0"
+    assert explorer.closed
+    with pytest.raises(RuntimeError, match="is closed"):
+        explorer.layer = "layer3.0.conv1"
     explorer.close()
 
 
@@ -789,7 +809,7 @@ def test_odd_values(explorer):
             explorer.target = target
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(64, 0))
     empty = hookviz.explore(model, torch.rand(1, 3, 4, 4))
-    assert empty._subject.ranked(0) == []
+    assert empty.frame.predictions == []
     empty.close()
 
 
@@ -798,6 +818,6 @@ def test_doubles_and_extremes_are_exact():
     nn.init.constant_(conv.weight, 1e200)
     nn.init.zeros_(conv.bias)
     explorer = hookviz.explore(conv, torch.linspace(0, 1, 16).double().view(1, 1, 4, 4))
-    assert "max 1e+200" in explorer._pictures.readings.value
-    assert "Inf 0" in explorer._pictures.readings.value
+    assert "max 1e+200" in html(explorer, READINGS).value
+    assert "Inf 0" in html(explorer, READINGS).value
     explorer.close()

@@ -9,16 +9,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import timm
 import torch
 import torchvision
 import traitlets
 from matplotlib import colormaps
 from PIL import Image
+from seen import INPUT, OVERLAY, READINGS, STRIP, control, html, labels, says
 from torch import nn
 
 import hookviz
 from hookviz.render.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
-from hookviz.view.heatmaps import PRODUCT
+from hookviz.view.settings import PRODUCT
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -89,11 +91,11 @@ def test_the_overlay_is_the_function(explorer, method):
     explorer.alpha = 0.8
     heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], method)[0].numpy()
     picture = np.asarray(PICTURES[12])
-    assert abs(pixels_in(explorer._pictures.input.value).astype(int) - picture).max() <= 1
-    shown = pixels_in(explorer._pictures.heat.value)
-    expected = blend(pixels_in(explorer._pictures.input.value), heat, 0.8)
+    assert abs(pixels_in(html(explorer, INPUT).value).astype(int) - picture).max() <= 1
+    shown = pixels_in(html(explorer, OVERLAY).value)
+    expected = blend(pixels_in(html(explorer, INPUT).value), heat, 0.8)
     assert (shown == expected).all()
-    readings = explorer._pictures.readings.value
+    readings = html(explorer, READINGS).value
     assert f"{heat.max():.4g}".replace("-", "−") in readings
 
 
@@ -101,11 +103,12 @@ def test_alone(explorer):
     explorer.overlay = False
     explorer.heatmap = "hirescam"
     heat = hookviz.heatmap(explorer.cache["layer3.1.conv2"], "hirescam")[0].numpy()
-    assert (explorer._frame().panels[-1].values == heat).all()
-    assert explorer._pictures.heat.layout.display == "none"
-    assert explorer._controls.by_name["alpha"].layout.display == "none"
+    assert (explorer.frame.panels[-1].values == heat).all()
+    assert not says(explorer, OVERLAY)
+    assert "opacity" not in labels(explorer)
     explorer.overlay = True
-    assert explorer._pictures.heat.layout.display is None
+    assert says(explorer, OVERLAY)
+    assert "opacity" in labels(explorer)
 
 
 def test_product_of_the_channel(explorer):
@@ -114,11 +117,11 @@ def test_product_of_the_channel(explorer):
     for channel in (0, 31):
         explorer.channel = channel
         exact = (record.activation * record.gradient)[0, channel].numpy()
-        assert (explorer._frame().panels[-1].values == exact).all()
+        assert (explorer.frame.panels[-1].values == exact).all()
     explorer.overlay = True
-    first = pixels_in(explorer._pictures.heat.value)
+    first = pixels_in(html(explorer, OVERLAY).value)
     explorer.channel = 69
-    assert (first != pixels_in(explorer._pictures.heat.value)).any()
+    assert (first != pixels_in(html(explorer, OVERLAY).value)).any()
 
 
 def test_switching_layer_and_method_runs_no_model_code(explorer, monkeypatch):
@@ -141,25 +144,25 @@ def test_all_layers_at_once(explorer):
 
 
 def test_strip_shows_all_layers(explorer):
-    assert explorer._pictures.strip.layout.display == "none"
+    assert not says(explorer, STRIP)
     explorer.strip = True
     maps = explorer.heatmaps()
     heats = [heat[0].numpy() for heat in maps.values()]
-    picture = pixels_in(explorer._pictures.input.value)
-    assert (pixels_in(explorer._pictures.strip.value) == draw_strip(picture, heats, 0.5)).all()
-    box = explorer._frame().strip.box
+    picture = pixels_in(html(explorer, INPUT).value)
+    assert (pixels_in(html(explorer, STRIP).value) == draw_strip(picture, heats, 0.5)).all()
+    box = explorer.frame.strip.box
     assert box == strip_box(14, 15)
-    assert f"left: {100 * box[0]:.4f}%" in explorer._pictures.strip_outline.value
-    assert "layer2.0.conv1" in explorer._pictures.strip.value  # in the alt text
+    assert f"left: {100 * box[0]:.4f}%" in html(explorer, "-strip {left: ").value
+    assert "layer2.0.conv1" in html(explorer, STRIP).value  # in the alt text
 
 
 def test_order_by_gradcam_weight(explorer):
     explorer.order = "weight"
     weights = explorer.cache["layer3.1.conv2"].gradient[0].mean((1, 2))
-    assert explorer._scene().channels.tolist()[:5] == weights.argsort(descending=True)[:5].tolist()
+    assert explorer.frame.channels.tolist()[:5] == weights.argsort(descending=True)[:5].tolist()
     explorer.channel = int(weights.argmax())
-    assert explorer._controls.by_name["channel"].value == 0
-    assert f"Grad-CAM weight {weights.max():.4g}" in explorer._pictures.readings.value
+    assert control(explorer, "rank").value == 0
+    assert f"Grad-CAM weight {weights.max():.4g}" in html(explorer, READINGS).value
 
 
 def test_empty_and_nan_heatmaps_say_so():
@@ -173,10 +176,10 @@ def test_empty_and_nan_heatmaps_say_so():
 
     for factor, words in ((0.0, "zero everywhere"), (torch.nan, "16 of 16 values are NaN")):
         explorer = hookviz.explore(Net(factor), torch.rand(1, 3, 4, 4), target=0)
-        assert words in explorer._pictures.heat.value
-        assert words in explorer._pictures.readings.value
-        shown = pixels_in(explorer._pictures.heat.value)
-        assert (shown == pixels_in(explorer._pictures.input.value)).all()
+        assert words in html(explorer, OVERLAY).value
+        assert words in html(explorer, READINGS).value
+        shown = pixels_in(html(explorer, OVERLAY).value)
+        assert (shown == pixels_in(html(explorer, INPUT).value)).all()
         explorer.close()
 
 
@@ -185,12 +188,12 @@ def test_no_gradient_no_heatmap_but_the_others():
         weights=None, weights_backbone=None
     )
     explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64))
-    assert explorer._frame().heat is None
+    assert explorer.frame.overlay is None
     explorer.heatmap = "eigencam"
-    assert explorer._frame().heat is not None
+    assert explorer.frame.overlay is not None
     explorer.target = lambda output: output["out"][:, 3].mean()
     explorer.heatmap = "gradcam"
-    assert explorer._frame().heat is not None
+    assert explorer.frame.overlay is not None
     explorer.close()
 
 
@@ -206,7 +209,9 @@ def test_a_method_of_the_users(explorer):
     try:
         explorer.heatmap = "mine"
         exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
-        assert (explorer._frame().heat.pixels == blend(explorer._frame().picture, exact, 0.5)).all()
+        assert (
+            explorer.frame.overlay.pixels == blend(explorer.frame.input.pixels, exact, 0.5)
+        ).all()
     finally:
         explorer.heatmap = "gradcam"
         del hookviz.HEATMAPS["mine"]
@@ -215,13 +220,13 @@ def test_a_method_of_the_users(explorer):
 def test_signals_and_volumes():
     net = nn.Sequential(nn.Conv1d(2, 8, 5), nn.AdaptiveAvgPool1d(1), nn.Flatten())
     signal = hookviz.explore(net, torch.randn(2, 2, 60))
-    assert signal._frame().heat.pixels.shape == (10, 60, 3)
+    assert signal.frame.overlay.pixels.shape == (10, 60, 3)
     signal.close()
     net = nn.Sequential(nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
     volume = hookviz.explore(net, torch.rand(1, 1, 9, 8, 8), overlay=False, heatmap="hirescam")
     volume.depth = 5
     exact = hookviz.heatmap(volume.cache["0"], "hirescam")[0, 5].numpy()
-    assert (volume._frame().panels[-1].values == exact).all()
+    assert (volume.frame.panels[-1].values == exact).all()
     volume.close()
 
 
@@ -233,24 +238,24 @@ def test_tokens_of_a_vision_transformer():
         model, torch.rand(2, 3, 32, 32), layers="encoder.layers.encoder_layer_1", heatmap="hirescam"
     )
     record = explorer.cache["encoder.layers.encoder_layer_1"]
-    assert explorer._scene().view.maps.shape == (24, 4, 4)
+    assert explorer.frame.counts["channel"] == 24
+    assert explorer.frame.panels[0].values.shape == (4, 4)
     exact = record.activation[0, 1:].reshape(4, 4, 24).permute(2, 0, 1).numpy()
-    assert (explorer._scene().view.maps == exact).all()
-    assert explorer._frame().heat is not None
+    for explorer.channel in range(24):
+        assert (explorer.frame.panels[0].values == exact[explorer.channel]).all()
+    assert explorer.frame.overlay is not None
     explorer.close()
 
 
 def test_patches_that_are_no_square():
-    timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 144), num_classes=4)
     explorer = hookviz.explore(model, torch.rand(1, 3, 64, 144), layers="blocks.3")
-    assert explorer._scene().view.maps.shape[1:] == (4, 9)  # 37 tokens: not 6×6 and one
+    assert explorer.frame.panels[0].values.shape == (4, 9)  # 37 tokens: not 6×6 and one
     assert next(iter(explorer.heatmaps("activation").values())).shape == (1, 4, 9)
     explorer.close()
 
 
 def test_layers_without_sizes_among_tokens():
-    timm = pytest.importorskip("timm")
     model = timm.create_model("vit_tiny_patch16_224", img_size=(64, 96), num_classes=4)
     x = torch.rand(1, 3, 64, 96)
     with hookviz.capture(model, ["patch_embed", "blocks.3", "blocks.3.mlp.act"]) as cache:
@@ -286,9 +291,9 @@ def test_a_method_of_one_argument(explorer):
 def test_targets_per_sample_and_contrasted():
     x = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (12, 6)])
     explorer = hookviz.explore(MODEL, x, target=["fish", ("moon", "ring")])
-    assert explorer._scene().target_name == "fish"
+    assert explorer.frame.target == "fish"
     explorer.sample = 1
-    assert explorer._scene().target_name == "moon against ring"
+    assert explorer.frame.target == "moon against ring"
     got = explorer.cache["stem.0"].gradient
     y = x.clone().requires_grad_()
     with hookviz.capture(MODEL, "stem.0") as cache:
@@ -296,7 +301,7 @@ def test_targets_per_sample_and_contrasted():
         torch.autograd.grad(scores[0, 2] + scores[1, 6] - scores[1, 8], y)
     assert torch.allclose(got, cache["stem.0"].gradient, atol=1e-7)
     explorer.target = ("fish", "moon", 0)
-    assert explorer._scene().target_name == "fish against moon and ball"
+    assert explorer.frame.target == "fish against moon and ball"
     with pytest.raises(ValueError, match="list of 3 for a batch of 2"):
         explorer.target = [0, 1, 2]
     with pytest.raises(ValueError, match="none of"):
@@ -305,12 +310,11 @@ def test_targets_per_sample_and_contrasted():
 
 
 def test_attributions_are_offered_and_run(explorer, monkeypatch):
-    pytest.importorskip("captum")
     explorer.heatmap = "saliency"
     attribution = hookviz.attribute(MODEL, PICTURES[12], "saliency")
     exact = attribution.abs().amax(1)[0].numpy()
-    shown = pixels_in(explorer._pictures.heat.value)
-    assert (shown == blend(pixels_in(explorer._pictures.input.value), exact, 0.5)).all()
+    shown = pixels_in(html(explorer, OVERLAY).value)
+    assert (shown == blend(pixels_in(html(explorer, INPUT).value), exact, 0.5)).all()
     explorer.channel = 3  # does not run the model again
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(traitlets.TraitError, match="no heatmap"):

@@ -51,7 +51,7 @@ def interrupted(kind: str, rounds: int, seed: int = 0) -> list[dict]:
 def test_interrupted_by_another_process(kind, rounds):
     answers = interrupted(kind, rounds)
     assert [answer for answer in answers if answer["wrong"]] == []
-    # The moments are spread over the work, so nearly all are within it.
+    # It works until it is interrupted, however long that takes: nearly all are within the work.
     assert sum(bool(answer["where"]) for answer in answers) > rounds / 2
 
 

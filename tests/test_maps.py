@@ -87,3 +87,14 @@ def test_orders():
 def test_maps_are_the_tensors_values():
     activation = torch.randn(1, 3, 4, 5)
     assert np.array_equal(layer_view(activation, None).maps, activation[0].numpy())
+
+
+def test_doubles_near_the_largest_stay_finite():
+    gradient = torch.full((1, 2, 3, 3), 1e300, dtype=torch.float64)
+    gradient[0, 1] = -5e299
+    view = layer_view(torch.ones(1, 2, 3, 3, dtype=torch.float64), gradient)
+    assert view.weights.dtype == np.float64
+    assert view.weights.tolist() == pytest.approx([1e300, -5e299])
+    assert view.gradient_statistics.norm.tolist() == pytest.approx([3e300, 1.5e300])
+    half = layer_view(torch.ones(1, 2, 3, 3), torch.full((1, 2, 3, 3), 6e4).half())
+    assert half.weights.tolist() == pytest.approx([6e4, 6e4], rel=1e-3)

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torchvision
 import traitlets
+from seen import control, html, parts, says
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
@@ -510,7 +511,7 @@ def test_inputs_of_all_kinds(tmp_path):
     norms = [hookviz.trace(model, x)[0].statistics.norm for x in given]
     assert len(set(norms)) == 1
     signal = nn.Sequential(nn.Conv1d(2, 4, 3), nn.ReLU(inplace=True), nn.Flatten())
-    assert hookviz.trace(signal, torch.rand(2, 20))[0].shape == "1×2×20"
+    assert hookviz.trace(signal, torch.rand(2, 20))[0].shape == "2×20"  # as it was given
     first = hookviz.trace(nn.Sequential(nn.ReLU(inplace=True)), torch.rand(1, 4))
     assert "overwrites its own input" in unfired(first)["full_backward", "0"]
 
@@ -633,6 +634,9 @@ def every(widget):
         yield from every(child)
 
 
+TREE, PICTURE, READINGS = '<div class="tree">', "<figure>", '<div class="readings">'
+
+
 def registered():
     try:
         return dict(ipywidgets.widgets.widget._instances)
@@ -645,22 +649,24 @@ def test_player_follows_its_trait_and_its_controls(residual):
     assert residual.player() is player
     place = next(e.index for e in residual if e.kind == "full_backward")
     player.event = place
-    assert (player._slider.value, player._play.value) == (place, place)
-    assert 'aria-current="true">↑ ' in player._tree.value
-    assert residual[place].name in player._readings.value
-    before = player._picture.value
-    player._slider.value = 3
-    assert player.event == player._play.value == 3
-    assert player._picture.value != before
-    assert 'aria-current="true">↓ ' in player._tree.value
-    assert "forward hook of block.conv1 (Conv2d) received" in player._picture.value
-    player._play.value = 5
-    assert player.event == player._slider.value == 5
+    slider = control(player, "event")
+    (play,) = (part for part in parts(player) if isinstance(part, ipywidgets.Play))
+    assert (slider.value, play.value) == (place, place)
+    assert 'aria-current="true">↑ ' in html(player, TREE).value
+    assert residual[place].name in html(player, READINGS).value
+    before = html(player, PICTURE).value
+    slider.value = 3
+    assert player.event == play.value == 3
+    assert html(player, PICTURE).value != before
+    assert 'aria-current="true">↓ ' in html(player, TREE).value
+    assert "forward hook of block.conv1 (Conv2d) received" in html(player, PICTURE).value
+    play.value = 5
+    assert player.event == slider.value == 5
     with pytest.raises(traitlets.TraitError, match=r"event=999 is not in this trace: give 0 to"):
         player.event = 999
     player.event = len(residual) - 1  # it did not fire
-    assert player._picture.layout.display == "none"
-    assert "cannot be set" in player._readings.value
+    assert not says(player, PICTURE)
+    assert "cannot be set" in html(player, READINGS).value
     residual.close()
     with pytest.raises(traitlets.TraitError, match="closed"):
         player.event = 1
@@ -682,12 +688,12 @@ def test_steps_are_small_messages():
     model = torchvision.models.resnet18(weights=None)
     trace = hookviz.trace(model, torch.rand(1, 3, 224, 224))
     player = trace.player()
-    parts = ("_tree", "_picture", "_readings", "_code")
     for place in range(0, len(trace), 7):
         player.event = place
-        assert sum(len(getattr(player, part).value) for part in parts) < 50_000
-        assert player._tree.value.count("\n") <= 26
-        assert player._tree.value.count('class="lit"') == 1
+        texts = [p.value for p in parts(player) if isinstance(p, ipywidgets.HTML)]
+        assert sum(map(len, texts)) < 50_000
+        assert html(player, TREE).value.count("\n") <= 26
+        assert html(player, TREE).value.count('class="lit"') == 1
     trace.close()
 
 

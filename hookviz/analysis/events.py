@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..hooking.records import Statistics
 from ..hooking.tables import html_table, text_table
@@ -182,11 +182,6 @@ def code_for(kind: str, name: str, path: str = "") -> str:
         where = f"{SIGNATURES[kind]}; output is what {module} returned"
         return f"handle = output{path}.register_hook(hook)  # {where}"
     return f"handle = {module}.register_{kind}_hook(hook)  # {SIGNATURES[kind]}"
-
-
-def type_name(module: nn.Module) -> str:
-    """The class's name; of a ScriptModule, that of the class that was scripted."""
-    return str(getattr(module, "original_name", type(module).__name__))
 
 
 HEADER = ("#", "ms", "hook", "module", "type", "shape", "min", "max", "note")

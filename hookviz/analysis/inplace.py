@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..hooking.handles import HookSet, Running
 from ..hooking.nested import tensors_in
-from .events import type_name
+from ..hooking.select import type_name
 from .recorder import Names
 
 

@@ -16,7 +16,8 @@ from ..hooking.handles import HookSet, Running
 from ..hooking.nested import tensors_in
 from ..hooking.recomputation import FORWARD, current_backward, repeated
 from ..hooking.records import Statistics, statistics
-from .events import Event, code_for, main_place, sample_of, type_name
+from ..hooking.select import type_name
+from .events import Event, code_for, main_place, sample_of
 
 FULL = ("full_backward_pre", "full_backward")
 KINDS = ("forward_pre", "forward", *FULL)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
 
-from ..hooking.select import module_names
+from ..hooking.select import module_names, type_name
 from ..run.errors import innermost_call
 from ..run.session import Passed, Session
 from ..run.targets import Target
 from ..run.transforms import Transform
-from .events import Event, event_html, event_text, type_name
+from .events import Event, event_html, event_text
 from .inplace import InPlace
 from .recorder import FULL, Names, Recorder, Refused, first_line
 

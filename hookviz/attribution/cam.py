@@ -3,7 +3,8 @@
 Every method is a pure function of one layer's activation A and of the gradient G of the
 score with respect to it, both ``(N, C, *spatial)``: one forward and one backward serve all
 layers and all methods. Values are raw, at the layer's own size. Where a method's paper takes
-the positive part, so does the function; the others are signed.
+the positive part, so does the function; the others are signed. `hookviz.Explorer.code` prints
+these functions as they stand here.
 
 The peers that these were compared with, pytorch-grad-cam, torchcam and captum, agree on
 ``gradcam``, ``xgradcam`` and ``layercam``; they take the positive part of everything and scale
@@ -119,7 +120,7 @@ def gradcam(activation: Tensor, gradient: Tensor) -> Tensor:
     Deep Networks via Gradient-based Localization", equations 1 and 2.
     """
     weights = gradient.flatten(2).mean(2)
-    # A product of matrices: the weighted maps of a first layer would fill the memory's bandwidth.
+    # A product of matrices: all weighted maps would fill the memory's bandwidth.
     return torch.einsum("nc,nc...->n...", weights, activation).relu()
 
 
@@ -137,12 +138,11 @@ def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:
     1e-6 to the longer fraction's denominator, which damps gradients below 1e-3; for larger ones it
     agrees. torchcam 0.5.0 leaves the division out.
     """
-    total = activation.flatten(2).sum(2).view(_per_channel(activation))
-    denominator = 2 + total * gradient
-    usable = (gradient != 0) & (denominator != 0)
-    alpha = torch.where(usable, 1 / torch.where(usable, denominator, 1), 0)
-    weights = (alpha * gradient.relu()).flatten(2).sum(2).view(_per_channel(activation))
-    return (weights * activation).sum(1).relu()
+    maps, slopes = activation.flatten(2), gradient.flatten(2)
+    fraction = 1 / (2 + maps.sum(2, keepdim=True) * slopes)
+    alpha = fraction.where((slopes != 0) & ~fraction.isinf(), 0)
+    weights = (alpha * slopes.relu()).sum(2, keepdim=True)
+    return (weights * maps).sum(1).relu().unflatten(1, activation.shape[2:])
 
 
 def hirescam(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -167,10 +167,11 @@ def xgradcam(activation: Tensor, gradient: Tensor) -> Tensor:
     ``sum(A_c)`` may be near zero and the weight very large: prefer another method there. A channel
     whose sum is exactly zero gets the weight 0; the peers add 1e-7 or 1e-8 instead.
     """
-    total = activation.flatten(2).sum(2)
-    weighted = (gradient * activation).flatten(2).sum(2)
-    weights = torch.where(total != 0, weighted / torch.where(total != 0, total, 1), 0)
-    return (weights.view(_per_channel(activation)) * activation).sum(1).relu()
+    maps = activation.flatten(2)
+    total = maps.sum(2, keepdim=True)
+    weights = (gradient.flatten(2) * maps).sum(2, keepdim=True) / total
+    weights = weights.where(total != 0, 0)
+    return (weights * maps).sum(1).relu().unflatten(1, activation.shape[2:])
 
 
 def layercam(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -195,7 +196,7 @@ def eigencam(activation: Tensor, gradient: Tensor | None = None) -> Tensor:
     pytorch-grad-cam does, and the paper does not, each channel's mean over the places is taken
     off first; without that the component mostly repeats the mean activation.
     """
-    return _first_component(activation)
+    return first_component(activation)
 
 
 def eigengradcam(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -203,7 +204,25 @@ def eigengradcam(activation: Tensor, gradient: Tensor) -> Tensor:
 
     Introduced by pytorch-grad-cam; there is no paper.
     """
-    return _first_component(gradient * activation)
+    return first_component(gradient * activation)
+
+
+def first_component(maps: Tensor) -> Tensor:
+    """Each place's channels, centred, along the direction in which they differ most.
+
+    ``(N, C, *spatial)`` to ``(N, *spatial)``; the value of largest magnitude is positive.
+    """
+    places = maps.flatten(2).mT  # (N, places, C)
+    # To decompose NaN is an error: such a sample goes without, and NaN is its answer.
+    finite = places.isfinite().flatten(1).all(1)
+    places = places.where(finite[:, None, None], 0)
+    places = places - places.mean(1, keepdim=True)
+    _, _, directions = torch.linalg.svd(places, full_matrices=False)
+    component = (places @ directions[:, 0, :, None]).squeeze(2)
+    peak = component.gather(1, component.abs().argmax(1, keepdim=True))
+    component = torch.where(peak < 0, -component, component)  # its sign is arbitrary
+    component = component.where(finite[:, None], torch.nan)
+    return component.unflatten(1, maps.shape[2:])
 
 
 def mean_gradient(activation: Tensor, gradient: Tensor) -> Tensor:
@@ -228,21 +247,3 @@ HEATMAPS: dict[str, Method] = {
     "activation": mean_activation,
 }
 """Method name -> function ``(activation, gradient) -> (N, *spatial)``. Add your own."""
-
-
-def _first_component(maps: Tensor) -> Tensor:
-    places = maps.flatten(2).mT  # (N, places, C)
-    # A decomposition of NaN is an error: such a sample goes without, and NaN is its answer.
-    finite = places.isfinite().flatten(1).all(1)
-    places = torch.where(finite[:, None, None], places, 0)
-    places = places - places.mean(1, keepdim=True)
-    _, _, rows = torch.linalg.svd(places, full_matrices=False)
-    component = (places @ rows[:, 0, :, None]).squeeze(2)
-    peak = component.gather(1, component.abs().argmax(1, keepdim=True))
-    component = torch.where(peak < 0, -component, component)
-    component = torch.where(finite[:, None], component, torch.nan)
-    return component.view(maps.shape[0], *maps.shape[2:])
-
-
-def _per_channel(maps: Tensor) -> tuple[int, ...]:
-    return (*maps.shape[:2], *(1,) * (maps.ndim - 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,27 +31,14 @@ class GuidedReLUs(TorchFunctionMode):
     puts a copy in between. It fails where a ReLU's input needs no gradient.
     """
 
-    RELUS = frozenset(
-        [functional.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_]
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.met = 0
+    relus = (functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
+    met = 0  # how many ran within the block
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func in self.RELUS and result.requires_grad:
+        if func in self.relus and result.requires_grad:
             self.met += 1
-            result.register_hook(_positive_part)
+            result.register_hook(lambda gradient: gradient.clamp(min=0))
         return result
-
-
-def _positive_part(gradient: Tensor) -> Tensor:
-    return gradient.clamp(min=0)

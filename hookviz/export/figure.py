@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,7 +16,9 @@ from matplotlib.patches import Rectangle
 from PIL import Image
 
 from ..render.colours import colormap, palette
-from ..view.frame import Frame, Panel
+from ..view.frame import Frame, Panel, Tiles
+
+SUFFIXES = (".png", ".svg", ".pdf")
 
 
 class ShownFigure(Figure):
@@ -27,20 +31,34 @@ class ShownFigure(Figure):
 def draw_figure(frame: Frame) -> Figure:
     """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
     draw: list[Callable[[Axes], None]] = [partial(_draw_panel, panel) for panel in frame.panels]
-    if frame.picture is not None:
-        draw.insert(0, partial(_draw_picture, frame.picture, "input"))
-    if frame.heat is not None:
-        draw.append(partial(_draw_picture, frame.heat.pixels, frame.heat.caption))
+    if frame.input is not None:
+        draw.insert(0, partial(_draw_picture, frame.input.pixels, "input"))
+    if frame.overlay is not None:
+        draw.append(partial(_draw_picture, frame.overlay.pixels, frame.overlay.caption))
     columns = len(draw)
-    height, width = frame.tiles.levels.shape
+    height, width = frame.tiles.mosaic.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
     figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
     figure.suptitle(_plain(frame.title), fontsize="medium")
     grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
     for column, draw_one in enumerate(draw):
         draw_one(figure.add_subplot(grid[0, column]))
-    _draw_mosaic(figure.add_subplot(grid[1, :]), frame)
+    _draw_tiles(frame.tiles, figure.add_subplot(grid[1, :]))
     return figure
+
+
+def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
+    """Write `draw_figure` to a file.
+
+    Raises
+    ------
+    ValueError
+        Another suffix than .png, .svg or .pdf.
+    """
+    suffix = Path(path).suffix
+    if suffix.lower() not in SUFFIXES:
+        raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
+    draw_figure(frame).savefig(path, **options)
 
 
 def small_png(figure: Figure) -> bytes:
@@ -74,14 +92,15 @@ def _draw_panel(panel: Panel, axes: Axes) -> None:
     bar.ax.tick_params(labelsize="x-small")
 
 
-def _draw_mosaic(axes: Axes, frame: Frame) -> None:
-    height, width = frame.tiles.levels.shape
-    axes.imshow(palette(frame.tiles_cmap)[frame.tiles.levels], interpolation="nearest")
-    left, top, wide, high = frame.tiles.box(frame.position)
+def _draw_tiles(tiles: Tiles, axes: Axes) -> None:
+    levels = tiles.mosaic.levels
+    height, width = levels.shape
+    axes.imshow(palette(tiles.cmap)[levels], interpolation="nearest")
+    left, top, wide, high = tiles.box
     corner = (left * width - 0.5, top * height - 0.5)
     outline = Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
     axes.add_patch(outline)
-    axes.set_title(frame.tiles_caption, fontsize="small")
+    axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
 
 

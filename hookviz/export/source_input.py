@@ -1,4 +1,4 @@
-"""Where the model's input came from, as the few lines of Python that make it again."""
+"""How the model's input is made of the picture that was given, as a few lines of Python."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Given:
 
 
 @dataclass(frozen=True, eq=False)
-class Origin:
+class Preparation:
     """How a picture becomes the tensor that went in.
 
     Attributes
     ----------
-    imports, lines : tuple of str
+    lines : tuple of str
         What comes before the last step.
     last : str
         The last step: an expression that gives ``(1, C, H, W)``.
@@ -50,30 +50,29 @@ class Origin:
         The variable with the PIL picture as the network sees it, cropped and not normalized.
     """
 
-    imports: tuple[str, ...]
     lines: tuple[str, ...]
     last: str
     picture: str | None = None
 
 
-def origin_of(given: Given, x: Tensor, model: nn.Module) -> Origin | None:
+def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
     """How ``x`` is made of the picture that was given.
 
     Returns
     -------
-    Origin or None
+    Preparation or None
         None if a few lines cannot say it: a tensor or a transform of the user's, a picture with
         transparency, a file that has changed. What is returned has been tried and gave ``x``.
     """
     if given.transform is not None:
         return None
     try:
-        source = _source(given.image)
-        if source is None:
+        found = _picture(given.image)
+        if found is None:
             return None
         if given.weights is not None:
-            return _by_weights(given.weights, source, x)
-        return _by_steps(transform_for(unwrapped(model)[0], None), source, x)
+            return _by_weights(given.weights, *found, x)
+        return _by_steps(transform_for(unwrapped(model)[0], None), *found, x)
     except (OSError, TypeError, ValueError):  # the file has gone, is no picture any more, ...
         return None
 
@@ -91,8 +90,8 @@ def quoted(text: str) -> str:
     return f'"{written[1:-1]}"' if plain else written
 
 
-def _source(image: Any) -> tuple[str, Image.Image] | None:
-    """An expression for the RGB picture, and the picture."""
+def _picture(image: Any) -> tuple[str, Image.Image] | None:
+    """An expression for the RGB picture that went in, and the picture."""
     if isinstance(image, Image.Image):
         return _way("image", image, load_picture(image))
     if isinstance(image, np.ndarray):
@@ -105,57 +104,44 @@ def _source(image: Any) -> tuple[str, Image.Image] | None:
 
 
 def _way(text: str, opened: Image.Image, wanted: Image.Image) -> tuple[str, Image.Image] | None:
-    """The shortest way from what was opened to the RGB picture that went in."""
-
-    def upright() -> Image.Image:
-        return ImageOps.exif_transpose(opened)
-
-    ways: dict[str, Callable[[], Image.Image]] = {
-        text: lambda: opened,
-        f'{text}.convert("RGB")': lambda: opened.convert("RGB"),
-        f"ImageOps.exif_transpose({text})": upright,
-        f'ImageOps.exif_transpose({text}).convert("RGB")': lambda: upright().convert("RGB"),
-    }
-    return next(((way, wanted) for way, load in ways.items() if _same(load(), wanted)), None)
+    """The shortest way from what was opened to the picture that went in."""
+    turned = f"ImageOps.exif_transpose({text})", ImageOps.exif_transpose(opened)
+    for way, made in ((text, opened), turned):
+        if _same(made, wanted):
+            return way, wanted
+        if _same(made.convert("RGB"), wanted):
+            return f'{way}.convert("RGB")', wanted
+    return None
 
 
-def _same(picture: Image.Image, other: Image.Image) -> bool:
-    alike = picture.mode == other.mode and picture.size == other.size
-    return alike and picture.tobytes() == other.tobytes()
+def _same(made: Any, picture: Any) -> bool:
+    if not isinstance(made, Image.Image) or not isinstance(picture, Image.Image):
+        return False
+    alike = made.mode == picture.mode and made.size == picture.size
+    return alike and made.tobytes() == picture.tobytes()
 
 
-def _named(source: str) -> tuple[tuple[str, ...], str]:
-    """The line that gives the picture a name, where it has none, and the name."""
-    return ((), source) if source == "image" else ((f"picture = {source}",), "picture")
-
-
-def _pillow(source: str) -> tuple[str, ...]:
-    names = [name for name in ("Image", "ImageOps") if f"{name}." in source]
-    return (f"from PIL import {', '.join(names)}",) if names else ()
-
-
-def _by_weights(weights: Any, source: tuple[str, Image.Image], x: Tensor) -> Origin | None:
+def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Preparation | None:
     """By the preprocessing that belongs to torchvision's weights."""
     name = str(weights)
     if torchvision.models.get_weight(name) is not weights:
         return None
-    text, picture = source
     made = weights.transforms()(picture)
     if not isinstance(made, Tensor) or made.ndim != 3:
         return None
-    imports = ("from torchvision.models import get_weight", *_pillow(text))
-    lines, of = _named(text)
-    lines = (*lines, f"transform = get_weight({quoted(name)}).transforms()")
-    return _checked(Origin(imports, lines, f"transform({of})[None]"), made, x)
+    line = f"transform = get_weight({quoted(name)}).transforms()"
+    if text == "image":
+        return _moved((line,), "transform(image)", None, made, x)
+    return _moved((f"picture = {text}", line), "transform(picture)", None, made, x)
 
 
 _STEPS: dict[str, Callable[[Any, str], str]] = {
-    "Grayscale": lambda step, of: f"F.rgb_to_grayscale({of})",
-    "Resize": lambda step, of: f"F.resize({of}, {list(step.size)}{_how(step)})",
-    "CenterCrop": lambda step, of: f"F.center_crop({of}, {list(step.size)})",
-    "PILToTensor": lambda step, of: f"F.pil_to_tensor({of})",
-    "ToDtype": lambda step, of: f"F.to_dtype({of}, {step.dtype}, scale={step.scale})",
-    "Normalize": lambda step, of: f"F.normalize({of}, {list(step.mean)}, {list(step.std)})",
+    "Grayscale": lambda step, of: f"TF.rgb_to_grayscale({of})",
+    "Resize": lambda step, of: f"TF.resize({of}, {list(step.size)}{_how(step)})",
+    "CenterCrop": lambda step, of: f"TF.center_crop({of}, {list(step.size)})",
+    "PILToTensor": lambda step, of: f"TF.pil_to_tensor({of})",
+    "ToDtype": lambda step, of: f"TF.to_dtype({of}, {step.dtype}, scale={step.scale})",
+    "Normalize": lambda step, of: f"TF.normalize({of}, {list(step.mean)}, {list(step.std)})",
 }
 
 
@@ -164,37 +150,31 @@ def _how(step: Any) -> str:
     return "" if kind == "BILINEAR" else f", InterpolationMode.{kind}"
 
 
-def _by_steps(transform: Any, source: tuple[str, Image.Image], x: Tensor) -> Origin | None:
+def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation | None:
     """By the steps of `hookviz.prepare_input`'s own transform, those left out that do nothing."""
-    text, value = source
-    imports = {"from torchvision.transforms.v2 import functional as F", *_pillow(text)}
-    named, name = _named(text)
-    lines, of = [*named], name
+    lines = [] if text == "image" else [f"picture = {text}"]
+    of = name = "picture" if lines else "image"
     for step in transform.transforms:
         made = step(value)
-        if isinstance(made, Image.Image) and _same(made, value):
+        if _same(made, value):
             continue
         if isinstance(made, Tensor) and isinstance(value, Image.Image) and of != name:
-            name = "picture"
             lines.append(f"picture = {of}")
-            of = name
-        of = _STEPS[type(step).__name__](step, of)
-        if "InterpolationMode" in of:
-            imports.add("from torchvision.transforms import InterpolationMode")
+            of = name = "picture"
+        of, value = _STEPS[type(step).__name__](step, of), made
         if type(step).__name__ == "ToDtype":
-            imports.add("import torch")
             lines.append(f"x = {of}")
             of = "x"
-        value = made
-    return _checked(Origin(tuple(imports), tuple(lines), f"{of}[None]", name), value, x)
+    return _moved(tuple(lines), of, name, value, x)
 
 
-def _checked(origin: Origin, made: Any, x: Tensor) -> Origin | None:
-    """The origin, moved to where x is, if what it made is x."""
-    moves = [quoted(str(x.device))] if x.device.type != "cpu" else []
-    moves += [str(x.dtype)] if x.dtype != torch.float32 else []
+def _moved(
+    lines: tuple[str, ...], of: str, picture: str | None, made: Tensor, x: Tensor
+) -> Preparation | None:
+    """The preparation, with a move to where x is, if what it made is x."""
     if not torch.equal(made[None].to(x.device, x.dtype), x):
         return None
+    moves = [quoted(str(x.device))] if x.device.type != "cpu" else []
+    moves += [str(x.dtype)] if x.dtype != torch.float32 else []
     move = f".to({', '.join(moves)})" if moves else ""
-    imports = {*origin.imports, *(["import torch"] if "torch." in move else [])}
-    return Origin(tuple(imports), origin.lines, origin.last + move, origin.picture)
+    return Preparation(lines, f"{of}[None]{move}", picture)

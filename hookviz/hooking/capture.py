@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .copies import Copies
+from .copies import Copies, is_batched
 from .handles import Hook, HookSet, Running
 from .layout import fitting_grid, patching_layer
 from .nested import tensors_in
 from .recomputation import FORWARD, current_backward, repeated
 from .records import Call, CapturedTensor, FeatureCache, LayerRecord
-from .select import CONVOLUTIONS, Layers, select_layers
+from .select import Layers, is_convolution, select_layers, unseen_layers
 
 Found = list[tuple[str, Tensor]]
 """Tensors, each with its path."""
@@ -129,7 +129,9 @@ class Capture(HookSet, FeatureCache):
         tick: Callable[[], object] = lambda: None,
     ) -> None:
         chosen = select_layers(model, layers)
-        FeatureCache.__init__(self, [LayerRecord(n[0], m, tuple(n[1:])) for m, n in chosen.items()])
+        records = [LayerRecord(names[0], m, tuple(names[1:])) for m, names in chosen.items()]
+        unseen = unseen_layers(model) if layers is None else ""
+        FeatureCache.__init__(self, records, unseen=unseen)
         HookSet.__init__(self, self._wanted(model, inputs))
         self._copies, self._tick = copies, tick
         self._running: Running[tuple[CapturedTensor, ...]] = Running()
@@ -138,7 +140,7 @@ class Capture(HookSet, FeatureCache):
     def _wanted(self, model: nn.Module, inputs: bool) -> list[Hook]:
         hooks: list[Hook] = []
         # Only a transformer's tokens, not a convolution's maps, need to know of patches.
-        if not all(isinstance(record.module, CONVOLUTIONS) for record in self._hooked):
+        if not all(is_convolution(record.module) for record in self._hooked):
             patching = patching_layer(model)
             hooks += [(patching, "forward", self._note_grid)] if patching is not None else []
         for record in self._hooked:
@@ -179,7 +181,8 @@ class Capture(HookSet, FeatureCache):
             self.add(tensor, "tensor", partial(self._arrived, taken))
 
     def _arrived(self, taken: CapturedTensor, gradient: Tensor | None) -> None:
-        if gradient is not None:  # as the backward of an autograd.Function may return
+        # As the backward of an autograd.Function may return; and of jacrev's, which is a batch.
+        if gradient is not None and not is_batched(gradient):
             self._copies.take_gradient(taken, gradient)
             self._tick()
 
@@ -199,7 +202,7 @@ class Capture(HookSet, FeatureCache):
 
     def data(self) -> FeatureCache:
         """What has been captured, as a cache that cannot be switched on again."""
-        return FeatureCache(self._hooked, self._ran)
+        return FeatureCache(self._hooked, self._ran, self.unseen)
 
     # What is less simple: patches, checkpointing, views
 

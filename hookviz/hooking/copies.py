@@ -61,6 +61,8 @@ class Copies:
 
     def copy(self, tensor: Tensor) -> Tensor:
         """A copy that nothing else holds, detached."""
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor = _unwrapped(tensor)
         # Within inference_mode a copy would be an inference tensor, of little use outside.
         with torch.inference_mode(False):
             kept_as = self._kept_as(tensor)
@@ -77,3 +79,21 @@ class Copies:
 
     def _kept_as(self, tensor: Tensor) -> torch.dtype:
         return self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
+
+
+def is_batched(tensor: Tensor) -> bool:
+    """Whether torch.vmap runs, and this stands for many."""
+    return torch._C._functorch.is_batchedtensor(tensor)
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """What torch.func's transforms have wrapped: they leave nothing in a wrapper that gets out."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if is_batched(tensor):
+            raise RuntimeError(
+                "Within torch.vmap a layer returns one sample of many and its values cannot be "
+                "captured: run the model on the whole batch, or capture outside of vmap."
+            )
+        tensor = functorch.get_unwrapped(tensor)
+    return tensor

@@ -134,8 +134,14 @@ def fitting_grid(grid: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """In single precision at least: sums of half-precision numbers overflow."""
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+    """In single precision at least, dequantized: sums of half-precision numbers overflow.
+
+    Complex numbers stay complex.
+    """
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    exact = tensor.dtype == torch.float64 or tensor.is_complex()
+    return tensor if exact else tensor.float()
 
 
 def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:

@@ -87,12 +87,12 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient's where one can come
     max_bytes: int | None
-    # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
-    watched_in: int | None = None
     _value: Tensor | None = None
     _gradient: Tensor | None = None
     _statistics: Statistics | None = None
     _gradient_statistics: Statistics | None = None
+    # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
+    watched_in: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
         """Set the values, or what can be said of them."""
@@ -270,12 +270,17 @@ class FeatureCache(Mapping[str, LayerRecord]):
         Layers that were hooked and never ran.
     nbytes : int
         Bytes held by all copies.
+    unseen : str
+        What ``layers=None`` passed over though it is like a convolution, in a sentence.
     """
 
     def __init__(
-        self, hooked: Sequence[LayerRecord], ran: Mapping[str, LayerRecord] | None = None
+        self,
+        hooked: Sequence[LayerRecord],
+        ran: Mapping[str, LayerRecord] | None = None,
+        unseen: str = "",
     ) -> None:
-        self._hooked, self._ran = hooked, dict(ran or {})
+        self._hooked, self._ran, self.unseen = hooked, dict(ran or {}), unseen
         self._names = {each: r.name for r in hooked for each in (r.name, *r.aliases)}
 
     def __getitem__(self, name: str) -> LayerRecord:
@@ -342,8 +347,9 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return rows
 
     def _title(self) -> str:
-        missed = f", {len(self.missed)} never ran" if self.missed else ""
-        return f"FeatureCache: {len(self)} layers, {megabytes(self.nbytes)}{missed}"
+        facts = [f"{len(self)} layers", megabytes(self.nbytes)]
+        facts += [f"{len(self.missed)} never ran"] if self.missed else []
+        return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
         return text_table(self._title(), _HEADER, self._rows())

@@ -17,7 +17,11 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
-"""What ``layers=None`` stands for. Lazy, parametrized and user-made convolutions are subclasses."""
+"""What ``layers=None`` stands for; lazy, parametrized and user-made convolutions are subclasses.
+Quantized ones are found by `is_convolution`."""
+
+_WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Under which attribute a part's wrapper holds it: torch.compile's, FSDP's, checkpointing's."""
 
 Predicate = Callable[[str, nn.Module], bool]
 Layers = (
@@ -33,11 +37,45 @@ Layers = (
 
 def check_model(model: nn.Module) -> None:
     """Raise ``TypeError`` if it is no module."""
+    name, inner = type(model).__name__, getattr(model, "model", None)
+    without_forward = not isinstance(model, nn.Module) or (
+        not isinstance(model, torch.jit.ScriptModule)
+        and type(model).forward is nn.Module.forward
+        and "forward" not in vars(model)
+    )
+    if without_forward and isinstance(inner, nn.Module):
+        raise TypeError(
+            f"{name} is no network but something around one: pass its .model, which is the "
+            f"{type(inner).__name__} that runs."
+        )
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"The model must be a torch.nn.Module, not {type(model).__name__}: "
-            "pass the model itself, not its class, its weights or its output."
+            f"The model must be a torch.nn.Module, not {name}: pass the model itself, not its "
+            "class, its weights or its output."
         )
+
+
+def is_convolution(module: nn.Module) -> bool:
+    """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included.
+
+    Examples
+    --------
+    >>> is_convolution(nn.Conv2d(1, 1, 1)), is_convolution(nn.MaxPool2d(2))
+    (True, False)
+    """
+    names = {kind.__name__ for kind in CONVOLUTIONS}
+    if isinstance(module, torch.jit.ScriptModule):
+        return type_name(module) in names
+    # Quantized ones are no subclasses, and their package is not imported here.
+    return isinstance(module, CONVOLUTIONS) or any(
+        kind.__name__ in names and kind.__module__.startswith("torch.ao.nn.quantized")
+        for kind in type(module).__mro__
+    )
+
+
+def type_name(module: nn.Module) -> str:
+    """The class's name; of a ScriptModule, that of the class that was scripted."""
+    return str(getattr(module, "original_name", type(module).__name__))
 
 
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
@@ -84,7 +122,7 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     for module in chosen:
         if isinstance(module, torch.jit.ScriptModule):
             raise TypeError(
-                f"{_said(chosen[module][0])} is a ScriptModule ({_kind(module)}), which runs "
+                f"{_said(chosen[module][0])} is a ScriptModule ({type_name(module)}), which runs "
                 "outside Python and cannot be hooked: pass the eager model that was scripted, "
                 "or leave the layer out with layers=."
             )
@@ -98,10 +136,10 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     for name, module in core.named_modules(remove_duplicate=False):
         if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
             continue
-        if hasattr(module, "_orig_mod"):  # a compiled part: the module inside has its name
+        if any(hasattr(module, each) for each in _WRAPPED):  # what is inside has its name
             continue
         known = names.setdefault(module, [])
-        plain = ".".join(part for part in name.split(".") if part != "_orig_mod")
+        plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)
         for each in (plain, name, ".".join(filter(None, (wrapper, name)))):
             if each not in known:
                 known.append(each)
@@ -145,15 +183,65 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
         model = getattr(model, path[-1])
 
 
+def unseen_layers(model: nn.Module) -> str:
+    """What is like a convolution and is none, in a sentence; empty if there is nothing.
+
+    Such are layers of other classes with a kernel of their own (``DeformConv2d``), and those that
+    add something to a convolution within (LoRA, whose sum no convolution returns).
+
+    Examples
+    --------
+    >>> class Own(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.weight = nn.Parameter(torch.ones(1, 1, 3, 3))
+    >>> unseen_layers(nn.Sequential(nn.Conv2d(1, 1, 1), Own()))
+    "1 layer like a convolution is not among them: layers=['1']"
+    """
+    names = {
+        module: known[0]
+        for module, known in module_names(model).items()
+        if not is_convolution(module) and (_has_kernel(module) or _adds_to_one(module))
+    }
+    if not names:
+        return ""
+    kinds = {type(module) for module in names}
+    layers = f"layers={list(names.values())!r}"
+    if len(names) > 3 and len(kinds) == 1:
+        layers = f"layers=type(model.get_submodule({next(iter(names.values()))!r}))"
+    several = len(names) != 1
+    return (
+        f"{len(names)} layer{'s' * several} like a convolution {'are' if several else 'is'} not "
+        f"among them: {layers}"
+    )
+
+
+def _has_kernel(module: nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, nn.Parameter) and 3 <= weight.ndim <= 5
+
+
+def _adds_to_one(module: nn.Module) -> bool:
+    base = getattr(module, "base_layer", None)
+    return isinstance(base, nn.Module) and is_convolution(base)
+
+
 def _choose(
     model: nn.Module, names: dict[nn.Module, list[str]], layers: Layers
 ) -> dict[nn.Module, list[str]]:
     if layers is None:
-        chosen = _where(names, lambda name, module: _is_convolution(module))
+        chosen = _where(names, lambda name, module: is_convolution(module))
         if not chosen:
+            if isinstance(model, torch.fx.GraphModule) and any(
+                "conv" in str(node.target) for node in model.graph.nodes
+            ):
+                raise ValueError(
+                    "The convolutions of this graph (of torch.export, say) are functions, not "
+                    "layers that could be hooked: take the model that it was made from."
+                )
             raise ValueError(
                 f"{type(model).__name__} has no convolution layers; say with layers= which to "
-                f"take, for example layers={_example(names)!r}."
+                f"take, for example {unseen_layers(model).rpartition(': ')[2] or _example(names)}."
             )
         return chosen
     if isinstance(layers, (str, nn.Module)):
@@ -176,7 +264,7 @@ def _choose(
     if not chosen:
         raise ValueError(
             f"{type(model).__name__} has no layer {what}; its layers are of types "
-            f"{', '.join(sorted({_kind(module) for module in names}))}."
+            f"{', '.join(sorted({type_name(module) for module in names}))}."
         )
     return chosen
 
@@ -210,12 +298,6 @@ def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object)
     return found
 
 
-def _is_convolution(module: nn.Module) -> bool:
-    if isinstance(module, torch.jit.ScriptModule):
-        return _kind(module) in {kind.__name__ for kind in CONVOLUTIONS}
-    return isinstance(module, CONVOLUTIONS)
-
-
 def _all_types(layers: tuple) -> bool:
     return bool(layers) and all(isinstance(each, type) for each in layers)
 
@@ -225,17 +307,16 @@ def _type_names(kinds: type | tuple[type, ...]) -> str:
     return " or ".join(kind.__name__ for kind in kinds)
 
 
-def _kind(module: nn.Module) -> str:
-    return getattr(module, "original_name", type(module).__name__)
-
-
 def _said(name: str) -> str:
     return f"Layer {name!r}" if name else "The model"
 
 
 def _example(names: dict[nn.Module, list[str]]) -> str:
     """Some layer that could be named instead: the first that has weights of its own."""
-    for module, known in names.items():
-        if known[0] and next(module.parameters(recurse=False), None) is not None:
-            return known[0]
-    return next((known[0] for known in names.values() if known[0]), "")
+    named = [known[0] for known in names.values() if known[0]]
+    weighted = (
+        known[0]
+        for module, known in names.items()
+        if known[0] and next(module.parameters(recurse=False), None) is not None
+    )
+    return f"layers={next(weighted, named[0] if named else '')!r}"

@@ -51,6 +51,7 @@ def averaged(maps: np.ndarray, factor: int) -> np.ndarray:
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """Any tensor as float32, from any device; doubles and integers as float64, to stay exact."""
     tensor = tensor.detach()
+    tensor = tensor.dequantize() if tensor.is_quantized else tensor
     if tensor.is_complex():
         tensor = tensor.abs()
     exact = tensor.dtype in (torch.float64, torch.int32, torch.int64)

@@ -1,4 +1,4 @@
-"""The widget's HTML: pictures with alt text, readings, predictions. All text is escaped here."""
+"""The widget's HTML: pictures with alt text, readings, notes. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -146,14 +146,6 @@ def title(name: str, facts: list[str]) -> str:
         + " · ".join(map(escape, facts))
         + "</div></div>"
     )
-
-
-def predictions(ranked: list[tuple[str, float]]) -> str:
-    """The top classes with their probabilities."""
-    if not ranked:
-        return ""
-    text = " · ".join(f"{escape(name)} {100 * share:.1f} %" for name, share in ranked)
-    return f'<div class="hookviz"><div class="readings"><b>predictions</b> {text}</div></div>'
 
 
 def note(text: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..hooking.nested import tensors_in
-from ..hooking.select import CONVOLUTIONS, module_names
+from ..hooking.select import is_convolution, module_names
 from .transforms import dimensions
 
 
@@ -34,7 +34,7 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
         return ValueError(f"{where[0].upper()}{where[1:]} {says}")
     floating = (t for _, t in tensors_in(given) if t.is_floating_point())
     shape = next((tuple(tensor.shape) for tensor in floating), None)
-    if of_torch and isinstance(layer, CONVOLUTIONS) and shape in [tuple(t.shape) for t in tensors]:
+    if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in tensors]:
         return ValueError(
             f"The input, shape {shape}, does not fit {where}, which takes "
             f"{layer.in_channels} channels in {dimensions(layer)}d: {_first_line(error)}"
@@ -58,13 +58,21 @@ def innermost_call(
     return found
 
 
-def refuse_lazy(model: nn.Module) -> None:
-    """Raise ``ValueError`` for a layer that has no weights yet."""
+def refuse_without_weights(model: nn.Module) -> None:
+    """Raise ``ValueError`` for a layer that has no weights, or whose weights have no values."""
     for name, parameter in model.named_parameters():
         if is_lazy(parameter):
             raise ValueError(
                 f"Layer {name.rpartition('.')[0]!r} is lazy and has no weights yet: run "
                 "model(x) once, so that what you see is what you will use."
+            )
+    # Offloaded weights (accelerate) are on the meta device, too, until the layer runs.
+    offloaded = any(hasattr(module, "_hf_hook") for module in model.modules())
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta and not offloaded:
+            raise ValueError(
+                f"{name!r} is on the meta device and has no values: load the weights first, for "
+                "example with model.to_empty(device='cpu') and model.load_state_dict(...)."
             )
 
 

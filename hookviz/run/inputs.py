@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import Any
 
@@ -16,8 +17,6 @@ from ..hooking.nested import change_tensors, tensors_in
 from ..hooking.select import unwrapped
 from .images import load_picture
 from .transforms import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     Transform,
     dimensions,
     first_convolution,
@@ -38,14 +37,20 @@ class ModelInput:
     name : str
         A file's name, or what kind of thing was given.
     mean, std : tuple of float
-        The normalization that was applied, as far as known: it is undone for showing.
+        The normalization that the transform or the model's settings name; empty if none does.
+    normalized : bool
+        Whether it is known to have been applied.
+    note : str
+        What was done to it that its user should know.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
     name: str = ""
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    normalized: bool = False
+    note: str = ""
 
     @property
     def main(self) -> Tensor | None:
@@ -72,17 +77,18 @@ def prepare_input(
     ----------
     image
         A path, PIL image or array ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)`` is a picture:
-        uint8, uint16, or floats from 0 to 1. A tensor goes in as it is; only a batch dimension is
-        added to one ``(C, *spatial)``. A tuple is the model's positional arguments, a dict
-        its keyword arguments, a list one argument (as detection models take). What this
-        function returned stays as it is.
+        uint8, uint16, or floats from 0 to 1. A tensor goes in as it is. A tuple is the model's
+        positional arguments, a dict its keyword arguments, or one argument if it has none of these
+        names, a list one argument (as detection models take). What this function returned stays
+        as it is.
     model : torch.nn.Module
         Its first parameter's device is where the input goes.
     weights : torchvision weights entry, optional
         ``weights.transforms()`` turns the picture into a tensor.
     transform : callable, optional
-        Picture (PIL, RGB) -> tensor; goes before ``weights``. Without either, it is what
-        timm's ``model.pretrained_cfg`` says, or ImageNet's: resize to 256, centre crop of 224.
+        Picture (PIL, RGB) -> tensor, or what a processor of transformers returns; goes before
+        ``weights``. Without either, it is what timm's ``model.pretrained_cfg`` says, or
+        ImageNet's: resize to 256, centre crop of 224.
 
     Raises
     ------
@@ -103,62 +109,87 @@ def prepare_input(
     if isinstance(image, ModelInput):
         return image
     model, _ = unwrapped(model)
-    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    device, dtype = where_inputs_go(model)
     if isinstance(image, (str, PathLike, Image.Image, np.ndarray)):
         name = fspath(image) if isinstance(image, (str, PathLike)) else type(image).__name__
         picture = load_picture(image)
         if transform is None:
             _refuse_too_long(picture, str(name))
             transform = transform_for(model, weights)
-        tensor = transformed(transform, picture)
-        mean, std = normalization_of(transform) or (IMAGENET_MEAN, IMAGENET_STD)
-        given: tuple[Any, ...] = (tensor.to(like.device, like.dtype),)
-        prepared = ModelInput(given, {}, str(name), mean, std)
+        made = transformed(transform, picture)
+        given = {} if isinstance(made, Tensor) else made
+        args = (made.to(device, dtype),) if isinstance(made, Tensor) else ()
+        kwargs = change_tensors(given, lambda each: _moved(each, device, dtype))
+        mean, std = normalization_of(transform) or ((), ())
+        prepared = ModelInput(args, kwargs, str(name), mean, std, normalized=bool(mean))
     else:
         known = transform if transform else transform_for(model, weights, checked=False)
-        mean, std = normalization_of(known) or (IMAGENET_MEAN, IMAGENET_STD)
-        prepared = _as_given(image, model, like.device, mean, std)
+        own = getattr(model, "pretrained_cfg", None) or weights is not None or transform
+        args, kwargs = _as_given(image, model)
+        args, kwargs = change_tensors((args, kwargs), lambda each: each.detach().to(device))
+        normalization = (normalization_of(known) if own else None) or ()
+        prepared = ModelInput(args, kwargs, "tensor", *normalization)
     for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
         _refuse_not_finite(tensor)
     return prepared
 
 
-def class_names_of(
-    model: nn.Module, weights: Any = None, class_names: Sequence[str] | None = None
-) -> list[str]:
-    """Class names, from the argument, the weights' categories or ``model.class_names``."""
-    if class_names is None:
-        model, _ = unwrapped(model)
-        meta = getattr(weights, "meta", None) or {}
-        class_names = meta.get("categories") or getattr(model, "class_names", None) or ()
-    if isinstance(class_names, str) or not all(isinstance(name, str) for name in class_names):
-        raise TypeError("class_names must be a list of strings, one for each class in order.")
-    return list(class_names)
+def with_batch(inputs: ModelInput, model: nn.Module) -> ModelInput | None:
+    """The input with a batch dimension, if its one tensor may be a sample that has none."""
+    first, only = first_convolution(model), inputs.args[0] if len(inputs.args) == 1 else None
+    if first is None or inputs.kwargs or not isinstance(only, Tensor):
+        return None
+    channels = getattr(first, "in_channels", None)
+    if only.ndim != dimensions(first) + 1 or only.shape[0] != channels:
+        return None
+    return replace(inputs, args=(only[None],), note="a batch dimension was added")
 
 
-def _as_given(
-    image: Any, model: nn.Module, device: torch.device, mean: Any, std: Any
-) -> ModelInput:
-    if isinstance(image, Tensor):
-        first = first_convolution(model)
-        lacks_batch = first is not None and (
-            image.ndim == dimensions(first) + 1
-            and image.shape[0] == getattr(first, "in_channels", None)
-        )
-        image = (image[None] if lacks_batch else image,)
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = {}
+def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and type of the model's first floating-point weights.
+
+    Those of an offloaded model (accelerate) are elsewhere until it runs: its hooks say where to.
+    """
+    weights = [p for p in model.parameters() if p.is_floating_point()]
+    first = next((p for p in weights if not p.is_meta), None)
+    dtype = weights[0].dtype if weights else torch.float32
+    where = (
+        getattr(getattr(m, "_hf_hook", None), "execution_device", None) for m in model.modules()
+    )
+    hooked = next((device for device in where if device is not None), None)
+    if hooked is not None:
+        return torch.device(hooked), dtype
+    return torch.device("cpu") if first is None else first.device, dtype
+
+
+def _as_given(image: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call's arguments: of a dict, by name, or as one if the model takes it whole."""
     if isinstance(image, Mapping):
-        kwargs = {str(key): value for key, value in image.items()}
-    elif isinstance(image, (tuple, list)):
-        args = image if isinstance(image, tuple) else (image,)
-    else:
-        raise TypeError(
-            f"Cannot make an input of {type(image).__name__}: give a path, a PIL image, an array "
-            "(H, W, 3), a tensor (N, C, H, W), or a tuple or dict of what the model takes."
-        )
-    args, kwargs = change_tensors((args, kwargs), lambda tensor: tensor.detach().to(device))
-    return ModelInput(args, kwargs, "tensor", mean, std)
+        named = {str(key): value for key, value in image.items()}
+        return ((), named) if _takes(model, named) else ((image,), {})
+    if isinstance(image, tuple):
+        return image, {}
+    if isinstance(image, (Tensor, list)):
+        return (image,), {}
+    raise TypeError(
+        f"Cannot make an input of {type(image).__name__}: give a path, a PIL image, an array "
+        "(H, W, 3), a tensor (N, C, H, W), or a tuple or dict of what the model takes."
+    )
+
+
+def _takes(model: nn.Module, named: Mapping[str, Any]) -> bool:
+    """Whether the model's forward has arguments of these names."""
+    try:
+        inspect.signature(model.forward).bind(**named)
+    except TypeError:
+        return False
+    except ValueError:  # no signature to be had: a ScriptModule's, say
+        return True
+    return True
+
+
+def _moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
 
 
 def _refuse_too_long(picture: Image.Image, name: str) -> None:

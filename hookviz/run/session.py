@@ -13,13 +13,16 @@ from ..hooking.capture import Capture
 from ..hooking.compiled import force_eager
 from ..hooking.copies import Copies
 from ..hooking.interrupts import Block
+from ..hooking.nested import change_tensors
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, check_model, unwrapped
-from .errors import located_error, refuse_lazy
+from .class_names import class_names_of
+from .errors import located_error, refuse_without_weights
 from .gradients import Goal, own_inputs, send_back
-from .inputs import Transform, class_names_of, prepare_input
+from .inputs import ModelInput, prepare_input, with_batch
 from .state import preserved_state
 from .targets import Target, check_target, logits_of, score_of
+from .transforms import Transform
 
 
 class Observer(Protocol):
@@ -115,9 +118,10 @@ class Session:
         check_model(model)
         self.given = model
         self.model, _ = unwrapped(model)
-        refuse_lazy(self.model)
+        refuse_without_weights(self.model)
         self.class_names = class_names_of(self.model, weights, class_names)
-        self.inputs = prepare_input(image, self.model, weights=weights, transform=transform)
+        inputs = prepare_input(image, self.model, weights=weights, transform=transform)
+        self.inputs = self._settled(inputs)
 
     @property
     def name(self) -> str:
@@ -219,6 +223,20 @@ class Session:
         kept = None if logits is None else logits.detach()
         cache = passed.observer.data()
         return Run(cache, kept, passed.scored, type(passed.output), passed.goal)
+
+    def _settled(self, inputs: ModelInput) -> ModelInput:
+        """A sample without a batch dimension gets one only where it cannot go in as it is."""
+        batched = with_batch(inputs, self.model)
+        if batched is None:
+            return inputs
+        with self.active(grad=False):
+            for each in (inputs, batched):
+                try:
+                    self.call(*change_tensors(each.args, torch.clone))
+                except (ValueError, RuntimeError):
+                    continue
+                return each
+        return inputs  # neither: as given, the error is about what the user knows
 
     def _learns(self) -> bool:
         return any(parameter.requires_grad for parameter in self.model.parameters())

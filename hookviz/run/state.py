@@ -32,9 +32,9 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
     Not looked into are other objects that an attribute may refer to. Parameters' own values are
     not kept: a model that overwrites its weights in eval mode has changed.
     """
-    kept = _Kept()
     # What a ScriptModule names as a module may be anything.
     modules = [module for module in model.modules() if isinstance(module, nn.Module)]
+    kept = _Kept(managed=any(map(_is_sharded, modules)))
     for module in modules:
         kept.look_into(module)
     asked = [(p, p.requires_grad, p.grad) for p in model.parameters()]
@@ -44,6 +44,7 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
                 module.training = False
             yield
         finally:
+            _reshard(modules)
             kept.put_back()
             for parameter, required, gradient in asked:
                 if parameter.requires_grad != required:
@@ -55,7 +56,8 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
 class _Kept:
     """What objects held when they were looked into. No code of the user's runs for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, managed: bool) -> None:
+        self._managed = managed  # whether parameters come and go by themselves
         self._undo: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}  # the objects too, so that no id is used again
 
@@ -74,7 +76,10 @@ class _Kept:
             self._undo.append(lambda: setattr(value, "training", flag))
             for buffer in value.buffers():
                 self.look_into(buffer)
-        elif isinstance(value, nn.Module) or kind is SimpleNamespace or _is_record(value):
+        elif isinstance(value, nn.Module):
+            # FSDP takes its parameters in and out of this dict, and knows which are there.
+            self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
+        elif kind is SimpleNamespace or _is_record(value):
             self._mapping(value.__dict__)
         elif kind in _MAPPINGS:
             self._mapping(value)
@@ -91,7 +96,7 @@ class _Kept:
         else:
             self._generator(value)
 
-    def _mapping(self, value: dict) -> None:
+    def _mapping(self, value: dict, besides: Any = None) -> None:
         content = list(value.items())
 
         def undo() -> None:
@@ -100,14 +105,15 @@ class _Kept:
                 held = dict(content)
                 for key in [key for key in value if key not in held]:
                     del value[key]
-                value.update(held)
-                if isinstance(value, OrderedDict):
-                    for key in held:
+                for key, each in held.items():  # a Counter's update would add
+                    value[key] = each
+                    if isinstance(value, OrderedDict):
                         value.move_to_end(key)
 
         self._undo.append(undo)
         for _, each in content:
-            self.look_into(each)
+            if each is not besides:
+                self.look_into(each)
 
     def _sequence(self, value: Any) -> None:
         content = list(value)
@@ -144,6 +150,19 @@ class _Kept:
             bits = value.bit_generator
             held = bits.state
             self._undo.append(lambda: setattr(bits, "state", held))
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    """Whether it is managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
+    names = {kind.__name__ for kind in type(module).__mro__}
+    return bool(names & {"FSDPModule", "FullyShardedDataParallel"})
+
+
+def _reshard(modules: list[nn.Module]) -> None:
+    """After a forward alone FSDP2's outermost module is left whole; before it, it was sharded."""
+    for module in modules:
+        if _is_sharded(module) and hasattr(module, "reshard"):
+            module.reshard()  # type: ignore[operator]
 
 
 def _is_record(value: Any) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from ..hooking.select import CONVOLUTIONS, module_names
+from ..hooking.select import is_convolution, module_names
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -61,15 +62,24 @@ def _channels_taken(model: nn.Module) -> int:
 
 
 def first_convolution(model: nn.Module) -> nn.Module | None:
-    return next((m for m in module_names(model) if isinstance(m, CONVOLUTIONS)), None)
+    return next((m for m in module_names(model) if is_convolution(m)), None)
 
 
 def dimensions(convolution: nn.Module) -> int:
     return len(convolution.kernel_size)  # type: ignore[arg-type]
 
 
-def transformed(transform: Transform, picture: Image.Image) -> Tensor:
+def transformed(transform: Transform, picture: Image.Image) -> Tensor | dict[str, Any]:
+    """The picture as a tensor with a batch dimension, or as keyword arguments.
+
+    The latter are what a processor of transformers returns, as lists of arrays.
+    """
     tensor = transform(picture)
+    if isinstance(tensor, Mapping):
+        return {
+            key: each if isinstance(each, Tensor) else torch.from_numpy(np.stack(each))
+            for key, each in tensor.items()
+        }
     if not isinstance(tensor, Tensor):
         raise TypeError(
             f"transform= returned {type(tensor).__name__}, not a tensor: end it with "
@@ -80,6 +90,8 @@ def transformed(transform: Transform, picture: Image.Image) -> Tensor:
 
 def normalization_of(transform: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """The mean and std that a transform, or a step of it, subtracts and divides by."""
+    if hasattr(transform, "image_mean") and hasattr(transform, "image_std"):  # a processor
+        return tuple(map(float, transform.image_mean)), tuple(map(float, transform.image_std))
     if hasattr(transform, "mean") and hasattr(transform, "std"):
         return tuple(map(float, transform.mean)), tuple(map(float, transform.std))
     found = (normalization_of(step) for step in getattr(transform, "transforms", ()))

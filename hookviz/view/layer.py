@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-from ..hooking.layout import as_maps
+from ..hooking.layout import as_maps, at_least_float32
+from ..hooking.records import FeatureCache, LayerRecord
 from ..render.arrays import all_finite, to_numpy
 
 
@@ -103,7 +106,9 @@ def layer_view(
     slopes = weights = None
     if gradient is not None and gradients is not None:
         slopes = channel_statistics(gradients)
-        weights = to_numpy(as_maps(gradient, module, grid)[sample].flatten(1).float().mean(1))
+        weights = to_numpy(
+            at_least_float32(as_maps(gradient, module, grid)[sample].flatten(1)).mean(1)
+        )
     own = channel_statistics(maps)
     return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
 
@@ -125,6 +130,10 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     known = flat if not nans.any() and not infs.any() else np.nan_to_num(flat)
     mean = np.where(np.isnan(low), np.nan, known.sum(1) / count)
     norm = np.sqrt(np.einsum("ij,ij->i", known, known))
+    if not np.isfinite(norm).all():  # squares overflow long before their root does
+        most = np.maximum(np.abs(known).max(1), np.finfo(known.dtype).tiny)
+        scaled = known / most[:, None]
+        norm = most * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
 
 
@@ -152,3 +161,23 @@ def channel_order(view: LayerView, order: str) -> np.ndarray:
         key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.
     return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")
+
+
+def showable(cache: FeatureCache) -> list[str]:
+    """Names of the layers whose (first) output can be arranged as maps and is not empty."""
+    return [name for name in cache if not why_not_shown(cache[name])]
+
+
+def why_not_shown(record: LayerRecord) -> str:
+    """Why a layer cannot be shown; empty if it can."""
+    call = record.last
+    if not call.outputs:
+        return "it returned no tensor"
+    shape = call.outputs[0].shape
+    if not math.prod(shape):
+        return f"it returned an empty tensor, shape {tuple(shape)}"
+    try:  # a tensor without values has the shape all the same
+        as_maps(torch.empty(shape, device="meta"), call.module, call.grid)
+    except ValueError as error:
+        return str(error)
+    return ""

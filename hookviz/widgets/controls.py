@@ -2,92 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import ipywidgets as widgets
 
-Options = tuple[tuple[str, Any], ...]
-OnUser = Callable[[str, Any], None]
+from ..view.frame import Frame
+from . import menus
 
 
 class Controls(widgets.VBox):
-    """Sliders over names and numbers, and menus, each by the name of the setting it stands for.
+    """Sliders over names and numbers, and menus, one for each setting. `show` sets them.
 
     Parameters
     ----------
-    name_sliders, sliders, menus : sequence of str
-        The settings.
-    labels : dict
-        Setting -> its label, where that is another word.
     on_user : callable
-        Called with the setting's name and its new value when the user moves a control; not
-        when `show` does. For a number slider the value is its position.
+        Called with a setting's name and its new value when the user moves a control; not when
+        `show` does.
     """
 
-    def __init__(
-        self,
-        name_sliders: Sequence[str],
-        sliders: Sequence[str],
-        menus: Sequence[str],
-        labels: dict[str, str],
-        on_user: OnUser,
-    ) -> None:
-        self._options: dict[str, Options] = {}
-        self._showing = False
+    def __init__(self, on_user: Callable[[str, Any], None]) -> None:
         self._on_user = on_user
-        self.by_name: dict[str, widgets.Widget] = {}
-        for name in name_sliders:
-            # Options are (label, position): None as a value would mean that nothing is chosen.
-            self._add(widgets.SelectionSlider(options=[("", 0)]), name, labels, "660px")
-        for name in sliders:
-            self._add(widgets.IntSlider(min=0, max=0), name, labels, "660px")
-        for name in menus:
-            self._add(widgets.Dropdown(), name, labels, "210px")
-        row = widgets.HBox([self.by_name[name] for name in menus])
+        self._frame: Frame | None = None  # None while it shows one
+        self._options: dict[str, menus.Options] = {}  # as they are on the page
+        # Options are (label, position): None as a value would mean that nothing is chosen.
+        sliders = {"layer": widgets.SelectionSlider(options=[("", 0)])}
+        sliders |= {name: widgets.IntSlider(min=0, max=0) for name in menus.SLIDERS}
+        choices = {name: widgets.Dropdown() for name in menus.MENUS}
+        self._controls = sliders | choices
+        for name, control in self._controls.items():
+            control.description = menus.LABELS.get(name, name)
+            control.style.description_width = "64px"
+            control.layout.width = "210px" if name in menus.MENUS else "660px"
+            control.layout.max_width = "100%"
+            control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
+        row = widgets.HBox(list(choices.values()))
         row.layout.flex_flow = "row wrap"
-        super().__init__([*(self.by_name[name] for name in (*name_sliders, *sliders)), row])
-
-    def _add(self, control: widgets.Widget, name: str, labels: dict[str, str], width: str) -> None:
-        control.description = labels.get(name, name)
-        control.style.description_width = "64px"
-        control.layout.width, control.layout.max_width = width, "100%"
-        control.observe(lambda change: self._moved(name, change["new"]), "value")
-        self.by_name[name] = control
+        super().__init__([*sliders.values(), row])
 
     def _moved(self, name: str, position: int) -> None:
-        if not self._showing:
-            options = self._options.get(name)
-            self._on_user(name, options[position][1] if options else position)
+        if self._frame is None:
+            return
+        if name in self._options:
+            self._on_user(name, self._options[name][position][1])
+        else:
+            self._on_user(name, menus.set_to(name, position, self._frame))
 
-    def show(
-        self, values: dict[str, Any], counts: dict[str, int], options: dict[str, Options]
-    ) -> None:
-        """Set all controls; those with nothing to choose from are hidden.
-
-        Parameters
-        ----------
-        values : dict
-            Setting -> value; of a number slider, its position.
-        counts : dict
-            Number slider -> how many positions it has.
-        options : dict
-            Name slider or menu -> (label, value) pairs.
-        """
-        self._showing = True
+    def show(self, frame: Frame) -> None:
+        """Set all controls; those with nothing to choose from are hidden."""
+        self._frame, self._options = None, menus.options(frame)
+        index = frame.settings.order == "index"
+        self._controls["channel"].description = "channel" if index else "rank"
         try:
-            for name, count in counts.items():
-                self._show_one(name, "max", count - 1, values[name], count)
-            for name, pairs in options.items():
-                self._options[name] = pairs
-                labelled = tuple((label, place) for place, (label, _) in enumerate(pairs))
-                place = next(p for p, (_, value) in enumerate(pairs) if value == values[name])
-                self._show_one(name, "options", labelled, place, len(pairs))
+            for name, (count, position) in menus.positions(frame).items():
+                self._show_one(name, "max", count - 1, position, count)
+            for name, options in self._options.items():
+                labelled = tuple((label, place) for place, (label, _) in enumerate(options))
+                now = getattr(frame.settings, name)
+                place = next(p for p, (_, value) in enumerate(options) if value == now)
+                self._show_one(name, "options", labelled, place, len(options))
         finally:
-            self._showing = False
+            self._frame = frame
 
     def _show_one(self, name: str, trait: str, extent: Any, value: int, choices: int) -> None:
-        control = self.by_name[name]
+        control = self._controls[name]
         control.layout.display = None if choices > 1 else "none"
         if choices <= 1:
             return
@@ -109,24 +87,14 @@ class Unfolding(widgets.VBox):
 
     def __init__(self, what: str, make: Callable[[], str]) -> None:
         self._what, self._make = what, make
-        self.button, self.text = widgets.ToggleButton(), widgets.HTML()
-        self.button.observe(lambda change: self.update(), "value")
-        super().__init__([self.button, self.text])
+        self._button, self._text = widgets.ToggleButton(), widgets.HTML()
+        self._button.observe(lambda change: self.show(), "value")
+        super().__init__([self._button, self._text])
 
-    def update(self) -> None:
+    def show(self, frame: Frame | None = None) -> None:
         """Bring the text to what it is now."""
-        shown = self.button.value
-        self.button.description = f"{'hide' if shown else 'show'} {self._what}"
-        self.text.layout.display = None if shown else "none"
+        shown = self._button.value
+        self._button.description = f"{'hide' if shown else 'show'} {self._what}"
+        self._text.layout.display = None if shown else "none"
         if shown:
-            self.text.value = self._make()
-
-
-def close_tree(widget: widgets.Widget) -> None:
-    """Close a widget with its children, layouts and styles: a VBox's close() leaves them."""
-    for child in getattr(widget, "children", ()):
-        close_tree(child)
-    for part in ("layout", "style"):
-        if hasattr(widget, part):
-            getattr(widget, part).close()
-    widget.close()
+            self._text.value = self._make()

@@ -1,31 +1,140 @@
-"""Which notebook cell runs: the explorers that it makes take the place of those it made before.
+"""Life and death of a widget: what a cell made is closed when that cell runs again.
 
 A widget lives until it is closed: ipywidgets keeps it for the page, and IPython keeps what a cell
-returned in ``Out``. A cell that runs a hundred times would hold a hundred caches. So an explorer
-remembers the cell that made it, and is closed when that cell runs again and makes another.
+returned in ``Out``. A cell that runs a hundred times would hold a hundred caches. So each run of a
+cell is noted with the widgets that it made, and the boxes that it put them into; when that cell
+runs again and makes another, they are closed, unless they may still be seen elsewhere.
 
 JupyterLab, Notebook 7 and VS Code send the id of the cell with each request to run it, as
 ``metadata["cellId"]``, Colab as ``metadata["colab"]["cell_id"]``. Where no id comes (Notebook 6,
-nbclient, Voilà, a terminal) nothing is closed; nor is what may still be seen elsewhere. A copy of
-a notebook has the same ids: give it a kernel of its own.
+nbclient, Voilà, a terminal) nothing is closed. A copy of a notebook has the same ids: give it a
+kernel of its own.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 from weakref import WeakSet
 
+import ipywidgets as widgets
+import traitlets
 from IPython import get_ipython
+from IPython.display import display
 from ipywidgets.widgets import widget as registry
 
+from ..hooking.interrupts import defer_interrupts
+
 AGAIN = (
-    "This explorer is closed, because the cell that made it ran again: run that cell once "
-    "more and use what it makes, or make this one in a cell of its own."
+    "This {} is closed, because the cell that made it ran again: run that cell once more and use "
+    "what it makes, or make this one in a cell of its own."
 )
 
-_made: dict[str, tuple[str, WeakSet[Any]]] = {}  # cell -> its latest run, and what that made
+
+class LiveWidget(widgets.VBox):
+    """A widget that is closed when the cell that made it runs again.
+
+    Call `close_earlier` before making one, and `made` when it is ready.
+
+    Attributes
+    ----------
+    closed : bool
+    why_closed : str
+        What to say, once it is, to who wants to use it.
+    """
+
+    closed = True  # until it is made
+    why_closed = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+
+    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a notebook's output holds for places without a kernel; and metadata."""
+        return {"text/plain": repr(self)[:110]}, {}
+
+    def view(self) -> dict[str, Any]:
+        """What a notebook's output holds of the live widget, which is shown there."""
+        shown(self)
+        return {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        data, metadata = self._output()
+        return data | {"application/vnd.jupyter.widget-view+json": self.view()}, metadata
+
+    if hasattr(widgets.VBox, "_ipython_display_"):  # ipywidgets 7 displays itself
+
+        def _ipython_display_(self, **kwargs: Any) -> None:
+            data, metadata = self._repr_mimebundle_()
+            display(data, metadata=metadata, raw=True)
+
+    def __repr__(self) -> str:
+        return self.why_closed if self.closed else super().__repr__()
+
+    @defer_interrupts
+    def close(self) -> None:
+        """Release every widget that belongs to this one, and its links; may be called twice."""
+        if self.closed:
+            return
+        self.closed = True
+        close_tree(self, super().close)
+        self.set_trait("children", ())  # IPython's Out may keep this one for ever
+        # Another that is linked would go on setting what is closed.
+        kinds = [by_kind.values() for by_kind in self._trait_notifiers.values()]
+        for notify in [each for lists in kinds for several in lists for each in several]:
+            link = getattr(notify, "__self__", None)
+            if isinstance(link, (traitlets.link, traitlets.dlink)):
+                link.unlink()
+
+
+def close_tree(widget: Any, close: Any = None) -> None:
+    """Close a widget with its children, layouts and styles: a VBox's close() leaves them."""
+    for child in getattr(widget, "children", ()):
+        close_tree(child)
+    for part in ("layout", "style"):
+        if hasattr(widget, part):
+            getattr(widget, part).close()
+    (close or widget.close)()
+
+
+# Which cell made what
+
+
+class _CellRun:
+    """One run of a cell: the widgets that it made, and the boxes that it put them into."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.widgets: WeakSet[Any] = WeakSet()
+        self.boxes: WeakSet[Any] = WeakSet()
+        self._before: WeakSet[Any] = WeakSet(_living())  # a box among these is another cell's
+
+    def over(self, *result: Any) -> None:
+        """What IPython calls when the run is over."""
+        get_ipython().events.unregister("post_run_cell", self.over)
+        if (running() or ("", ""))[1] != self.run:  # it was a silent one, of which nobody is told
+            return
+        for widget in self.widgets:
+            for box in _boxes_around(widget) - set(self.boxes) - set(self._before):
+                self.boxes.add(box)
+                _note_when_shown(box)
+        self._before.clear()
+
+    def close(self) -> None:
+        """Close all but what has been shown elsewhere, or is part of what is not of this run."""
+        own = set(self.boxes)
+        for each in [w for w in (*self.widgets, *own) if _boxes_around(w) <= own]:
+            if isinstance(each, LiveWidget):
+                each.why_closed = AGAIN.format(type(each).__name__.lower())
+            each.close()
+            if not any(getattr(other, "layout", None) is each.layout for other in _living()):
+                each.layout.close()
+
+
+_latest: dict[str, _CellRun] = {}  # cell -> its latest run that made any
 
 
 def running() -> tuple[str, str] | None:
@@ -44,34 +153,49 @@ def running() -> tuple[str, str] | None:
 def close_earlier() -> None:
     """Close what earlier runs of the running cell made, and is not to be seen anywhere else."""
     here = running()
-    if here is None or here[0] not in _made or _made[here[0]][0] == here[1]:
+    if here and here[0] in _latest and _latest[here[0]].run != here[1]:
+        _latest.pop(here[0]).close()
+
+
+def made(widget: LiveWidget) -> None:
+    """Note that the running cell made this widget."""
+    if (here := running()) is None:
         return
-    for explorer in _made.pop(here[0])[1]:
-        if not _in_a_box(explorer):
-            explorer._closed = AGAIN
-            explorer.close()
+    cell, run = here
+    if cell not in _latest or _latest[cell].run != run:
+        _latest[cell] = _CellRun(run)
+        get_ipython().events.register("post_run_cell", _latest[cell].over)
+    _latest[cell].widgets.add(widget)
 
 
-def made(explorer: Any) -> None:
-    """Note that the running cell made this explorer."""
-    if here := running():
-        cell, run = here
-        if _made.get(cell, ("", ()))[0] != run:
-            _made[cell] = run, WeakSet()
-        _made[cell][1].add(explorer)
-
-
-def shown(explorer: Any) -> None:
+def shown(widget: Any) -> None:
     """Note that it is shown here: if that is not in its own cell, it will not be closed."""
     here = running()
-    for cell, (_, explorers) in _made.items():
+    for cell, run in _latest.items():
         if here is None or here[0] != cell:
-            explorers.discard(explorer)
+            run.widgets.discard(widget)
+            run.boxes.discard(widget)
 
 
-def _in_a_box(explorer: Any) -> bool:
-    """Whether it is part of another widget, of which nobody knows where it is shown."""
+def _note_when_shown(box: Any) -> None:
+    """A box is not ours, so it must be told to say when it is shown."""
+    name = "_ipython_display_" if hasattr(box, "_ipython_display_") else "_repr_mimebundle_"
+    show = getattr(box, name)
+
+    @wraps(show)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        shown(box)
+        return show(*args, **kwargs)
+
+    setattr(box, name, noted)
+
+
+def _boxes_around(widget: Any) -> set[Any]:
+    """The widgets that it is part of, and those that these are part of."""
+    around = {each for each in _living() if widget in getattr(each, "children", ())}
+    return around.union(*map(_boxes_around, around))
+
+
+def _living() -> list[Any]:
     every = getattr(registry, "_instances", None)
-    if every is None:  # ipywidgets 7
-        every = registry.Widget.widgets
-    return any(explorer in getattr(widget, "children", ()) for widget in every.values())
+    return list((registry.Widget.widgets if every is None else every).values())  # ipywidgets 7

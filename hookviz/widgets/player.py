@@ -12,11 +12,11 @@ import numpy as np
 import traitlets
 
 from ..analysis.events import Event
-from ..render import html as panels
+from ..render import html
 from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges, map_png, scale_png
 from ..view.frame import Readings
-from . import lifecycle as cells
-from .controls import close_tree
+from .lifecycle import LiveWidget, close_earlier, made
+from .pictures import column, wrapping
 
 LINES = 24  # of the module tree, around the one that is lit
 PAUSE = 400  # milliseconds from one event to the next while playing
@@ -41,7 +41,7 @@ _STYLE = """<style>
   background: rgba(128, 128, 128, 0.18)}
 </style>"""
 
-# The buttons of a Play widget are icons without names; done as in panels.py.
+# The buttons of a Play widget are icons without names; done as in render/html.py.
 _NAMES = """<img alt="" style="display: none" onload="
 var root = this.closest('.hookviz-player') || document;
 var names = {'fa-play': 'play or pause', 'fa-pause': 'play or pause', 'fa-stop': 'stop',
@@ -58,7 +58,7 @@ name(); setTimeout(name, 300); setTimeout(name, 2000);"
 src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==">"""
 
 
-class Player(widgets.VBox):
+class Player(LiveWidget):
     """A slider and a play button over events; `hookviz.Trace.player` makes it.
 
     Parameters
@@ -84,7 +84,7 @@ class Player(widgets.VBox):
     """
 
     event = traitlets.Int(0)
-    closed = True  # until it is made
+    why_closed = "This player is closed: take the trace's player() again."
 
     def __init__(
         self, events: Sequence[Event], tree: Sequence[tuple[str, str]], title: str
@@ -93,39 +93,36 @@ class Player(widgets.VBox):
             raise ValueError("There is no event to show: take a longer part of the trace.")
         self._events, self._module_tree = events, tree
         self._places = {name: place for place, (name, _) in enumerate(tree)}
-        cells.close_earlier()
+        close_earlier()
         super().__init__()
-        self.closed = False
         self._play = widgets.Play(min=0, max=len(events) - 1, interval=PAUSE)
         self._slider = widgets.IntSlider(min=0, max=len(events) - 1, description="event")
         self._slider.style.description_width = "64px"
         self._slider.layout.width, self._slider.layout.max_width = "660px", "100%"
-        self._tree = widgets.HTML(layout=_column("260px", "360px"))
-        self._picture = widgets.HTML(layout=_column("150px", "230px"))
-        self._readings = widgets.HTML(layout=_column("260px", "700px"))
+        self._tree = column("260px", "360px")
+        self._picture = column("150px", "230px")
+        self._readings = column("260px", "700px")
         self._code = widgets.HTML()
-        self._links = [
-            traitlets.link((self, "event"), (self._slider, "value")),
-            traitlets.link((self, "event"), (self._play, "value")),
-        ]
-        head = widgets.HTML(f"{panels.title('Hooks', [title])}{_STYLE}{_NAMES}")
-        seen = widgets.HBox([self._picture, self._readings], layout=_wrapping())
+        for control in (self._slider, self._play):
+            traitlets.link((self, "event"), (control, "value"))
+        head = widgets.HTML(f"{html.title('Hooks', [title])}{_STYLE}{_NAMES}")
+        seen = wrapping([self._picture, self._readings])
         seen.layout.flex = "1 1 460px"
         self.children = (
             head,
-            widgets.HBox([self._slider, self._play], layout=_wrapping()),
+            wrapping([self._slider, self._play]),
             self._code,
-            widgets.HBox([self._tree, seen], layout=_wrapping()),
+            wrapping([self._tree, seen]),
         )
         self.add_class("hookviz-player")
         self._draw()
-        cells.made(self)
+        made(self)
 
     @traitlets.validate("event")
     def _in_range(self, proposal: dict) -> int:
         place = proposal["value"]
         if self.closed:
-            raise traitlets.TraitError("This player is closed: take the trace's player() again.")
+            raise traitlets.TraitError(self.why_closed)
         if not 0 <= place < len(self._events):
             raise traitlets.TraitError(
                 f"event={place} is not in this trace: give 0 to {len(self._events) - 1}."
@@ -138,39 +135,15 @@ class Player(widgets.VBox):
         self._tree.value = tree_html(self._module_tree, self._places.get(event.module, 0), event)
         self._picture.value = picture_html(event)
         self._picture.layout.display = "none" if event.sample is None else None
-        self._readings.value = panels.readings(readings(event))
+        self._readings.value = html.readings(readings(event))
         self._code.value = (
             f'<div class="hookviz"><code class="line">{escape(event.code)}</code></div>'
         )
 
-    if hasattr(widgets.VBox, "_ipython_display_"):  # ipywidgets 7
-
-        def _ipython_display_(self, **kwargs: Any) -> None:
-            cells.shown(self)
-            super()._ipython_display_(**kwargs)
-
-    else:
-
-        def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-            cells.shown(self)
-            return super()._repr_mimebundle_(**kwargs)
-
-    def view(self) -> dict[str, Any]:
-        """What a notebook's output holds of the live widget, which is shown there."""
-        cells.shown(self)
-        return {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
-
     def close(self) -> None:
         """Release every widget that belongs to this one; may be called twice."""
-        if self.closed:
-            return
-        self.closed, self._events = True, ()
-        for link in self._links:
-            link.unlink()
-        for child in self.children:
-            close_tree(child)
-        self.layout.close()
         super().close()
+        self._events = ()
 
 
 def tree_html(tree: Sequence[tuple[str, str]], lit: int, event: Event) -> str:
@@ -209,11 +182,11 @@ def picture_html(event: Event) -> str:
     low, high = float(lows[0]), float(highs[0])
     cmap = DIVERGING if diverging else SEQUENTIAL
     caption = f"{RECEIVED[event.kind]}{part(event)}"
-    return panels.picture(
+    return html.picture(
         map_png(_less_slim(values), cmap, low, high),
         f"{caption}, which the {event.kind} hook of {event.name} ({event.type}) received",
         caption,
-        below=panels.scale(scale_png(cmap), low, high),
+        below=html.scale(scale_png(cmap), low, high),
     )
 
 
@@ -251,18 +224,10 @@ def readings(event: Event) -> Readings:
         more = [("", f"{len(each) - _TENSORS} more")] if len(each) > _TENSORS else []
         rows.append((RECEIVED[event.kind], [*(("", e) for e in each[:_TENSORS]), *more]))
     if (numbers := event.statistics) is not None:
-        pairs = [(n, panels.number(getattr(numbers, n))) for n in ("min", "max", "mean", "norm")]
+        pairs = [(n, html.number(getattr(numbers, n))) for n in ("min", "max", "mean", "norm")]
         zeros = ("zeros", f"{100 * numbers.zeros:.1f} %")
         wrong = [("NaN", str(numbers.nans)), ("Inf", str(numbers.infs))]
         rows.append(("values", [*pairs, zeros, *wrong]))
     if event.note:
         rows.append(("note", [("", event.note)]))
     return rows
-
-
-def _column(least: str, most: str) -> widgets.Layout:
-    return widgets.Layout(flex=f"1 1 {least}", max_width=most, margin="4px 6px")
-
-
-def _wrapping() -> widgets.Layout:
-    return widgets.Layout(flex_flow="row wrap", align_items="flex-start")

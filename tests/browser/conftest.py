@@ -44,7 +44,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontEnd]:
 def browser() -> Iterator[Any]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
-        yield chromium
+        # All pages have one context: they find the front end's scripts in its cache.
+        yield chromium.new_context()
         chromium.close()
 
 
@@ -52,15 +53,21 @@ def browser() -> Iterator[Any]:
 def open_notebook(lab: FrontEnd, browser: Any) -> Iterator[Callable[..., OpenNotebook]]:
     opened: list[OpenNotebook] = []
 
-    def open_it(notebook: Path | list[str], seconds: float = 120) -> OpenNotebook:
+    def open_it(
+        notebook: Path | list[str], seconds: float = 120, own_kernel: bool = False
+    ) -> OpenNotebook:
+        """Run a notebook: one of ours has a kernel of its own, cells share one if they may."""
         path = lab.files / f"n{len(list(lab.files.iterdir()))}.ipynb"
         if isinstance(notebook, Path):
             path.write_text(notebook.read_text())
         else:
             write_notebook(path, notebook)
+            if not own_kernel:
+                lab.share_kernel(path)
         opened.append(PAGE(lab, browser, path, seconds))
         return opened[-1]
 
     yield open_it
     for notebook in opened:
         notebook.close()
+        lab.end_kernel(lab.files / notebook.name)

@@ -16,6 +16,7 @@ from typing import Any
 
 import ipywidgets
 import nbformat
+from jupyter_client import BlockingKernelClient
 from playwright.sync_api import Locator, Page
 
 TOKEN = "hookviz"
@@ -29,6 +30,7 @@ class FrontEnd:
     """
 
     module: str  # python -m ...
+    shared: str | None = None  # the kernel that most notebooks have in turn
 
     def __init__(self, home: Path) -> None:
         self.home, self.files = home, home / "files"
@@ -76,12 +78,33 @@ class FrontEnd:
         raise NotImplementedError
 
     def get(self, what: str) -> Any:
-        url = f"http://127.0.0.1:{self.port}/api/{what}?token={TOKEN}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return json.load(answer)
+            return self.ask(what)
         except OSError:
             return None
+
+    def ask(self, what: str, seconds: float = 5, **body: Any) -> Any:
+        """Of the server's own interface; what has a body is posted."""
+        url = f"http://127.0.0.1:{self.port}/api/{what}?token={TOKEN}"
+        data = json.dumps(body).encode() if body else None
+        with urllib.request.urlopen(url, data, timeout=seconds) as answer:
+            return json.load(answer)
+
+    def share_kernel(self, path: Path) -> None:
+        """Give a notebook the kernel that others had: swept, and with all imports behind it."""
+        kernel = {"id": self.shared} if self.shared else {"name": "python3"}
+        known = {"path": path.name, "name": path.name, "type": "notebook", "kernel": kernel}
+        new = self.shared is None
+        self.shared = self.ask("sessions", 180, **known)["kernel"]["id"]
+        if not new:
+            sweep(self.home / "runtime" / f"kernel-{self.shared}.json")
+
+    def end_kernel(self, path: Path) -> None:
+        """End the kernel that a notebook has of its own: an idle one still holds its memory."""
+        for session in self.ask("sessions"):
+            if session["path"] == path.name and session["kernel"]["id"] != self.shared:
+                url = f"http://127.0.0.1:{self.port}/api/sessions/{session['id']}?token={TOKEN}"
+                urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=60)
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -99,6 +122,20 @@ def write_notebook(path: Path, cells: list[str]) -> Path:
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(nbformat.v4.new_notebook(cells=code, metadata={"kernelspec": kernel}), path)
     return path
+
+
+def sweep(connection: Path) -> None:
+    """Leave neither names nor widgets in a kernel."""
+    client = BlockingKernelClient(connection_file=str(connection))
+    client.load_connection_file()
+    client.start_channels()
+    try:
+        client.wait_for_ready(60)
+        code = "import ipywidgets; ipywidgets.Widget.close_all()\nget_ipython().reset()"
+        reply = client.execute(code, reply=True, store_history=False, timeout=60)
+        assert reply["content"]["status"] == "ok", reply
+    finally:
+        client.stop_channels()
 
 
 def wait_for(done: Callable[[], Any], seconds: float, what: str) -> Any:
@@ -125,7 +162,8 @@ class OpenNotebook:
 
     def __init__(self, server: FrontEnd, browser: Any, path: Path, seconds: float) -> None:
         self.server, self.name = server, path.name
-        self.page: Page = browser.new_page(viewport={"width": 1400, "height": 1300})
+        self.page: Page = browser.new_page()
+        self.page.set_viewport_size({"width": 1400, "height": 1300})
         self.errors: list[str] = []
         self.page.on("console", lambda said: said.type == "error" and self._note(said.text))
         self.page.on("pageerror", lambda error: self._note(str(error)))

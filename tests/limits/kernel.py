@@ -57,7 +57,9 @@ class Kernel:
             if kind == "stream":
                 yield content["text"]
             elif kind in ("execute_result", "display_data"):
-                yield content["data"]["text/plain"]
+                text = content["data"]["text/plain"]
+                if "<progress" not in content["data"].get("text/html", ""):  # where it is slow
+                    yield text
             elif kind == "error":
                 yield f"{content['ename']}: {content['evalue']}"
             elif kind == "status" and content["execution_state"] == "idle":

@@ -14,13 +14,18 @@ from torch import nn
 
 def storages() -> dict[int, int]:
     """Address -> bytes of the memory of every tensor that is alive; views are not counted twice."""
-    found = {}
-    for each in gc.get_objects():
-        # By its type: isinstance() would ask lazy module objects for their class.
-        if issubclass(type(each), torch.Tensor) and not each.is_meta:
-            storage = each.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
-    return found
+    return _storages(_tensors(gc.get_objects()))
+
+
+def _tensors(objects: list) -> list[torch.Tensor]:
+    # By its type: isinstance() would ask lazy module objects for their class.
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, torch.Tensor)}
+    return [each for each in objects if type(each) in kinds]
+
+
+def _storages(tensors: list[torch.Tensor]) -> dict[int, int]:
+    storages = [each.untyped_storage() for each in tensors if not each.is_meta]
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
 def resident() -> int:
@@ -38,12 +43,14 @@ def census(model: nn.Module) -> dict[str, int]:
     """Counts of all that may pile up. Comms are a kernel's: elsewhere there are none."""
     gc.collect()
     modules = list(model.modules())
+    tensors, objects = _tensors(every := gc.get_objects()), len(every)
+    del every
     return {
         "widgets": len(_widgets()),
         "comms": _comms(),
-        "tensors": sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()),
-        "tensor bytes": sum(storages().values()),
-        "objects": len(gc.get_objects()),
+        "tensors": len(tensors),
+        "tensor bytes": sum(_storages(tensors).values()),
+        "objects": objects,
         "figures": _figures(),
         "hooks": sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules),
     }

@@ -17,6 +17,7 @@ from limits.resources import storages
 from limits.spy import sent_by
 from matplotlib import cbook
 from PIL import Image
+from seen import INPUT, MAP, OVERLAY, READINGS, STRIP, TILES, TITLE, control, html, says
 from torch import nn
 
 import hookviz
@@ -32,8 +33,8 @@ MB = 1_000_000
 
 def every_setting(explorer):
     """Settings to step through, so that all that can be drawn is drawn: name and value."""
-    layers = explorer._scene().layers
-    counts = explorer._scene().counts()
+    layers = explorer.frame.layers
+    counts = explorer.frame.counts
     yield "channel", counts["channel"] - 1
     yield "layer", layers[-1]
     yield "layer", layers[len(layers) // 2]
@@ -175,17 +176,17 @@ def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
 
 def test_a_layer_of_4096_channels(tmp_path):
     explorer = opened(network("4096 channels"), pictures(1, 56))
-    assert explorer._controls.by_name["channel"].max == 4095
-    tiles = explorer._scene().tiles()
+    assert control(explorer, "channel").max == 4095
+    tiles = explorer.frame.tiles.mosaic
     assert tiles.columns == 64
-    assert decoded(explorer._pictures.mosaic.value).shape == tiles.levels.shape
+    assert decoded(html(explorer, TILES).value).shape == tiles.levels.shape
     assert max(tiles.levels.shape) <= 640
     sent = walk(explorer)
     # A channel step sends two maps, two outlines and texts, not the mosaic of all of them.
     assert all(len(step) <= 6 and sum(step) < 60_000 for step in sent["channel"])
     explorer.order = "mean"
     explorer.channel = 4095
-    left, top, wide, high = tiles.box(explorer._scene().position)
+    left, top, wide, high = explorer.frame.tiles.box
     assert left + wide <= 1
     assert top + high <= 1
     assert_small_files(explorer, tmp_path)
@@ -208,9 +209,9 @@ def test_mosaics_of_very_many_channels(count):
 def test_a_model_of_500_convolutions(tmp_path):
     model = network("500 convolutions")
     explorer = opened(model, pictures(1, 48))
-    slider = explorer._controls.by_name["layer"]
+    slider = control(explorer, "layer")
     assert len(slider.options) == len(explorer.cache) == 500
-    assert "500 layers" in explorer._title.value
+    assert "500 layers" in html(explorer, TITLE).value
     names = list(explorer.cache)
     explorer.layer = names[100]
     counts = set()
@@ -222,7 +223,7 @@ def test_a_model_of_500_convolutions(tmp_path):
     assert max(counts) <= 10
     sent = walk(explorer)
     assert len(sent["strip"][0]) <= 6
-    strip = explorer._frame().strip
+    strip = explorer.frame.strip
     *_, wide, high = strip.box
     assert (round(1 / wide), round(1 / high)) == (36, 14)
     assert strip.pixels.shape == (14 * 28, 36 * 28, 3)
@@ -246,24 +247,24 @@ def test_a_picture_of_2048_pixels_a_side(wide, tmp_path):
     walk(explorer)
     explorer.heatmap, explorer.overlay = "gradcam", True
     assert_small_files(explorer, tmp_path)
-    blended = decoded(explorer._pictures.heat.value)
+    blended = decoded(html(explorer, OVERLAY).value)
     assert blended.shape == (512, 512, 3)
-    assert explorer._pictures.strip.layout.display is None
+    assert says(explorer, STRIP)
 
 
 def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
     explorer, x = wide
     explorer.layer, explorer.channel, explorer.cmap = "0", 3, "auto"
     explorer.normalize = "channel"
-    shown = decoded(explorer._pictures.input.value)
+    shown = decoded(html(explorer, INPUT).value)
     mean = x[0].numpy().reshape(3, 512, 4, 512, 4).mean((2, 4)).transpose(1, 2, 0)
     assert np.abs(shown / 255 - mean).max() < 0.01
-    assert "input, 2048×2048, averaged to 512×512" in explorer._pictures.input.value
-    assert "channel 3, 1024×1024, averaged to 512×512" in explorer._pictures.panels[0].value
-    assert decoded(explorer._pictures.panels[0].value).shape == (512, 512)
+    assert "input, 2048×2048, averaged to 512×512" in html(explorer, INPUT).value
+    assert "channel 3, 1024×1024, averaged to 512×512" in html(explorer, MAP).value
+    assert decoded(html(explorer, MAP).value).shape == (512, 512)
     values = explorer.cache["0"].activation[0, 3]
-    assert f"max {values.max():.4g}".replace("-", "−") in explorer._pictures.readings.value
-    assert explorer._frame().panels[0].values.shape == (1024, 1024)
+    assert f"max {values.max():.4g}".replace("-", "−") in html(explorer, READINGS).value
+    assert explorer.frame.panels[0].values.shape == (1024, 1024)
 
 
 def test_noise_of_2048_pixels_a_side_which_nothing_compresses():
@@ -278,7 +279,7 @@ def test_a_signal_of_200000_values(tmp_path):
     )
     explorer = opened(model, torch.randn(1, 2, 200_000))
     walk(explorer)
-    assert "input, 2×200000, averaged to 2×639" in explorer._pictures.input.value
+    assert "input, 2×200000, averaged to 2×639" in html(explorer, INPUT).value
     assert_small_files(explorer, tmp_path)
     explorer.close()
 

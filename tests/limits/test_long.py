@@ -30,6 +30,7 @@ import torch
 torch.set_num_threads(1)
 import hookviz, ipywidgets
 from limits.resources import _widgets, census, resident
+from seen import control
 model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
 explorers = lambda: [w for w in _widgets().values() if isinstance(w, hookviz.Explorer)]
 """
@@ -85,17 +86,6 @@ def test_a_thousand_steps():
             memory.append(resident())
     explorer.close()
     assert_flat("a thousand steps", "100 steps", counts, memory)
-    assert len(explorer._memo._made) == 0
-
-
-def test_what_is_remembered_is_bounded():
-    explorer = hookviz.explore(MODEL, pictures(3, 64))
-    names = set()
-    for name, value in itertools.islice(settings(), 300):
-        setattr(explorer, name, value)
-        names |= set(explorer._memo._made)
-    assert 10 < len(names) < 25  # one thing for each name, whatever was looked at
-    explorer.close()
 
 
 def test_two_hundred_explorers():
@@ -116,10 +106,17 @@ def test_two_hundred_explorers():
 
 
 @pytest.fixture(scope="module")
-def kernel():
-    with new_kernel() as started:
-        assert started.run(PREPARE) == []
-        yield started
+def started():
+    with new_kernel() as kernel:
+        assert kernel.run(PREPARE) == []
+        yield kernel
+
+
+@pytest.fixture
+def kernel(started):
+    """The kernel without explorers, whatever became of the test before."""
+    yield started
+    started.run("for e in explorers(): e.close()\nkept.clear()")
 
 
 def test_a_hundred_runs_of_a_cell(kernel):
@@ -202,7 +199,7 @@ def test_links_to_a_closed_explorer_are_undone(kernel):
 
 def test_a_thousand_moves_of_a_slider_in_a_kernel(kernel):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
-    ids = "[explorer._controls.by_name[name].model_id for name in ('layer', 'channel')]"
+    ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"
     layer, channel = kernel.value(ids)
     before, page = kernel.value("census(model)"), set(kernel.open_comms)
     for number in range(1000):

@@ -22,7 +22,6 @@ from untouched import Snapshot, changes, snapshot
 
 import hookviz
 from hookviz.hooking.nested import tensors_in
-from hookviz.view.view import showable
 
 from .rivals import RIVALS, Rival, Subject, Tally, measure
 
@@ -289,7 +288,7 @@ def explore(case: Case, truths: Truths, result: Result) -> None:
     seed()
     before = snapshot(model)
     explorer = hookviz.explore(model, case.input())
-    offered = showable(explorer.cache)
+    offered = explorer.frame.layers
     for name in offered:
         explorer.layer = name
         result.explored += explorer.layer == name

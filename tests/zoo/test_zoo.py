@@ -9,6 +9,7 @@ import torchvision
 
 import hookviz
 from hookviz.hooking.capture import Capture
+from hookviz.hooking.copies import Copies
 from zoo.check import Result, check
 from zoo.models import TORCHVISION, all_cases
 from zoo.report import report
@@ -87,12 +88,19 @@ def test_what_a_model_keeps_of_its_weights_does_not_go_stale():
 
 
 def test_an_overwritten_activation_is_found(monkeypatch):
-    monkeypatch.setattr(Capture, "_copy", lambda self, tensor: tensor.detach())
+    monkeypatch.setattr(Copies, "copy", lambda self, tensor: tensor.detach())
     assert len(check(CASES["torchvision/squeezenet1_1"], rivals=[]).wrong) == 26
 
 
 def test_a_hook_that_stays_is_found(monkeypatch):
-    monkeypatch.setattr(Capture, "_off", lambda self: self._around.close())
+    add = Capture.add
+
+    def and_leave_one(self, target, kind, function):
+        add(self, target, kind, function)
+        if kind == "forward":
+            target.register_forward_hook(lambda *given: None)
+
+    monkeypatch.setattr(Capture, "add", and_leave_one)
     assert "_forward_hooks" in check(CASES["timm/starnet_s050"], rivals=[]).touched[0]
 
 

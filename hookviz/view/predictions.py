@@ -1,0 +1,104 @@
+"""What the model answered and what was asked of it, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from ..run.targets import Target, probabilities
+
+TOP = 5
+
+
+class Prediction(NamedTuple):
+    """A class, or an output that nobody calls one.
+
+    Attributes
+    ----------
+    number : int
+    name : str
+    value : float
+        A probability, 0 to 1, or the model's own score.
+    words : str
+        The value for people.
+    """
+
+    number: int
+    name: str
+    value: float
+    words: str
+
+
+def ranked(
+    logits: Tensor | None, sample: int, class_names: Sequence[str], classes: bool = True
+) -> list[Prediction]:
+    """A sample's five largest outputs; none of no classifier.
+
+    Parameters
+    ----------
+    logits : torch.Tensor or None
+        ``(N, K)``.
+    class_names : sequence of str
+        May be shorter than there are classes, or empty.
+    classes : bool
+        Whether the outputs are of classes: then they become probabilities by the softmax, which
+        says nothing of anything else. Of a single output the sigmoid is told beside the score.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
+    ['75.0 %', '25.0 %']
+    >>> ranked(torch.tensor([[0.0]]), 0, [])[0].words
+    'score 0, sigmoid 50.0 %'
+    """
+    if logits is None:
+        return []
+    row = logits[min(sample, len(logits) - 1)].detach().float()
+    softmax = classes and len(row) > 1
+    row = probabilities(row[None])[0] if softmax else row
+    best = row.topk(min(TOP, len(row)))
+    found = []
+    for number, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        words = f"{100 * value:.1f} %" if softmax else f"score {value:.4g}"
+        if len(row) == 1:
+            words += f", sigmoid {100 * float(row.sigmoid()):.1f} %"
+        name = class_name(number, class_names) if classes else f"output {number}"
+        found.append(Prediction(number, name, value, words))
+    return found
+
+
+def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[str]) -> bool:
+    """Whether anything says that a model's outputs are of classes: names, or their number."""
+    if logits is None or class_names:
+        return bool(class_names)
+    holders = (model, getattr(model, "config", None))
+    said = [getattr(h, n, None) for h in holders for n in ("num_classes", "num_labels")]
+    return logits.shape[1] in said
+
+
+def class_name(index: int, class_names: Sequence[str]) -> str:
+    return class_names[index] if index < len(class_names) else f"class {index}"
+
+
+def target_name(
+    target: Target, sample: int, class_names: Sequence[str], predictions: list[Prediction]
+) -> str:
+    """What the gradient of a sample is of.
+
+    Examples
+    --------
+    >>> target_name(["ball", (1, 0)], 1, ["ball", "moon"], [])
+    'moon against ball'
+    """
+    if isinstance(target, list):
+        target = target[min(sample, len(target) - 1)]
+    if callable(target):
+        return getattr(target, "__name__", "a function")
+    if target is None:
+        return predictions[0][1] if predictions else "nothing"
+    classes: Any = target if isinstance(target, tuple) else (target,)
+    first, *others = (c if isinstance(c, str) else class_name(c, class_names) for c in classes)
+    return f"{first} against {' and '.join(others)}" if others else first

@@ -1,0 +1,120 @@
+"""A widget whose settings are traits: checked when they are set, then drawn, on one path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import traitlets
+
+from ..hooking.interrupts import allow_interrupts, defer_interrupts
+from ..run.session import Run
+from ..run.targets import Target
+from ..view.build import build_frame
+from ..view.check import check
+from ..view.frame import Frame
+from ..view.settings import SETTINGS
+from ..view.view import View
+from .lifecycle import LiveWidget
+
+
+class ViewWidget(LiveWidget):
+    """Shows a `View` in its children, each of which has a method ``show(frame)``.
+
+    A subclass declares a trait for each of `Settings`, and has ``why_closed``.
+
+    Parameters
+    ----------
+    view : View
+        Where to begin.
+    run : callable
+        Target -> the session's run for it.
+    """
+
+    _quiet = True  # settings change without being checked or drawn
+
+    def __init__(self, view: View, run: Callable[[Target], Run]) -> None:
+        super().__init__()
+        self._view: View | None = view  # what is shown; None once it is closed
+        self._run: Callable[[Target], Run] | None = run
+        self._frame: Frame | None = None
+        self._go_to(view)
+        self._quiet = False
+
+    @property
+    def frame(self) -> Frame:
+        """All that is on the screen, in numbers and words."""
+        if self._frame is None:
+            raise RuntimeError(self.why_closed)
+        return self._frame
+
+    @property
+    def _now(self) -> View:
+        if self._view is None:
+            raise RuntimeError(self.why_closed)
+        return self._view
+
+    @traitlets.validate(*SETTINGS)
+    def _checked(self, proposal: dict) -> Any:
+        name, value = proposal["trait"].name, proposal["value"]
+        if self._quiet:
+            return value
+        try:
+            return check(name, value, self._now)
+        except ValueError as error:
+            raise error if name == "target" else traitlets.TraitError(str(error)) from None
+
+    @traitlets.observe(*SETTINGS)
+    @defer_interrupts
+    def _changed(self, change: dict) -> None:
+        if self._quiet:
+            return
+        name = change["name"]
+        try:
+            view = self._now.moved(**{name: change["new"]})
+            if name == "target" and self._run is not None:
+                view = view.of_run(allow_interrupts(self._run, change["new"]))
+            self._go_to(view.fitted())
+        except BaseException:  # the model raises, say, or a heatmap: back to what is still shown
+            with self._quietly():
+                setattr(self, name, change["old"])
+            raise
+
+    def _go_to(self, view: View) -> None:
+        """The one path: bring settings, controls and pictures to this view."""
+        frame = allow_interrupts(build_frame, view) if self.children else None
+        self._view, self._frame = view, frame
+        with self._quietly():
+            for name in SETTINGS:
+                setattr(self, name, getattr(view.at, name))
+        self._show()
+
+    def _show(self) -> None:
+        for part in self.children:  # none once somebody who observes a setting has closed it
+            part.show(self.frame)
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
+    def _user_set(self, name: str, value: Any) -> None:
+        """What a control does. An error is shown: a notebook hides what a callback raises."""
+        note = ""
+        try:
+            setattr(self, name, value)
+        except Exception as error:
+            note = str(error)
+        if self._frame is not None and (note or self._frame.note):
+            self._frame = replace(self._frame, note=note)
+            self._show()  # the control goes back to what is shown
+
+    def close(self) -> None:
+        """Release tensors and every widget that belongs to this one; may be called twice."""
+        super().close()
+        self._view = self._frame = self._run = None

@@ -1,0 +1,47 @@
+"""What a user sees of a widget: controls by their labels, texts and pictures by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import ipywidgets as widgets
+
+
+def parts(widget: widgets.Widget) -> Iterator[widgets.Widget]:
+    """The widget and all that is in it, but for what is hidden."""
+    if is_shown(widget):
+        yield widget
+        for child in getattr(widget, "children", ()):
+            yield from parts(child)
+
+
+def is_shown(widget: widgets.Widget) -> bool:
+    return widget.layout.display != "none"
+
+
+def labels(widget: widgets.Widget) -> dict[str, widgets.Widget]:
+    """Label -> the control or button that has it."""
+    found = ((getattr(part, "description", ""), part) for part in parts(widget))
+    return {label: part for label, part in found if label}
+
+
+def control(widget: widgets.Widget, label: str) -> widgets.Widget:
+    return labels(widget)[label]
+
+
+def html(widget: widgets.Widget, text: str) -> widgets.HTML:
+    """The one HTML that says this, in its source."""
+    (found,) = (p for p in parts(widget) if isinstance(p, widgets.HTML) and text in p.value)
+    return found
+
+
+def says(widget: widgets.Widget, text: str) -> bool:
+    """Whether any HTML does."""
+    return any(isinstance(part, widgets.HTML) and text in part.value for part in parts(widget))
+
+
+# Pictures and texts of the explorer, by their captions and alt texts.
+INPUT, MAP, GRADIENT = "<figcaption>input", "<figcaption>channel ", "<figcaption>gradient of "
+OVERLAY, STRIP, TILES = 'alt="Heatmap over the input', "layers in order", 'alt="All '
+READINGS, PREDICTIONS, TITLE = "<b>layer</b>", "<b>predictions</b>", 'class="title"'
+NOTE = 'class="readings note"'

@@ -1,0 +1,85 @@
+"""Two processes share a model by FSDP, look into it, and go on training; each prints what it saw.
+
+``python sharded.py fsdp1`` or ``fsdp2``; the parent prints one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import hookviz
+
+CPU = torch.device("cpu")
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    inner = nn.Sequential(nn.Conv2d(8, 8, 3), nn.ReLU(inplace=True))
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), inner, *head).eval()
+
+
+def sharded(kind: str) -> nn.Module:
+    model = net()
+    if kind == "fsdp2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (2,))
+        fully_shard(model[2], mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    from torch.distributed.fsdp import FullyShardedDataParallel as Fsdp
+
+    model[2] = Fsdp(model[2], device_id=CPU, use_orig_params=True)
+    return Fsdp(model, device_id=CPU, use_orig_params=True)
+
+
+def look(rank: int, kind: str, port: int, answers: object) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    plain, model = net(), sharded(kind)
+    x = torch.rand(2, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+    expected = plain(x)
+    found = {}
+    for name, ask in {
+        "explore": lambda net: hookviz.explore(net, x).cache,
+        "trace": lambda net: hookviz.trace(net, x),
+        "capture": lambda net: captured(net, x),
+    }.items():
+        seen, true = ask(model), ask(plain)
+        if name == "trace":
+            same = [e.module for e in seen if e.fired] != []
+        else:
+            same = list(seen) == list(true) and all(
+                torch.equal(seen[layer].activation, true[layer].activation) for layer in true
+            )
+        after = torch.equal(model(x), expected)
+        model(x).sum().backward()
+        graded = all(p.grad is not None for p in model.parameters() if p.numel())
+        found[name] = [same, after, graded]
+    answers.put((rank, found))  # type: ignore[attr-defined]
+    dist.destroy_process_group()
+
+
+def captured(model: nn.Module, x: torch.Tensor) -> hookviz.FeatureCache:
+    with hookviz.capture(model) as cache:
+        model(x)
+    return cache
+
+
+if __name__ == "__main__":
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answers = mp.get_context("spawn").SimpleQueue()
+    mp.spawn(look, (sys.argv[1], port, answers), nprocs=2)
+    print(json.dumps(dict(answers.get() for _ in range(2))))

@@ -1,0 +1,311 @@
+"""Models of other people: what about sixty of them broke once."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import random
+import subprocess
+import sys
+import types
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.func import grad, jacrev, vmap
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.render.input_picture import picture_of, words_of
+from hookviz.run.class_names import class_names_of
+from hookviz.run.inputs import ModelInput
+
+TESTS = Path(__file__).parent
+
+
+class Raw(nn.Module):
+    """Takes raw waves ``(N, T)`` and adds the channel itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv1d(1, 4, 9, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        assert x.ndim == 2, "waves (N, T)"
+        return self.head(self.conv(x[:, None]).mean(2))
+
+
+def test_a_batch_of_one_is_no_sample():
+    explorer = hookviz.explore(Raw(), torch.randn(1, 4000))
+    assert explorer.inputs.args[0].shape == (1, 4000)
+    assert explorer.inputs.note == ""
+    explorer.close()
+
+
+def test_a_sample_gets_a_batch_dimension_only_where_it_cannot_go_without():
+    sample = torch.rand(3, 9, 9)
+    batched = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(392, 3))
+    explorer = hookviz.explore(batched.eval(), sample)
+    assert explorer.inputs.args[0].shape == (1, 3, 9, 9)
+    assert "a batch dimension was added" in explorer.frame.facts
+    explorer.close()
+    alone = hookviz.explore(nn.Conv2d(3, 8, 3), sample, target=torch.sum)
+    assert alone.inputs.args[0] is not None
+    assert alone.inputs.args[0].shape == (3, 9, 9)
+    assert alone.frame.facts.count("a batch dimension was added") == 0
+    alone.close()
+
+
+@dataclass
+class Notes:
+    calls: int = 0
+    seen: list | None = None
+
+
+class Restless(nn.Module):
+    """Changes all kinds of attributes in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+        self.tensor, self.array = torch.zeros(3), np.zeros(3)
+        self.queue = collections.deque([1, 2], maxlen=2)
+        self.default, self.counter = collections.defaultdict(list), collections.Counter("a")
+        self.set, self.deep = {1}, {"a": [(torch.zeros(2), {"b": [0]})]}
+        self.ordered = collections.OrderedDict(x=1, y=2)
+        self.notes, self.space = Notes(seen=[]), types.SimpleNamespace(last=None)
+        self.torch_random, self.random = torch.Generator().manual_seed(1), random.Random(1)
+        self.numpy_random = np.random.default_rng(1)
+
+    def forward(self, x):
+        self.tensor += 1
+        self.array += 1
+        self.queue.append(3)
+        self.default["new"].append(1)
+        self.counter.update("ab")
+        self.set.add(2)
+        tensor, inner = self.deep["a"][0]
+        tensor.add_(1)
+        inner["b"].append(1)
+        self.ordered.move_to_end("x")
+        self.notes.calls += 1
+        self.notes.seen.append(x)
+        self.space.last = x
+        torch.rand(1, generator=self.torch_random)
+        self.random.random()
+        self.numpy_random.random()
+        return self.conv(x)
+
+    def state(self):
+        return (
+            self.tensor.tolist(), self.array.tolist(), list(self.queue), dict(self.default),
+            dict(self.counter), set(self.set), str(self.deep), list(self.ordered), str(self.notes),
+            self.space.last, self.torch_random.get_state().tolist(), self.random.getstate(),
+            str(self.numpy_random.bit_generator.state), self.queue.maxlen,
+        )  # fmt: skip
+
+
+def test_attributes_that_a_forward_changes_in_place():
+    model, x = Restless(), torch.rand(1, 1, 5, 5)
+    before, objects = model.state(), snapshot(model)
+    hookviz.explore(model, x).close()
+    hookviz.trace(model, x)
+    assert model.state() == before
+    assert_untouched(model, objects)
+
+
+@pytest.mark.parametrize("transform", [jacrev, grad])
+def test_transforms_of_functions_leave_no_wrapper(transform):
+    model, x = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(0)), torch.rand(1, 6, 6)
+    with hookviz.capture(model) as cache:
+        transform(model if transform is jacrev else lambda y: model(y).sum())(x)
+    assert torch.equal(cache["0"].activation, model[0](x))
+    assert "Conv2d" in repr(cache)
+
+
+def test_vmap_is_told():
+    model = nn.Conv2d(1, 2, 3)
+    told = pytest.raises(RuntimeError, match="torch.vmap .*on the whole batch")
+    with told, hookviz.capture(model):
+        vmap(model)(torch.rand(4, 1, 6, 6))
+    assert not model._forward_hooks
+
+
+def test_meta_is_refused_in_a_sentence():
+    with torch.device("meta"):
+        model = type(hookviz.demo_model())()
+    with pytest.raises(ValueError, match="'stem.0.weight' is on the meta device.*load the weights"):
+        hookviz.explore(model, torch.rand(1, 3, 112, 112))
+
+
+def quantized():
+    import torch.ao.quantization.quantize_fx as fx
+    from torch.ao.quantization import get_default_qconfig_mapping
+
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    ).eval()
+    x = torch.rand(1, 3, 16, 16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prepared = fx.prepare_fx(model, get_default_qconfig_mapping(), x)
+        prepared(x)
+        return fx.convert_fx(prepared), x
+
+
+def test_quantized_convolutions():
+    model, x = quantized()
+    with hookviz.capture(model) as cache:
+        model(x)
+    assert list(cache) == ["0", "2"]
+    assert cache["0"].activation.is_quantized
+    assert cache["0"].gradient is None
+    exact = cache["0"].activation.dequantize()
+    assert torch.equal(hookviz.heatmap(cache["0"], "activation"), exact.mean(1))
+    assert hookviz.heatmap(cache["0"], "eigencam").shape == (1, 14, 14)
+    explorer = hookviz.explore(model, x, heatmap="activation")
+    assert np.array_equal(explorer.frame.panels[0].values, exact[0, explorer.channel].numpy())
+    assert any("without a graph, as by int8 layers" in fact for fact in explorer.frame.facts)
+    explorer.close()
+
+
+class Deformed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.offsets = nn.Conv2d(3, 18, 3, padding=1)
+        self.deform = torchvision.ops.DeformConv2d(3, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.deform(x, self.offsets(x))
+
+
+def test_what_default_layers_pass_over_is_said_and_can_be_pasted():
+    model, x = Deformed(), torch.rand(1, 3, 8, 8)
+    explorer = hookviz.explore(model, x, target=torch.sum)
+    told = next(fact for fact in explorer.frame.facts if "not among them" in fact)
+    explorer.close()
+    assert told in repr(hookviz.capture(model))
+    layers = eval(told.rpartition("layers=")[2])
+    with hookviz.capture(model, layers) as cache:
+        model(x)
+    assert list(cache) == ["deform"]
+    with hookviz.capture(hookviz.demo_model()) as cache:
+        pass
+    assert cache.unseen == ""
+
+
+def test_an_exported_graph_has_functions_not_layers():
+    program = torch.export.export(nn.Conv2d(3, 4, 3), (torch.rand(1, 3, 8, 8),))
+    with pytest.raises(ValueError, match="are functions, not layers"):
+        hookviz.capture(program.module())
+
+
+def test_one_logit_is_a_score():
+    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(9, 1))
+    explorer = hookviz.explore(model, torch.rand(1, 1, 5, 5))
+    (only,) = explorer.frame.predictions
+    assert "sigmoid" in only.words
+    assert "100.0 %" not in only.words
+    explorer.close()
+
+
+def test_a_descriptor_is_not_so_many_classes():
+    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.Flatten(), nn.Linear(9, 128))
+    x = torch.rand(1, 1, 5, 5)
+    explorer = hookviz.explore(model, x)
+    assert all(each.words.startswith("score ") for each in explorer.frame.predictions)
+    assert all(each.name.startswith("output ") for each in explorer.frame.predictions)
+    explorer.close()
+    named = hookviz.explore(model, x, class_names=[f"c{n}" for n in range(128)])
+    assert all(each.words.endswith(" %") for each in named.frame.predictions)
+    named.close()
+
+
+def test_class_names_are_found_where_libraries_keep_them():
+    model = nn.Conv2d(1, 1, 1)
+    assert class_names_of(model) == []
+    model.config = types.SimpleNamespace(id2label={0: "cat", 1: "dog"})
+    assert class_names_of(model) == ["cat", "dog"]
+    model.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    model.names = {0: "person", 1: "bicycle"}
+    assert class_names_of(model) == ["person", "bicycle"]
+    import timm
+
+    net = timm.create_model("resnet10t", pretrained=False)
+    assert class_names_of(net)[0].startswith("tench")
+    assert class_names_of(timm.create_model("resnet10t", num_classes=7)) == []
+
+
+def test_black_is_shown_as_black():
+    black = ModelInput((-torch.ones(1, 3, 4, 4),))
+    assert (picture_of(black) == 0).all()
+    assert words_of(black) == "shown as (x + 1) / 2"
+    known = ModelInput((torch.zeros(1, 3, 4, 4),), {}, "", (0.5,) * 3, (0.25,) * 3, True)
+    assert (picture_of(known) == 128).all()
+    far = ModelInput((torch.linspace(-9, 9, 48).view(1, 3, 4, 4),))
+    assert words_of(far) == "stretched from -9 to 9"
+    imagenet = ModelInput((torch.full((1, 3, 4, 4), 2.0),))
+    assert words_of(imagenet).endswith("a guess")
+
+
+class TakesBatch(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3)
+
+    def forward(self, batch):
+        return self.conv(batch["image"]).mean((2, 3))
+
+
+def test_a_dict_goes_in_whole_where_the_model_takes_it_whole():
+    explorer = hookviz.explore(TakesBatch(), {"image": torch.rand(1, 1, 5, 5)})
+    assert list(explorer.cache) == ["conv"]
+    explorer.close()
+
+
+def test_a_processor_as_transform():
+    def processor(picture):
+        return {"x": [np.zeros((3, 40, 40), np.float32)]}
+
+    inputs = hookviz.prepare_input(
+        hookviz.demo_images()[0], hookviz.demo_model(), transform=processor
+    )
+    assert inputs.args == ()
+    assert inputs.kwargs["x"].shape == (1, 3, 40, 40)
+
+
+def test_what_is_around_a_network_is_told():
+    class Learner:
+        model = nn.Conv2d(1, 1, 1)
+
+    class Yolo(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Conv2d(1, 1, 1)
+
+    for around in (Learner(), Yolo()):
+        with pytest.raises(TypeError, match=r"pass its \.model, which is the Conv2d"):
+            hookviz.explore(around, torch.rand(1, 1, 3, 3))
+
+
+@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
+def test_a_sharded_model_stays_sharded(kind):
+    paths = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(TESTS / "sharded.py"), kind],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    every = {name: [True, True, True] for name in ("explore", "trace", "capture")}
+    assert found == {"0": every, "1": every}
