@@ -524,6 +524,20 @@ def test_a_view_overwritten_in_place():
     explorer.close()
 
 
+class Labelled(torch.Tensor):
+    """A tensor class, as libraries have them that carry notes along with the values."""
+
+
+def test_tensors_of_other_classes_overwritten_in_place():
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+    x = torch.rand(1, 3, 6, 6).as_subclass(Labelled)
+    explorer = hookviz.explore(model, x, target=2, channel=2)
+    compare(explorer, model=model, x=x)
+    explorer.close()
+
+
 def test_features_half_precision_and_the_model_itself():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(5))
     x = torch.rand(2, 3, 6, 6)
@@ -850,6 +864,37 @@ def test_reentrant_checkpointing_is_refused_in_one_sentence():
     control(explorer, "show the hooks").value = True
     assert says(explorer, "reentrant checkpointing")
     explorer.channel = 2  # goes on all the same
+    explorer.close()
+
+
+class Recomputing(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, layer):
+        context.layer = layer
+        context.save_for_backward(x)
+        return layer(x)
+
+    @staticmethod
+    def backward(context, gradient):
+        x = context.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            return torch.autograd.grad(context.layer(x), x, gradient)[0], None
+
+
+class WithFunction(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        return Recomputing.apply(x, self.conv).mean((2, 3))
+
+
+def test_functions_that_run_a_layer_again_are_refused():
+    explorer = hookviz.explore(WithFunction(), torch.rand(1, 3, 4, 4), target=1)
+    assert explorer.cache["conv"].gradient is not None
+    with pytest.raises(ValueError, match="'conv': backward runs it again"):
+        explorer.code()
     explorer.close()
 
 

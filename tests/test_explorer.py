@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import random
 import re
@@ -37,6 +38,7 @@ from torch.utils.checkpoint import checkpoint
 import hookviz
 from hookviz.render.colours import DIVERGING, map_png
 from hookviz.run.inputs import prepare_input
+from hookviz.view.layer import LayerView
 
 MODEL = hookviz.demo_model()
 PICTURES = hookviz.demo_images()
@@ -510,6 +512,19 @@ def test_open_and_close_leave_nothing():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in MODEL.modules())
     with pytest.raises(RuntimeError, match="closed"):
         _ = explorer.cache
+
+
+def test_what_is_remembered_is_bounded(explorer):
+    def remembered():
+        gc.collect()
+        return sum(isinstance(each, LayerView) for each in gc.get_objects())
+
+    before = remembered()
+    for name in explorer.cache:
+        explorer.layer = name
+        for method in ("gradcam", "eigencam"):
+            explorer.heatmap = method
+    assert len(explorer.cache) > 10 and remembered() == before
 
 
 class Messy(nn.Module):

@@ -19,6 +19,7 @@ import torch
 import torchvision
 from torch import nn
 from torch.func import grad, jacrev, vmap
+from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
 
 import hookviz
@@ -144,6 +145,42 @@ def test_meta_is_refused_in_a_sentence():
         hookviz.explore(model, torch.rand(1, 3, 112, 112))
 
 
+class Offload:
+    """As accelerate's ``cpu_offload`` does: weights are there only while their layer runs."""
+
+    execution_device = torch.device("cpu")
+
+    def __init__(self, module):
+        self.values = {name: p.data for name, p in module.named_parameters(recurse=False)}
+        self.inner, self.module = module.forward, module
+        self.fill("meta")
+        module._hf_hook, module.forward = self, self.forward
+
+    def fill(self, device):
+        for name, value in self.values.items():
+            setattr(self.module, name, nn.Parameter(value.to(device)))
+
+    def forward(self, *args):
+        self.fill("cpu")
+        try:
+            return self.inner(*args)
+        finally:
+            self.fill("meta")
+
+
+def test_offloaded_weights_stay_where_they_are():
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
+    x = torch.rand(1, 3, 8, 8)
+    with hookviz.capture(plain) as true:
+        plain(x)
+    for module in (plain[0], plain[3]):
+        Offload(module)
+    explorer = hookviz.explore(plain, x)
+    assert torch.equal(explorer.cache["0"].activation, true["0"].activation)
+    assert all(parameter.is_meta for parameter in plain.parameters())
+    explorer.close()
+
+
 def quantized():
     import torch.ao.quantization.quantize_fx as fx
     from torch.ao.quantization import get_default_qconfig_mapping
@@ -201,10 +238,61 @@ def test_what_default_layers_pass_over_is_said_and_can_be_pasted():
     assert cache.unseen == ""
 
 
+class Functional(nn.Module):
+    """Calls the function, and has a part whose name is like the function's."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv2d = nn.Conv2d(3, 4, 3)
+        self.blur = Blur()
+
+    def forward(self, x):
+        return self.blur(self.conv2d(x))
+
+
+class Blur(nn.Module):
+    def forward(self, x):
+        return F.conv2d(x, torch.ones(1, 4, 3, 3) / 9)
+
+
+def test_functions_that_convolve_are_said():
+    model, x = Functional(), torch.rand(1, 3, 8, 8)
+    cache = hookviz.capture(model)
+    assert cache.unseen.endswith("not among them: layers=['blur']")
+    explorer = hookviz.explore(model, x, target=torch.sum, layers=["blur"])
+    assert explorer.frame.panels[0].values.shape == (4, 4)
+    explorer.close()
+
+
+class Spectral(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 3, dtype=torch.complex64)
+
+    def forward(self, x):
+        return self.conv(torch.complex(x, x * x)).abs().mean((2, 3))
+
+
+def test_complex_numbers_are_said_to_be_shown_by_their_absolute_values():
+    model, x = Spectral(), torch.rand(1, 1, 8, 8)
+    explorer = hookviz.explore(model, x, target=1, channel=1, heatmap="activation × gradient")
+    shown, slopes = explorer.frame.panels[:2]
+    with hookviz.capture(model) as cache:
+        torch.autograd.grad(model(x)[0, 1], list(model.parameters()))
+    here = cache["conv"]
+    assert here.gradient.imag.abs().max() > 0
+    assert np.allclose(shown.values, here.activation[0, 1].abs())
+    assert np.allclose(slopes.values, here.gradient[0, 1].abs())
+    assert all("absolute values" in panel.caption for panel in (shown, slopes))
+    assert "absolute values" in explorer.frame.overlay.caption
+    explorer.close()
+
+
 def test_an_exported_graph_has_functions_not_layers():
     program = torch.export.export(nn.Conv2d(3, 4, 3), (torch.rand(1, 3, 8, 8),))
-    with pytest.raises(ValueError, match="are functions, not layers"):
-        hookviz.capture(program.module())
+    for layers in (None, "conv1", nn.Conv2d):
+        with pytest.raises(ValueError, match="functions, not modules.* take the model that it was"):
+            hookviz.capture(program.module(), layers)
 
 
 def test_one_logit_is_a_score():

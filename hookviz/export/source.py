@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from ..attribution.gradients import ATTRIBUTIONS
+from ..hooking.recomputation import FORWARD
 from ..view.view import View
 from .draft import Draft
 from .function_source import Source, names_in
@@ -64,6 +65,11 @@ def _refuse(draft: Draft) -> None:
         raise ValueError(
             "There is no short code for reentrant checkpointing, which runs each layer twice: "
             "give checkpoint(..., use_reentrant=False)."
+        )
+    if any(call.outputs[0].watched_in not in (None, FORWARD) for call in draft.record.calls):
+        raise ValueError(
+            f"There is no short code for layer {name!r}: backward runs it again, and its gradient "
+            "reaches only that run."
         )
     if draft.call.activation.is_complex():
         raise ValueError(f"There is no short code for layer {name!r}: its maps are complex.")

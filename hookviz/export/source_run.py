@@ -6,6 +6,8 @@ import ast
 from os import PathLike
 from typing import Any
 
+from torch import Tensor
+
 from ..run.targets import Target, class_index
 from .draft import WIDTH, Draft, as_drawn
 from .source_input import quoted
@@ -55,8 +57,9 @@ def hook_lines(draft: Draft) -> list[str]:
     if any(call.outputs[0].watched_in is None for call in calls):
         return [*lines, "    if output.requires_grad:", f"        {watch}"]
     lines.append(f"    {watch}")
-    if draft.arrangement == "[None]":
-        # What overwrites a view in place takes the view's hook out of the graph.
+    # What overwrites a view in place takes the view's hook out of the graph; a sample without
+    # batch dimension comes as a view, and so do tensors of other classes.
+    if draft.arrangement == "[None]" or type(draft.call.activation) is not Tensor:
         lines.append("    return output.clone()")
     return lines
 

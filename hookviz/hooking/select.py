@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import dis
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +23,14 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
 )
 """What ``layers=None`` stands for; lazy, parametrized and user-made convolutions are subclasses.
 Quantized ones are found by `is_convolution`."""
+
+_FUNCTIONS = {
+    getattr(place, f"conv{kind}{dimensions}d")
+    for place in (nn.functional, torch)
+    for kind in ("", "_transpose")
+    for dimensions in (1, 2, 3)
+}
+"""What computes a convolution, whoever calls it."""
 
 _WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Under which attribute a part's wrapper holds it: torch.compile's, FSDP's, checkpointing's."""
@@ -118,7 +130,15 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
     """
     check_model(model)
     names = module_names(model)
-    chosen = _choose(model, names, layers)
+    try:
+        chosen = _choose(model, names, layers)
+    except ValueError:
+        if not isinstance(model, torch.fx.GraphModule) or any(map(is_convolution, names)):
+            raise
+        raise ValueError(
+            "The layers of this graph (of torch.export, say) are functions, not modules that "
+            "could be hooked: take the model that it was made from."
+        ) from None
     for module in chosen:
         if isinstance(module, torch.jit.ScriptModule):
             raise TypeError(
@@ -186,8 +206,10 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 def unseen_layers(model: nn.Module) -> str:
     """What is like a convolution and is none, in a sentence; empty if there is nothing.
 
-    Such are layers of other classes with a kernel of their own (``DeformConv2d``), and those that
-    add something to a convolution within (LoRA, whose sum no convolution returns).
+    Such are layers of other classes with a kernel of their own (``DeformConv2d``), those that add
+    something to a convolution within (LoRA, whose sum no convolution returns), and those whose
+    code calls ``F.conv2d`` and the like. Code is read, not run: what it gets from elsewhere is
+    not seen.
 
     Examples
     --------
@@ -201,7 +223,8 @@ def unseen_layers(model: nn.Module) -> str:
     names = {
         module: known[0]
         for module, known in module_names(model).items()
-        if not is_convolution(module) and (_has_kernel(module) or _adds_to_one(module))
+        if not is_convolution(module)
+        and (_has_kernel(module) or _adds_to_one(module) or _convolves(type(module)))
     }
     if not names:
         return ""
@@ -226,19 +249,34 @@ def _adds_to_one(module: nn.Module) -> bool:
     return isinstance(base, nn.Module) and is_convolution(base)
 
 
+@cache
+def _convolves(kind: type[nn.Module]) -> bool:
+    """Whether a class's own code calls torch's function for a convolution."""
+    own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
+    methods = [each for base in own for each in vars(base).values() if hasattr(each, "__code__")]
+    return any(_FUNCTIONS & set(_named(method)) for method in methods)
+
+
+def _named(function: FunctionType) -> Iterator[Any]:
+    """What a function's code reaches through global names: ``F``, ``F.conv2d``, ..."""
+    value: Any = None
+    for step in dis.get_instructions(function):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            value = function.__globals__.get(step.argval)
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, ModuleType):
+            value = getattr(value, step.argval, None)
+        else:
+            value = None
+        if isinstance(value, Hashable):
+            yield value
+
+
 def _choose(
     model: nn.Module, names: dict[nn.Module, list[str]], layers: Layers
 ) -> dict[nn.Module, list[str]]:
     if layers is None:
         chosen = _where(names, lambda name, module: is_convolution(module))
         if not chosen:
-            if isinstance(model, torch.fx.GraphModule) and any(
-                "conv" in str(node.target) for node in model.graph.nodes
-            ):
-                raise ValueError(
-                    "The convolutions of this graph (of torch.export, say) are functions, not "
-                    "layers that could be hooked: take the model that it was made from."
-                )
             raise ValueError(
                 f"{type(model).__name__} has no convolution layers; say with layers= which to "
                 f"take, for example {unseen_layers(model).rpartition(': ')[2] or _example(names)}."

@@ -104,6 +104,7 @@ def _readings(view: View) -> Readings:
         rows.append(("gradient", [*norms, *_pairs(slopes, here)]))
     output, kind = view.call.outputs[0], type(view.record.module).__name__
     shape, dtype = "×".join(map(str, output.shape)), str(output.dtype).removeprefix("torch.")
+    dtype += view.magnitudes
     whole = [("", kind), ("", shape), ("", dtype), *_pairs(layer.statistics, None)]
     return [*rows, ("layer", whole)]
 

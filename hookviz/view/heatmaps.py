@@ -71,7 +71,8 @@ class ShownHeatmap:
         return to_numpy(one if one.ndim == 2 else one[None])
 
     def _name(self) -> str:
-        return f"{self.at.heatmap} of {self.view.target_name}"
+        magnitudes = self.view.magnitudes if self.at.heatmap == PRODUCT else ""
+        return f"{self.at.heatmap} of {self.view.target_name}{magnitudes}"
 
     def panels(self) -> list[Panel]:
         """The heatmap alone, at its own size."""

@@ -129,6 +129,11 @@ class View:
         found = (len(layer.maps), calls, layer.samples, layer.depths)
         return dict(zip(INDICES, found, strict=True))
 
+    @property
+    def magnitudes(self) -> str:
+        """What is said beside pictures and numbers of complex tensors."""
+        return ", absolute values" if self.call.outputs[0].dtype.is_complex else ""
+
     # What went in, and what came out
 
     @property
@@ -189,12 +194,13 @@ class View:
         layer, here = self.layer, self.at.channel
         name, low, high = self.colours()
         words = self.describe()
-        caption = f"channel {here}, {map_size(layer.maps)}"
+        caption = f"channel {here}, {map_size(layer.maps)}{self.magnitudes}"
         shown = [Panel(caption, words, layer.maps[here], name, low[here], high[here])]
         slopes = layer.gradient_statistics
         if layer.gradients is not None and slopes is not None:
             low, high = self._ranges("gradient colours", layer.gradients, slopes, True)
-            caption, values = f"gradient of {self.target_name}", layer.gradients[here]
+            caption = f"gradient of {self.target_name}{self.magnitudes}"
+            values = layer.gradients[here]
             alt = f"{caption}: {words}"
             shown.append(Panel(caption, alt, values, DIVERGING, low[here], high[here]))
         return shown
