@@ -34,7 +34,7 @@ _3D = {"spatial_dims": 3, "in_channels": 1, "out_channels": 2}
 MONAI: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "UNet": ((1, 1, 16, 16, 16), _3D | {"channels": (4, 8, 16), "strides": (2, 2)}),
     "AttentionUnet": ((1, 1, 16, 16, 16), _3D | {"channels": (4, 8, 16), "strides": (2, 2)}),
-    "BasicUNet": ((1, 1, 16, 16, 16), _3D | {"features": (4, 4, 8, 8, 16, 4)}),
+    "BasicUNet": ((1, 1, 32, 32, 32), _3D | {"features": (4, 4, 8, 8, 16, 4)}),
     "SegResNet": ((1, 1, 16, 16, 16), _3D | {"init_filters": 8}),
     "DenseNet121": ((1, 1, 32, 32), {"spatial_dims": 2, "in_channels": 1, "out_channels": 3}),
     "SEResNet50": ((1, 1, 32, 32), {"spatial_dims": 2, "in_channels": 1, "num_classes": 3}),

@@ -126,10 +126,9 @@ def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
 def _otherwise(explorer: Any, scope: dict[str, Any]) -> Iterator[str]:
     """What the code found that is not what the explorer holds."""
     call = explorer.cache[explorer.layer].calls[explorer.call]
-    heatmaps = explorer.heatmaps()
     wanted = {"activation": call.activation, "gradient": call.gradient}
-    if explorer.layer in heatmaps and "heatmap" in scope:
-        wanted["heatmap"] = heatmaps[explorer.layer][explorer.sample]
+    if (heatmap := explorer.frame.heatmap) is not None:
+        wanted["heatmap"] = torch.as_tensor(heatmap)
     for what, values in wanted.items():
         if values is None:
             continue
