@@ -44,7 +44,10 @@ MONAI: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         {"in_channels": 1, "out_channels": 2, "img_size": 32, "hidden_size": 24, "num_heads": 4}
         | {"mlp_dim": 48, "feature_size": 4},
     ),
-    "SwinUNETR": ((1, 1, 32, 32, 32), {"in_channels": 1, "out_channels": 2, "feature_size": 12}),
+    "SwinUNETR": (
+        (1, 1, 64, 64),
+        {"in_channels": 1, "out_channels": 2, "feature_size": 12, "spatial_dims": 2},
+    ),
     "DynUNet": (
         (1, 1, 16, 16, 16),
         _3D | {"kernel_size": (3, 3, 3), "strides": (1, 2, 2), "upsample_kernel_size": (2, 2)},
@@ -71,17 +74,14 @@ def cases() -> Iterator[Foreign]:
     for name, (shape, options) in MONAI.items():
         yield Foreign(f"monai/{name}", shape, _of("monai.networks.nets", name, **options))
     shape = (1, 1, 64, 64)
-    yield Foreign("kornia/HardNet", (2, 1, 32, 32), _of("kornia.feature", "HardNet"))
-    yield Foreign("kornia/TFeat", (2, 1, 32, 32), _of("kornia.feature", "TFeat"))
+    yield Foreign("kornia/HardNet", (2, 1, 32, 32), _of("kornia.feature", "HardNet", pretrained=False))
+    yield Foreign("kornia/TFeat", (2, 1, 32, 32), _of("kornia.feature", "TFeat", pretrained=False))
     yield Foreign("kornia/DISK", (1, 3, 64, 64), _of("kornia.feature", "DISK"))
     yield Foreign("kornia/DexiNed", (1, 3, 64, 64), _dexined)
-    yield Foreign("kornia/KeyNet", shape, _of("kornia.feature", "KeyNet"))
-    yield Foreign(
-        "kornia/LoFTR",
-        shape,
-        _of("kornia.feature", "LoFTR", pretrained=None),
-        lambda x: ({"image0": x, "image1": x.flip(-1)},),
-    )
+    yield Foreign("kornia/KeyNet", shape, _of("kornia.feature", "KeyNet", pretrained=False))
+    matching = _of("kornia.feature", "LoFTR", pretrained=None)
+    # Its matches, of random weights none, have no gradient: the network that they are found by.
+    yield Foreign("kornia/LoFTR", (1, 1, 64, 64), lambda: matching().backbone)
     yield from _videos()
     for name in ("fasterrcnn_resnet50_fpn", "keypointrcnn_resnet50_fpn", "retinanet_resnet50_fpn"):
         yield Foreign(f"torchvision/{name}", (3, 64, 96), partial(_detector, name), lambda x: [x])
