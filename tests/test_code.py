@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import OrderedDict
 from html import unescape
+from operator import is_
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -22,6 +23,7 @@ from matplotlib import cbook
 from PIL import Image
 from seen import control, html, says
 from torch import nn
+from torch.nn.functional import interpolate
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
@@ -352,6 +354,7 @@ def second_largest(output):
 )
 def test_targets_in_a_batch(target, method):
     x = torch.cat([prepare_input(PICTURES[i], MODEL).args[0] for i in (0, 6, 9)])
+    x = interpolate(x, (48, 48))  # the methods run the model fifty times
     explorer = hookviz.explore(MODEL, x, layer="layer2.0.conv2", target=target)
     explorer.heatmap = method
     scope = {"target": target} if callable(target) else {}
@@ -609,6 +612,29 @@ def test_lists_of_pictures():
     namespace = compare(explorer, model=model, args=explorer.inputs.args)
     assert "heatmap" not in namespace
     ruff(explorer.code(), "model", "args")
+    explorer.close()
+
+
+class Pathways(nn.Module):
+    """Writes into the list that it is given, as SlowFast does."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, pathways):
+        pathways[0] = self.conv(pathways[0])
+        return pathways[0].mean((2, 3)) + pathways[1].mean()
+
+
+def test_a_list_that_the_model_writes_into_stays_as_it_was():
+    model, x = Pathways(), [torch.rand(1, 3, 8, 8), torch.rand(1, 3, 4, 4)]
+    explorer = hookviz.explore(model, (x,), target=1, overlay=False)
+    given = list(x)
+    for _ in range(2):
+        compare(explorer, model=model, args=explorer.inputs.args)
+        explorer.target = 2
+    assert all(map(is_, x, given)) and len(x) == 2
     explorer.close()
 
 

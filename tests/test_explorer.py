@@ -502,7 +502,7 @@ def test_static_picture_in_the_output(explorer):
 
 def test_open_and_close_leave_nothing():
     count, figures = registry(), plt.get_fignums()
-    for _ in range(200):
+    for _ in range(10):  # two hundred of them: tests/limits
         explorer = hookviz.explore(MODEL, PICTURES[0], layers="stem.*")
         explorer.channel = 3
         explorer.close()

@@ -16,25 +16,25 @@ from .source_input import quoted
 def input_lines(draft: Draft) -> list[str]:
     """``model`` and ``x``, made or taken."""
     asking = ".requires_grad_()" if draft.scored and draft.differentiable else ""
-    lines, x = _model(draft), draft.x
+    name, weights, x = draft.given.name, draft.given.weights, draft.x
+    if name is None:
+        draft.take("model", f"your {type(draft.user_model).__name__}")
+        lines = []
+    else:
+        lines = [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
     if draft.preparation is not None:
         if not isinstance(draft.given.image, (str, PathLike)):
             draft.take("image", "the picture that you gave")
         return [*lines, *draft.preparation.lines, f"x = {draft.preparation.last}{asking}"]
     if x is None:
-        for name in ("args", *(["kwargs"] if draft.inputs.kwargs else [])):
+        given = {"args": draft.inputs.args, "kwargs": tuple(draft.inputs.kwargs.values())}
+        for name in ("args", *(["kwargs"] if given["kwargs"] else [])):
             draft.take(name, f"what went in: explorer.inputs.{name}")
+            if any(isinstance(each, (list, dict)) for each in given[name]):
+                lines.append(f"{name} = deepcopy({name})  # the model may write into lists")
         return lines
     draft.take("x", f"what went in, shape {tuple(x.shape)}: explorer.inputs.{draft.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
-
-
-def _model(draft: Draft) -> list[str]:
-    name, weights = draft.given.name, draft.given.weights
-    if name is None:
-        draft.take("model", f"your {type(draft.user_model).__name__}")
-        return []
-    return [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
 
 
 def hook_lines(draft: Draft) -> list[str]:

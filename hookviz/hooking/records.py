@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +39,7 @@ class Statistics:
 
 
 def statistics(tensor: Tensor) -> Statistics:
-    """Statistics of all values of a tensor, of any shape and dtype.
-
-    Examples
-    --------
-    >>> statistics(torch.tensor([0.0, 3.0, -4.0, float("nan")])).norm
-    5.0
-    """
+    """Statistics of all values of a tensor, of any shape and dtype."""
     values = tensor.detach()
     values = values.dequantize() if values.is_quantized else values.to_dense()
     if values.is_complex():
@@ -87,64 +82,59 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient's where one can come
     max_bytes: int | None
-    _value: Tensor | None = None
-    _gradient: Tensor | None = None
-    _statistics: Statistics | None = None
-    _gradient_statistics: Statistics | None = None
+    _value: Tensor | Statistics | None = None
+    _gradient: Tensor | Statistics | None = None
     # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
     watched_in: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
         """Set the values, or what can be said of them."""
-        self._value = value if isinstance(value, Tensor) else None
-        self._statistics = None if isinstance(value, Tensor) else value
+        self._value = value
 
     def keep_gradient(self, gradient: Tensor | Statistics) -> None:
         """Set the gradient, or what can be said of it."""
-        self._gradient = gradient if isinstance(gradient, Tensor) else None
-        self._gradient_statistics = None if isinstance(gradient, Tensor) else gradient
+        self._gradient = gradient
+        self.__dict__.pop("gradient_statistics", None)
 
     @property
     def kept(self) -> bool:
         """Whether the values are here, not only their statistics."""
-        return self._value is not None
+        return isinstance(self._value, Tensor)
 
     @property
     def value(self) -> Tensor:
-        if self._value is None:
+        if not isinstance(self._value, Tensor):
             raise self._over_budget("activation")
         return self._value
 
     @property
     def gradient(self) -> Tensor | None:
-        if self._gradient is None and self._gradient_statistics is not None:
+        if isinstance(self._gradient, Statistics):
             raise self._over_budget("gradient")
         return self._gradient
 
     @property
     def has_gradient(self) -> bool:
         """Whether a gradient arrived, kept or not."""
-        return self._gradient is not None or self._gradient_statistics is not None
+        return self._gradient is not None
 
-    @property
+    @cached_property
     def statistics(self) -> Statistics:
         """Of the values, also where they were not kept."""
-        if self._statistics is None:
-            self._statistics = statistics(self.value)
-        return self._statistics
+        kept = self._value
+        return kept if isinstance(kept, Statistics) else statistics(self.value)
 
-    @property
+    @cached_property
     def gradient_statistics(self) -> Statistics | None:
         """Of the gradient, also where it was not kept; None where none arrived."""
-        if self._gradient_statistics is None and self._gradient is not None:
-            self._gradient_statistics = statistics(self._gradient)
-        return self._gradient_statistics
+        kept = self._gradient
+        return statistics(kept) if isinstance(kept, Tensor) else kept
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the copy and its gradient."""
         held = (self._value, self._gradient)
-        return sum(t.numel() * t.element_size() for t in held if t is not None)
+        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
 
     def _over_budget(self, what: str) -> RuntimeError:
         return RuntimeError(
@@ -188,14 +178,10 @@ class Call:
     def _first(self, side: str) -> CapturedTensor:
         tensors = getattr(self, side)
         if not tensors:
-            raise RuntimeError(
-                f"No {side} of layer {self.layer!r} are here: "
-                + (
-                    "capture with inputs=True to keep them."
-                    if side == "inputs"
-                    else "it returned no tensor."
-                )
-            )
+            why = "it returned no tensor"
+            if side == "inputs":
+                why = "capture with inputs=True to keep them"
+            raise RuntimeError(f"No {side} of layer {self.layer!r} are here: {why}.")
         return tensors[0]
 
 
@@ -209,8 +195,6 @@ class LayerRecord:
     module : torch.nn.Module
     calls : list of Call
         In the order in which they happened.
-    activation, gradient, input, input_gradient : torch.Tensor
-        Of the last call, see `Call`.
     """
 
     name: str
@@ -266,10 +250,6 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     Attributes
     ----------
-    missed : list of str
-        Layers that were hooked and never ran.
-    nbytes : int
-        Bytes held by all copies.
     unseen : str
         What ``layers=None`` passed over though it is like a convolution, in a sentence.
     """
@@ -364,8 +344,6 @@ _HEADER = ("layer", "type", "calls", "shape", "dtype", "gradient", "memory")
 def megabytes(count: int) -> str:
     """Bytes for people.
 
-    Examples
-    --------
     >>> megabytes(1_500), megabytes(44_040_192)
     ('1.5 kB', '44.0 MB')
     """

@@ -11,8 +11,6 @@ Row = Sequence[str]
 def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """Title, header and rows, in columns.
 
-    Examples
-    --------
     >>> print(text_table("Two layers", ("layer", "shape"), [("stem", "1×8"), ("head", "1×10")]))
     Two layers
     layer  shape
@@ -28,8 +26,6 @@ def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
 def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """The same as HTML; all text is escaped.
 
-    Examples
-    --------
     >>> html_table("t", ("a",), [("<b>",)])  # doctest: +ELLIPSIS
     '<table><caption>t</caption>...<td>&lt;b&gt;</td></tr></tbody></table>'
     """

@@ -29,13 +29,7 @@ NORMALIZATIONS = ("channel", "layer", "percentile", "symmetric")
 
 @lru_cache(maxsize=32)
 def colormap(name: str) -> Colormap:
-    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN.
-
-    Raises
-    ------
-    KeyError
-        matplotlib has no such map.
-    """
+    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN."""
     return matplotlib.colormaps[name].resampled(COLOURS).with_extremes(**_SPECIAL)
 
 
@@ -51,25 +45,16 @@ def palette(name: str) -> np.ndarray:
 def colour_ranges(
     maps: np.ndarray, low: np.ndarray, high: np.ndarray, normalize: str, *, diverging: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What value gets the first and what the last colour, for every map of a layer.
+    """What value gets the first and what the last colour, for every map of a layer ``(C, H, W)``.
 
-    Parameters
-    ----------
-    maps : numpy.ndarray
-        ``(C, H, W)``.
-    low, high : numpy.ndarray
-        Least and largest finite value of each map, ``(C,)``.
-    normalize : {"channel", "layer", "percentile", "symmetric"}
-        From the least to the largest finite value of the map; of all maps; from the 1st to
-        the 99th percentile of the map; or from −m to m, with m the largest magnitude in it.
-    diverging : bool
-        Zero must be in the middle: the range is widened to −m to m.
+    ``low`` and ``high``, ``(C,)``, are the least and largest finite value of each map.
+    ``normalize`` says what the colours span: ``channel``, from the least to the largest finite
+    value of the map; ``layer``, of all maps; ``percentile``, from the 1st to the 99th percentile of
+    the map; ``symmetric``, from −m to m, with m the largest magnitude in it. With ``diverging``
+    zero must be in the middle: the range is widened to −m to m.
 
-    Returns
-    -------
-    low, high : numpy.ndarray
-        ``(C,)``, low below high. For a map of one value, or none, the range is 1 wide from that
-        value up, or −1 to 1 around zero.
+    Low is below high: for a map of one value, or none, the range is 1 wide from that value up, or
+    −1 to 1 around zero.
 
     Examples
     --------
@@ -101,11 +86,6 @@ def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndar
     """Values as palette levels, uint8: low and below 0, high and above 251.
 
     The same as ``colormap(Normalize(low, high, clip=True)(values))`` for finite values.
-
-    Examples
-    --------
-    >>> to_levels(np.array([0.0, 0.5, 1.0, np.nan, np.inf]), 0.0, 1.0).tolist()
-    [0, 126, 251, 254, 253]
     """
     span = np.subtract(high, low, dtype=np.float64)
     if np.min(span) < 1e-30 or np.max(span) > 1e30:  # single precision would over- or underflow

@@ -65,8 +65,6 @@ src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 def number(value: float) -> str:
     """Four significant digits, with a real minus sign.
 
-    Examples
-    --------
     >>> number(-0.00012345), number(3.0), number(float("nan"))
     ('−0.0001234', '3', 'NaN')
     """
@@ -78,8 +76,6 @@ def number(value: float) -> str:
 def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
     """For the caption of a picture that was averaged down.
 
-    Examples
-    --------
     >>> shown_at((2048, 2048), (512, 512)), shown_at((56, 56), (56, 56))
     (', averaged to 512×512', '')
     """
@@ -89,19 +85,10 @@ def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
 def picture(
     png: bytes, alt: str, caption: str, *, below: str = "", css: str = "", smooth: bool = False
 ) -> str:
-    """A captioned picture.
+    """A captioned picture, with HTML ``below`` it.
 
-    Parameters
-    ----------
-    png : bytes
-    alt, caption : str
-        Plain text.
-    below : str
-        HTML that follows the picture.
-    css : str
-        The class of a box laid over the picture, as the mosaic's outline.
-    smooth : bool
-        Interpolate when scaling, as for photographs; maps show their pixels.
+    ``css`` is the class of a box laid over it, as the mosaic's outline. ``smooth`` pictures, as
+    photographs, are interpolated when scaled; maps show their pixels.
     """
     over = f'<div class="tile {css}"></div>' if css else ""
     return (

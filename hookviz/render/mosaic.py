@@ -16,15 +16,7 @@ _MOST = 1000  # and what it may take, so that tiles of very many channels are se
 
 @dataclass(frozen=True, eq=False)
 class Mosaic:
-    """All channels in one picture, in rows of ``columns`` tiles.
-
-    Attributes
-    ----------
-    levels : numpy.ndarray
-        uint8 ``(height, width)``.
-    columns, tile_height, tile_width : int
-        Tiles stand one pixel apart.
-    """
+    """All channels in one picture, uint8 ``(height, width)``: tiles one pixel apart, in rows."""
 
     levels: np.ndarray
     columns: int
@@ -50,18 +42,10 @@ def mosaic(
     dead: np.ndarray | None = None,
     order: np.ndarray | None = None,
 ) -> Mosaic:
-    """Lay out all maps of a layer as tiles, large ones averaged down.
+    """Lay out all maps of a layer, ``(C, H, W)``, as tiles, large ones averaged down.
 
-    Parameters
-    ----------
-    maps : numpy.ndarray
-        ``(C, H, W)``.
-    low, high : numpy.ndarray
-        Colour range of each map, ``(C,)``.
-    dead : numpy.ndarray, optional
-        ``(C,)`` of bool: these tiles are crossed out.
-    order : numpy.ndarray, optional
-        ``(C,)``, the channel of each tile; by number if left out.
+    ``low`` and ``high``, ``(C,)``, are each map's colour range, ``dead`` tiles are crossed out, and
+    ``order`` has the channel of each tile, by number if left out.
     """
     count, height, width = maps.shape
     if height == 1 < width:  # 1d layers: strips, so more rows than columns

@@ -18,19 +18,7 @@ HEAT = "inferno"  # for heatmaps without negative values; signed ones get the di
 def heat_colours(heat: np.ndarray) -> tuple[str, float, float] | None:
     """Colormap and range of a heatmap: 0 to its maximum, or symmetric about zero.
 
-    Returns
-    -------
-    tuple or None
-        None if there is nothing to show: all values are zero, or none is finite.
-
-    Examples
-    --------
-    >>> heat_colours(np.array([[0.0, 2.0]]))
-    ('inferno', 0.0, 2.0)
-    >>> heat_colours(np.array([[-3.0, 2.0]]))
-    ('RdBu_r', -3.0, 3.0)
-    >>> heat_colours(np.zeros((2, 2))) is None
-    True
+    None if there is nothing to show: all values are zero, or none is finite.
     """
     finite = heat if all_finite(heat) else heat[np.isfinite(heat)]
     most = float(np.abs(finite).max()) if finite.size else 0.0
@@ -40,33 +28,14 @@ def heat_colours(heat: np.ndarray) -> tuple[str, float, float] | None:
 
 
 def upsample(heat: np.ndarray, height: int, width: int) -> np.ndarray:
-    """A heatmap ``(h, w)`` at the picture's size, bilinear between the pixels' centres.
-
-    Examples
-    --------
-    >>> upsample(np.array([[0.0, 1.0]]), 1, 4).tolist()
-    [[0.0, 0.25, 0.75, 1.0]]
-    """
+    """A heatmap ``(h, w)`` at the picture's size, bilinear between the pixels' centres."""
     return enlarged(torch.from_numpy(np.ascontiguousarray(heat))[None], (height, width))[0].numpy()
 
 
 def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
-    """Lay a heatmap over a picture.
+    """Lay a heatmap ``(h, w)`` of any size over a picture, uint8 ``(H, W, 3)``.
 
-    Parameters
-    ----------
-    picture : numpy.ndarray
-        uint8 ``(H, W, 3)``.
-    heat : numpy.ndarray
-        Float ``(h, w)``, of any size.
-    alpha : float
-        How much of the heatmap is seen: 0 none, 1 nothing else.
-
-    Returns
-    -------
-    numpy.ndarray
-        uint8 ``(H, W, 3)``: ``(1 - alpha) * picture + alpha * colour``; the picture itself where
-        there is nothing to show.
+    ``(1 - alpha) * picture + alpha * colour``; the picture itself where there is nothing to show.
     """
     colours = heat_colours(heat)
     if colours is None:
@@ -85,20 +54,9 @@ STRIP_PIXELS = 400_000
 def draw_strip(
     picture: np.ndarray | None, heats: list[np.ndarray], alpha: float
 ) -> np.ndarray | None:
-    """Several heatmaps over one small picture, in rows.
+    """Several heatmaps over one small picture, or a gray ground, in rows; None without heatmaps.
 
-    Parameters
-    ----------
-    picture : numpy.ndarray or None
-        uint8 ``(H, W, 3)``; None for a gray ground.
-    heats : list of numpy.ndarray
-        ``(h, w)`` each, of any sizes; each gets its own colour range.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        uint8 ``(rows * side, columns * side, 3)``, where ``side`` is 72, or less where there are
-        more than 77; None without heatmaps.
+    Each gets its own colour range. The side of one is 72, or less where there are more than 77.
     """
     if not heats:
         return None

@@ -11,13 +11,7 @@ _PAUSE = 0.1  # seconds between two updates of it
 
 
 class Progress:
-    """A bar from 0 to 1, in the output of the notebook cell that is running.
-
-    Examples
-    --------
-    >>> with Progress() as progress:
-    ...     progress.tick(0.5)  # too soon to show anything
-    """
+    """A bar from 0 to 1, in the output of the notebook cell that is running."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + PATIENCE
@@ -32,13 +26,8 @@ class Progress:
             return
         self._next = time.monotonic() + _PAUSE
         words = f"{100 * share:.0f} %"
-        self._show(
-            {
-                "text/plain": words,
-                "text/html": f'<progress max="1" value="{share:.3f}" aria-label="work done" '
-                f'style="width: 300px"></progress> {words}',
-            }
-        )
+        bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
+        self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}"})
 
     def __exit__(self, *error: object) -> None:
         if self._handle is not None:

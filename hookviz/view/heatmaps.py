@@ -20,12 +20,8 @@ from .view import View, map_size
 class ShownHeatmap:
     """The heatmap of a view.
 
-    Attributes
-    ----------
-    values : numpy.ndarray or None
-        ``(h, w)``; None where no gradient arrived.
-    alone : bool
-        Whether it is drawn by itself: as wished, or for want of a picture.
+    `values`, ``(h, w)``, is None where no gradient arrived; `alone` says whether it is drawn by
+    itself, as wished or for want of a picture.
     """
 
     def __init__(self, view: View) -> None:
@@ -131,13 +127,7 @@ class ShownHeatmap:
 
 
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
-    """The heatmap of every layer that has one, in the order in which they ran.
-
-    Raises
-    ------
-    ValueError
-        No such method.
-    """
+    """The heatmap of every layer that has one, in the order in which they ran."""
     check_method(method)
     found = {}
     for name, record in cache.items():

@@ -13,41 +13,22 @@ TOP = 5
 
 
 class Prediction(NamedTuple):
-    """A class, or an output that nobody calls one.
-
-    Attributes
-    ----------
-    number : int
-    name : str
-    value : float
-        A probability, 0 to 1, or the model's own score.
-    words : str
-        The value for people.
-    """
+    """A class, or an output that nobody calls one."""
 
     number: int
     name: str
-    value: float
-    words: str
+    value: float  # a probability, 0 to 1, or the model's own score
+    words: str  # the value for people
 
 
 def ranked(
     logits: Tensor | None, sample: int, class_names: Sequence[str], classes: bool = True
 ) -> list[Prediction]:
-    """A sample's five largest outputs; none of no classifier.
+    """A sample's five largest outputs of logits ``(N, K)``; none of no classifier.
 
-    Parameters
-    ----------
-    logits : torch.Tensor or None
-        ``(N, K)``.
-    class_names : sequence of str
-        May be shorter than there are classes, or empty.
-    classes : bool
-        Whether the outputs are of classes: then they become probabilities by the softmax, which
-        says nothing of anything else. Of a single output the sigmoid is told beside the score.
+    Outputs that are of ``classes`` become probabilities by the softmax, which says nothing of
+    anything else. Of a single output the sigmoid is told beside the score.
 
-    Examples
-    --------
     >>> import torch
     >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
     ['75.0 %', '25.0 %']
@@ -88,8 +69,6 @@ def target_name(
 ) -> str:
     """What the gradient of a sample is of.
 
-    Examples
-    --------
     >>> target_name(["ball", (1, 0)], 1, ["ball", "moon"], [])
     'moon against ball'
     """

@@ -32,14 +32,7 @@ def run_session(
 class View:
     """A session's run at some settings. Cheap to make anew: what is the same is remembered.
 
-    Attributes
-    ----------
-    at : Settings
-    session : Session
-    run : Run
-        Its `cache` is here, too.
-    memo, input_memo : Memo
-        Of what follows from the run, and of what follows from the inputs alone.
+    In `memo` is what follows from the run, in `input_memo` what follows from the inputs alone.
     """
 
     def __init__(
@@ -154,9 +147,13 @@ class View:
     @property
     def picture(self) -> np.ndarray | None:
         """The input of the shown sample and, for a volume, at the same share of its depth."""
-        inputs, sample, depth = self.session.inputs, self.input_sample, self.depth_share
-        key, make = (sample, depth), lambda: picture_of(inputs, sample, depth)
-        return self.input_memo.once("picture", key, make)
+        return self.picture_and_words[0]
+
+    @property
+    def picture_and_words(self) -> tuple[np.ndarray | None, str]:
+        """The picture, and what was undone for it."""
+        inputs, key = self.session.inputs, (self.input_sample, self.depth_share)
+        return self.input_memo.once("picture", key, lambda: picture_of(inputs, *key))
 
     @property
     def predictions(self) -> list[Prediction]:

@@ -14,11 +14,8 @@ from . import menus
 class Controls(widgets.VBox):
     """Sliders over names and numbers, and menus, one for each setting. `show` sets them.
 
-    Parameters
-    ----------
-    on_user : callable
-        Called with a setting's name and its new value when the user moves a control; not when
-        `show` does.
+    ``on_user`` is called with a setting's name and its new value when the user moves a control; not
+    when `show` does.
     """
 
     def __init__(self, on_user: Callable[[str, Any], None]) -> None:
@@ -77,12 +74,7 @@ class Controls(widgets.VBox):
 class Unfolding(widgets.VBox):
     """A button that shows a text below it, and hides it again.
 
-    Parameters
-    ----------
-    what : str
-        What is shown, in the button's words.
-    make : callable
-        Returns the text as HTML; called only while it is shown.
+    ``what`` it is, in the button's words; ``make`` returns it as HTML, called only while shown.
     """
 
     def __init__(self, what: str, make: Callable[[], str]) -> None:

@@ -102,9 +102,8 @@ def explore(
     if isinstance(model, str):
         known, (model, weights) = model, pretrained(model, weights)
     select_layers(model, layers)
-    how = {"weights": weights, "transform": transform, "class_names": class_names}
     settings |= {"target": check_target(target), "layers": layers}
-    session = Session(model, image, **how)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
     given = Given(image, weights, transform, known)
     return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
 

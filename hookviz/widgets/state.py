@@ -23,14 +23,8 @@ from .lifecycle import LiveWidget
 class ViewWidget(LiveWidget):
     """Shows a `View` in its children, each of which has a method ``show(frame)``.
 
-    A subclass declares a trait for each of `Settings`, and has ``why_closed``.
-
-    Parameters
-    ----------
-    view : View
-        Where to begin.
-    run : callable
-        Target -> the session's run for it.
+    A subclass declares a trait for each of `Settings`, and has ``why_closed``. ``run`` gives the
+    session's run for a target.
     """
 
     _quiet = True  # settings change without being checked or drawn

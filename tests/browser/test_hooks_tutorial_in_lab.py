@@ -88,7 +88,7 @@ def shoot_sections(page, folder, theme):
         bottom = headings[number].bounding_box()["y"] if number < len(headings) else top + 700
         page.set_viewport_size({"width": WIDTH, "height": round(min(bottom - top, 6000)) + 160})
         heading.evaluate("heading => heading.scrollIntoView({block: 'start'})")
-        page.wait_for_timeout(500)
+        page.wait_for_timeout(100)
         page.screenshot(path=folder / f"tutorial-{number}-{theme}.png")
 
 
