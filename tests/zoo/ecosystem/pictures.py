@@ -74,7 +74,9 @@ def cases() -> Iterator[Foreign]:
     for name, (shape, options) in MONAI.items():
         yield Foreign(f"monai/{name}", shape, _of("monai.networks.nets", name, **options))
     shape = (1, 1, 64, 64)
-    yield Foreign("kornia/HardNet", (2, 1, 32, 32), _of("kornia.feature", "HardNet", pretrained=False))
+    yield Foreign(
+        "kornia/HardNet", (2, 1, 32, 32), _of("kornia.feature", "HardNet", pretrained=False)
+    )
     yield Foreign("kornia/TFeat", (2, 1, 32, 32), _of("kornia.feature", "TFeat", pretrained=False))
     yield Foreign("kornia/DISK", (1, 3, 64, 64), _of("kornia.feature", "DISK"))
     yield Foreign("kornia/DexiNed", (1, 3, 64, 64), _dexined)
