@@ -252,7 +252,7 @@ def _diffusers() -> Iterator[Foreign]:
         "UNet1DModel",
         (1, 2, 64),
         _as("sample", timestep=10),
-        block_out_channels=(8, 16, 16),
+        block_out_channels=(32, 32, 64),
         extra_in_channels=16,
         sample_size=64,
     )

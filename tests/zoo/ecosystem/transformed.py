@@ -36,24 +36,23 @@ def cases() -> Iterator[Foreign]:
     for name, tool in tools.items():
         yield Foreign(f"torch/{name}", PICTURE, _resnet, finish=tool)
     unhookable: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
-        "export": (_exported, "convolution"),
+        "export": (_exported, "functions, not modules"),
         "export, unflattened": (_unflattened, "convolution"),
         "jit.script": (torch.jit.script, "ScriptModule"),
         "jit.trace": (lambda m: torch.jit.trace(m, torch.randn(PICTURE)), "ScriptModule"),
-        "fx, quantized": (_quantized, "convolution"),
     }
     for name, (tool, said) in unhookable.items():
         yield Foreign(f"torch/{name}", PICTURE, _resnet, finish=tool, refused=said)
     vit = _pretrained("ViTForImageClassification", **_PATCHES)
-    for name in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"):
-        yield Foreign(
-            f"torchao/{name}", PICTURE, vit, _as("pixel_values"), finish=partial(_torchao, name)
-        )
+    weights = partial(_torchao, "Int8WeightOnlyConfig")  # others pass no gradient on
+    yield Foreign(
+        "torchao/Int8WeightOnlyConfig", PICTURE, vit, _as("pixel_values"), finish=weights
+    )
     yield Foreign(
         "torchao/Int8WeightOnlyConfig, fc of resnet18",
         PICTURE,
         _resnet,
-        finish=partial(_torchao, "Int8WeightOnlyConfig"),
+        finish=weights,
     )
     yield Foreign("lightning/LightningModule", PICTURE, _lightning)
     yield Foreign("lightning/LightningModule, fitted", PICTURE, _lightning, finish=_fit)
@@ -105,16 +104,6 @@ def _exported(model: nn.Module) -> nn.Module:
 
 def _unflattened(model: nn.Module) -> nn.Module:
     return torch.export.unflatten(torch.export.export(model, (torch.randn(PICTURE),)))
-
-
-def _quantized(model: nn.Module) -> nn.Module:
-    from torch.ao.quantization import get_default_qconfig_mapping
-    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
-
-    example = torch.randn(PICTURE)
-    prepared = prepare_fx(model, get_default_qconfig_mapping("fbgemm"), (example,))
-    prepared(example)
-    return convert_fx(prepared)
 
 
 def _torchao(name: str, model: nn.Module) -> nn.Module:
