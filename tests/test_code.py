@@ -627,6 +627,28 @@ class Pathways(nn.Module):
         return pathways[0].mean((2, 3)) + pathways[1].mean()
 
 
+class Late(nn.Module):
+    """Two inputs, and only the last layer learns."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3).requires_grad_(False), nn.Linear(4, 5)
+
+    def forward(self, x, shift):
+        return self.fc((self.conv(x) + shift).relu_().mean((2, 3)))
+
+
+def test_several_inputs_and_frozen_layers():
+    model, x = Late(), {"x": torch.rand(1, 3, 8, 8), "shift": torch.rand(1, 4, 1, 1)}
+    explorer = hookviz.explore(model, x, target=1, overlay=False)
+    assert explorer.cache["conv"].gradient is not None
+    inputs = explorer.inputs
+    compare(explorer, model=model, args=inputs.args, kwargs=inputs.kwargs)
+    assert not any(tensor.requires_grad for tensor in inputs.kwargs.values())
+    ruff(explorer.code(), "model", "args", "kwargs")
+    explorer.close()
+
+
 def test_a_list_that_the_model_writes_into_stays_as_it_was():
     model, x = Pathways(), [torch.rand(1, 3, 8, 8), torch.rand(1, 3, 4, 4)]
     explorer = hookviz.explore(model, (x,), target=1, overlay=False)
