@@ -253,7 +253,7 @@ def _diffusers() -> Iterator[Foreign]:
         (1, 2, 64),
         _as("sample", timestep=10),
         block_out_channels=(32, 32, 64),
-        extra_in_channels=16,
+        extra_in_channels=64,
         sample_size=64,
     )
     yield case(
