@@ -33,26 +33,24 @@ def input_lines(draft: Draft) -> list[str]:
             draft.take(name, f"what went in: explorer.inputs.{name}")
         if draft.scored:
             copies = ", ".join(f"own({name})" for name in names)
-            return [*lines, *_OWN, f"{', '.join(names)} = {copies}"]
+            return [*lines, *_OWN.splitlines(), "", f"{', '.join(names)} = {copies}"]
         return [*lines, *(f"{name} = deepcopy({name})" for name in names)]
     draft.take("x", f"what went in, shape {tuple(x.shape)}: explorer.inputs.{draft.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
 
 
-_OWN = [
-    "sources = []",
-    "",
-    "def own(value):  # copies: the model may write into lists, and the gradient is asked of tensors",
-    "    if isinstance(value, (list, tuple)):",
-    "        return [own(each) for each in value]",
-    "    if isinstance(value, dict):",
-    "        return {key: own(each) for key, each in value.items()}",
-    "    if not torch.is_tensor(value) or not value.is_floating_point():",
-    "        return value",
-    "    sources.append(value.clone().requires_grad_())",
-    "    return sources[-1].clone()",
-    "",
-]
+_OWN = """sources = []
+
+def own(value):  # copies: the model may write into lists, and the gradient is asked of tensors
+    if isinstance(value, (list, tuple)):
+        return [own(each) for each in value]
+    if isinstance(value, dict):
+        return {key: own(each) for key, each in value.items()}
+    if not torch.is_tensor(value) or not value.is_floating_point():
+        return value
+    sources.append(value.clone().requires_grad_())
+    return sources[-1].clone()
+"""
 
 
 def hook_lines(draft: Draft) -> list[str]:
