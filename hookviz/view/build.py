@@ -8,7 +8,7 @@ import numpy as np
 
 from ..hooking.tables import megabytes, number
 from ..render import html
-from ..render.input_picture import UNDONE, words_of
+from ..render.input_picture import UNDONE
 from ..render.mosaic import PAGE, Mosaic, mosaic
 from .frame import Frame, Readings, Sheet, Tiles
 from .heatmaps import ShownHeatmap
@@ -67,13 +67,11 @@ def facts(view: View) -> list[str]:
 
 def _input(view: View) -> Sheet | None:
     """The input, with its own size beside it, and that of its picture if it is another."""
-    inputs, picture = view.session.inputs, view.picture
+    inputs, (picture, undone) = view.session.inputs, view.picture_and_words
     if inputs.main is None or picture is None:
         return None
     height, width = inputs.main.shape[-2:]  # of a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
-    key = (view.input_sample, view.depth_share)
-    undone = view.input_memo.once("undone", key, lambda: words_of(inputs, *key))
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
     return Sheet(
         name="input",

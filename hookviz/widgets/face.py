@@ -155,10 +155,11 @@ def _cell_words(cell: Cell) -> str:
     parts = [f"activation {number(cell.activation)}"]
     parts += ["no gradient" if cell.gradient is None else f"gradient {number(cell.gradient)}"]
     parts += [f"zeros {100 * cell.zeros:.3g} %"] if cell.zeros else []
-    counts = (cell.nans, "NaN"), (cell.infs, "Inf")
-    counts += (
+    counts = [
+        (cell.nans, "NaN"),
+        (cell.infs, "Inf"),
         (cell.gradient_nans, "NaN in the gradient"),
         (cell.gradient_infs, "Inf in the gradient"),
-    )
+    ]
     parts += [f"{count:,} {what}" for count, what in counts if count]
     return f"{cell.name or '(model)'}: {', '.join(parts)}"

@@ -45,9 +45,7 @@ def cases() -> Iterator[Foreign]:
         yield Foreign(f"torch/{name}", PICTURE, _resnet, finish=tool, refused=said)
     vit = _pretrained("ViTForImageClassification", **_PATCHES)
     weights = partial(_torchao, "Int8WeightOnlyConfig")  # others pass no gradient on
-    yield Foreign(
-        "torchao/Int8WeightOnlyConfig", PICTURE, vit, _as("pixel_values"), finish=weights
-    )
+    yield Foreign("torchao/Int8WeightOnlyConfig", PICTURE, vit, _as("pixel_values"), finish=weights)
     yield Foreign(
         "torchao/Int8WeightOnlyConfig, fc of resnet18",
         PICTURE,
