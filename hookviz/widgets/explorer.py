@@ -32,8 +32,8 @@ from ..view.settings import SETTINGS, Settings
 from ..view.view import View, run_session
 from .controls import Controls, Unfolding
 from .lifecycle import close_earlier, made
+from .pages import PageMaker
 from .pictures import Heading, Pictures
-from .state import ViewWidget
 
 
 def explore(
@@ -109,7 +109,7 @@ def explore(
     return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
 
 
-class Explorer(ViewWidget):
+class Explorer(PageMaker):
     """The widget that `explore` returns.
 
     Attributes
@@ -184,6 +184,7 @@ class Explorer(ViewWidget):
             self.add_class(html.ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))
+            self._offer_canvas()
         except BaseException:
             self.close()
             raise
