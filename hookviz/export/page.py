@@ -95,6 +95,12 @@ def write_page(
              for name, (header, small, own) in blocks.items()}
     settings = settings_payload(view)
     start = _json({"facts": facts, "settings": settings})
+    size = program + sum(map(len, texts.values()))
+    if size > max_bytes:
+        raise ValueError(
+            f"max_bytes={max_bytes:g} is too little: without any maps this page takes {size:,} "
+            "bytes; give more, or fewer layers with layers=."
+        )
     return _document(title or f"{facts['model']} in hookviz", start, texts, view.describe(), still)
 
 

@@ -48,6 +48,9 @@ export class App {
     /** @type {Map<string, Uint32Array>} */
     this.palettes = new Map();
     this.frame = 0;
+    this.dark = false;
+    this.heatNote = "";
+    this.looked = -Infinity;
     this.made = { key: "", values: /** @type {any} */ (null) };
     this.build();
     this.state.onChange((changed) => {
@@ -57,7 +60,6 @@ export class App {
     });
     this.again = () => this.schedule();
     source.arrivals.add(this.again);
-    new ResizeObserver(() => this.schedule()).observe(this.mosaic.grid);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
     this.draw();
@@ -144,7 +146,7 @@ export class App {
     this.over = menu(
       "where the heatmap is shown",
       [
-        ["true", "over the input"],
+        ["true", "over input"],
         ["false", "alone"],
       ],
       (value) => state.set({ overlay: value === "true" }),
@@ -254,10 +256,12 @@ export class App {
     this.frame = -1;
   }
 
-  /** Whether the page is dark: its text is light. */
-  get dark() {
+  /** Whether the page is dark: its text is light. Asked now and then, since it costs a layout. */
+  look() {
+    if (performance.now() - this.looked < 400) return;
+    this.looked = performance.now();
     const [r, g, b] = (getComputedStyle(this.root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
-    return r + g + b > 384;
+    this.dark = r + g + b > 384;
   }
 
   /** @param {string} name */
@@ -283,6 +287,7 @@ export class App {
 
   draw() {
     this.frame = 0;
+    this.look();
     const { facts, at, source } = this;
     const data = source.layer(at);
     const waiting = !data;
@@ -418,7 +423,7 @@ export class App {
   averaging(data) {
     const { size } = data.header;
     const same = size[0] === data.height && size[1] === data.width;
-    return same ? mapSize(size) : `${mapSize(size)}, shown ${mapSize([data.height, data.width])}`;
+    return same ? mapSize(size) : `${mapSize(size)} → ${mapSize([data.height, data.width])}`;
   }
 
   /** @param {Layer} data */
@@ -468,10 +473,12 @@ export class App {
     if (!found) return heat.tell("on its way …");
     const none = found.none ?? (found.values ? "" : "no gradient arrives here");
     heat.tell(none);
+    this.heatNote = "";
     visible(this.bars.heat.root, !none || at.strip);
     visible(this.over, Boolean(picture));
     if (none) return undefined;
     const range = heatRange(found.values);
+    this.heatNote = emptiness(found.values, at.heatmap);
     const [, light, dark, inferno] = facts.auto;
     const name = range?.diverging ? (this.dark ? dark : light) : inferno;
     const palette = this.palette(name);
@@ -559,7 +566,8 @@ export class App {
     const own = data.header.notes ?? [];
     const other = !this.source.live && at.goal !== null && at.goal !== facts.target.number;
     const goal = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
-    return [...(facts.note ? [facts.note] : []), ...goal, ...own, ...(facts.notes ?? [])];
+    const heat = this.heatNote ? [this.heatNote] : [];
+    return [...(facts.note ? [facts.note] : []), ...heat, ...goal, ...own, ...(facts.notes ?? [])];
   }
 
   /** The layers that may be wanted next. */
@@ -570,13 +578,24 @@ export class App {
   }
 }
 
+/**
+ * What must be said of a heatmap without content, so that none is seen in it.
+ * @param {ArrayLike<number>} values
+ * @param {string} method
+ */
+function emptiness(values, method) {
+  const bad = Array.prototype.filter.call(values, (value) => !Number.isFinite(value)).length;
+  if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
+  return Array.prototype.some.call(values, Boolean) ? "" : `${method} is zero everywhere.`;
+}
+
 /** @type {import("./levels.js").Range} */
 const ZERO = { low: 0, high: 1, precision: "mixed" };
 
 /** @type {Record<string, string>} */
 const RANGES = {
-  channel: "per channel",
-  layer: "whole layer",
-  percentile: "1st to 99th percentile",
-  symmetric: "symmetric",
+  channel: "channel",
+  layer: "layer",
+  percentile: "1–99 %",
+  symmetric: "± max",
 };

@@ -39,6 +39,11 @@ export class Mosaic {
     this.size = 1; // tiles on a page
     this.shown = -1; // the position that the page was chosen for
     this.drawn = "";
+    this.room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
+    new ResizeObserver(([entry]) => {
+      this.room = entry.contentRect;
+      this.onPage();
+    }).observe(this.grid);
     /** @type {() => void} */
     this.onPage = () => {};
     this.back.addEventListener("click", () => this.turn(-1));
@@ -65,7 +70,8 @@ export class Mosaic {
    * @param {string} by What the order is by.
    */
   show(data, order, position, ranges, palette, key, by) {
-    const room = this.grid.getBoundingClientRect();
+    const { room } = this;
+    if (room.width < LEAST_TILE) return; // not on the page yet
     const ratio = data.height === 1 && data.width > 1 ? 1 / 6 : data.height / data.width;
     const fit = layout(data.count, ratio, room.width, room.height);
     this.size = Math.max(1, fit.columns * fit.rows);
@@ -85,7 +91,7 @@ export class Mosaic {
       for (let place = first; place < last; place++)
         this.draw(this.tiles[place - first], data, order[place], ranges, palette, fit);
     }
-    this.choose(order[position]);
+    this.choose(position >= first && position < last ? position - first : Infinity);
     this.words(data, first, last, by);
   }
 
@@ -123,14 +129,18 @@ export class Mosaic {
     say(tile.number, fit.width > 30 ? String(channel) : "");
   }
 
-  /** @param {number} channel */
-  choose(channel) {
-    for (const { root } of this.tiles) {
-      const on = root.dataset.channel === String(channel);
-      root.classList.toggle("hv-on", on);
-      mark(root, "aria-selected", on ? "true" : "false");
+  /** @param {number} place Of a tile on the page; one beyond it for none. */
+  choose(place) {
+    const tile = this.tiles[place]?.root;
+    if (tile === this.chosen) return;
+    for (const [root, on] of [
+      [this.chosen, false],
+      [tile, true],
+    ]) {
+      root?.classList.toggle("hv-on", on);
+      if (root) mark(root, "aria-selected", on ? "true" : "false");
     }
-    mark(this.grid, "aria-valuetext", `channel ${channel}`);
+    this.chosen = tile;
   }
 
   /**
@@ -177,7 +187,7 @@ export function layout(count, ratio, width, height) {
   // The width is used up: tiles grow until as many columns fill it.
   const columns = Math.min(found.columns, count);
   if (columns === found.columns) {
-    const grown = Math.floor((width + SPACE) / columns - SPACE);
+    const grown = (width + SPACE) / columns - SPACE - 0.01;
     const rows = Math.max(1, Math.floor((height + SPACE) / (grown * ratio + SPACE)));
     if (rows * columns >= Math.min(count, found.columns * found.rows))
       return { columns, rows, width: grown, height: grown * ratio };

@@ -137,6 +137,7 @@ function start() {
 /** In a frame of a notebook, say how high the page is. */
 function tellSize() {
   if (globalThis.parent === globalThis) return;
+  document.body.classList.add("hookviz-framed"); // a share of its height would chase itself
   const tell = () =>
     globalThis.parent.postMessage({ hookvizHeight: document.documentElement.scrollHeight }, "*");
   new ResizeObserver(tell).observe(document.body);

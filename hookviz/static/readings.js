@@ -15,6 +15,9 @@ export class Readings {
     this.notes = el("div", { class: "hv-notes" });
     this.root = el("div", { class: "hv-readings" }, this.here, this.table, this.notes);
     this.drawn = "";
+    this.shape = "";
+    /** @type {any[][]} */
+    this.cells = [];
   }
 
   /**
@@ -34,13 +37,31 @@ export class Readings {
     ];
     const bad = rows.some(([, numbers]) => numbers.nans || numbers.infs);
     const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : []), ...(graded ? ["weight"] : [])];
-    const head = el("tr", {}, el("td"), ...names.map((name) => el("th", { scope: "col" }, name)));
-    const body = rows.map(([name, numbers], place) => {
-      const weight = graded && place === 1 ? data.arrays.weights.values[channel] : null;
-      const cells = names.map((column) => el("td", {}, text(column, numbers, weight)));
-      return el("tr", {}, el("th", { scope: "row" }, name), ...cells);
-    });
-    this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...body));
+    const cells = [
+      ["", ...names],
+      ...rows.map(([name, numbers], place) => {
+        const weight = graded && place === 1 ? data.arrays.weights.values[channel] : null;
+        return [name, ...names.map((column) => text(column, numbers, weight))];
+      }),
+    ];
+    this.fill(cells);
+  }
+
+  /**
+   * Write into the cells that there are; a table of another shape is made anew.
+   * @param {string[][]} rows
+   */
+  fill(rows) {
+    const shape = `${rows.length} ${rows[0].length}`;
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.cells = rows.map((row, y) =>
+        row.map((_, x) => el(x && y ? "td" : "th", { scope: y ? "row" : "col" })),
+      );
+      const lines = this.cells.map((row) => el("tr", {}, ...row));
+      this.table.replaceChildren(el("thead", {}, lines[0]), el("tbody", {}, ...lines.slice(1)));
+    }
+    rows.forEach((row, y) => row.forEach((words, x) => say(this.cells[y][x], words)));
   }
 
   /** @param {Array<[string, string]>} pairs Names and values. */

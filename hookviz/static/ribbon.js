@@ -52,7 +52,7 @@ export class Ribbon {
    * @param {Uint32Array} palette
    */
   show(layers, now, measure, palette) {
-    const scored = layers.some((layer) => layer.gradient !== null);
+    const scored = layers.some((layer) => Number(layer.gradient) > 0);
     if (measure === "gradient" && !scored) measure = "activation";
     const key = `${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
     if (key !== this.drawn) {

@@ -104,6 +104,6 @@ class PageMaker(ViewWidget):
         page = self.to_html(layers=layers, max_bytes=max_bytes, title=title) or ""
         label = escape(title or self.frame.description)
         return HTML(
-            f'<iframe sandbox="allow-scripts" title="{label}" srcdoc="{escape(page)}" '
-            f'style="width: 100%; height: 860px; border: 0" onload="{_SIZED}"></iframe>'
+            f'<div><iframe sandbox="allow-scripts" title="{label}" srcdoc="{escape(page)}" '
+            f'style="width: 100%; height: 860px; border: 0" onload="{_SIZED}"></iframe></div>'
         )
