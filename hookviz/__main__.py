@@ -97,9 +97,7 @@ def page(options: argparse.Namespace) -> None:
     done = run(target)
     view = View(Settings(first_layer(done.cache), target=target), session, done)
     bar = Bar()
-    text = write_page(
-        view, run, max_bytes=1e6 * options.max_mb, title=options.title, tick=bar.tick
-    )
+    text = write_page(view, run, max_bytes=1e6 * options.max_mb, title=options.title, tick=bar.tick)
     bar.end()
     Path(options.output).write_text(text, encoding="utf-8")
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
@@ -201,7 +199,9 @@ class Bar:
         """Say it, 0 to 1."""
         if self.on:
             full = round(30 * share)
-            print(f"\r{'█' * full}{'░' * (30 - full)} {100 * share:3.0f} %", end="", file=sys.stderr)
+            print(
+                f"\r{'█' * full}{'░' * (30 - full)} {100 * share:3.0f} %", end="", file=sys.stderr
+            )
 
     def end(self) -> None:
         """Leave the line."""

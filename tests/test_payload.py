@@ -111,14 +111,19 @@ def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
     assert levels[0, 0, :3].tolist() == [GAP, NAN, PLUS_INF]
     kept = levels < COLOURS
     wanted = to_levels(maps, -2.0, 2.0)
-    assert (to_levels(values.astype(np.float32), np.float32(-2), np.float32(2))[kept] == wanted[kept]).all()
+    assert (
+        to_levels(values.astype(np.float32), np.float32(-2), np.float32(2))[kept] == wanted[kept]
+    ).all()
 
 
 def test_a_budget_is_kept_and_what_it_cost_is_said():
     noise = np.random.default_rng(0).normal(size=(16, 32, 32)).astype(np.float32)
     ends = noise.min((1, 2)), noise.max((1, 2))
-    make = lambda: [Part(name, noise[:c], *(e[:c] for e in ends))  # noqa: E731
-                    for c in (4, 16) for name in ("maps", "gradients")]
+    make = lambda: [
+        Part(name, noise[:c], *(e[:c] for e in ends))  # noqa: E731
+        for c in (4, 16)
+        for name in ("maps", "gradients")
+    ]
     assert fit(make(), 10**9) == []
     before = 10**9
     for budget in (120_000, 50_000, 20_000, 8_000, 100):

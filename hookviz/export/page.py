@@ -91,8 +91,10 @@ def write_page(
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     facts["notes"] = _notes(fit(parts, int(room)), max_bytes, view)
     tick(1.0)
-    texts = {name: _block(header, [small, *(part.stream for part in own)])
-             for name, (header, small, own) in blocks.items()}
+    texts = {
+        name: _block(header, [small, *(part.stream for part in own)])
+        for name, (header, small, own) in blocks.items()
+    }
     settings = settings_payload(view)
     start = _json({"facts": facts, "settings": settings})
     size = program + sum(map(len, texts.values()))
@@ -134,13 +136,14 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[Part]]:
     """What is said of a layer, its statistics, and its maps and gradients, yet to be packed."""
     header, arrays = layer_payload(view)
     layer, parts = view.layer, []
-    ends = {"maps": (layer.statistics, layer.signed), "gradients": (layer.gradient_statistics, True)}
+    ends = {
+        "maps": (layer.statistics, layer.signed),
+        "gradients": (layer.gradient_statistics, True),
+    }
     for name, (numbers, diverging) in ends.items():
         if (maps := arrays.pop(name, None)) is None or numbers is None:
             continue
-        low, high = colour_ranges(
-            maps, numbers.min, numbers.max, "channel", diverging=diverging
-        )
+        low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
         parts.append(Part(name, maps, low, high))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
     calls, samples = header["counts"]["call"], header["counts"]["sample"]

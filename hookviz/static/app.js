@@ -305,7 +305,7 @@ export class App {
     this.drawHeat(shown);
     this.drawStrip(shown);
     this.point(shown);
-    const key = `${shown.header.layer} ${at.channel} ${facts.run} ${at.call} ${at.sample} ${at.depth}`;
+    const key = `${numberOfObject(shown)} ${at.channel} ${facts.target.name}`;
     this.readings.show(shown, at.channel, facts.target.name, key);
     this.readings.note(this.notes(shown));
     source.ahead(at, this.neighbours());
@@ -364,8 +364,8 @@ export class App {
   drawMaps(data) {
     const { at, facts } = this;
     const { channel, normalize, ends, slopeEnds } = at;
-    const { layer, call, sample, depth, size, signed, magnitudes } = data.header;
-    const where = `${layer} ${call} ${sample} ${depth} ${facts.run}`;
+    const { layer, size, signed, magnitudes } = data.header;
+    const where = numberOfObject(data); // what came for another run is another object
     const diverging = at.cmap === "auto" && signed;
     const name = this.colormap(diverging);
     const palette = this.palette(name);
@@ -436,7 +436,7 @@ export class App {
     this.pictures.style.setProperty("--ratio", String(ratio));
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
     input.title("input", size, "the input, as the network saw it");
-    input.draw(`${data.header.place} ${this.facts.run}`, () => putPicture(input.canvas, picture));
+    input.draw(`${numberOfObject(picture)}`, () => putPicture(input.canvas, picture));
     input.canvas.classList.add("hv-smooth");
     say(this.inputNote, picture.words ?? "");
     input.place();
@@ -485,7 +485,8 @@ export class App {
     const over = at.overlay && picture;
     const [tall, wide] = found.shape;
     const channel = at.heatmap === facts.product ? at.channel : "";
-    const key = `${data.header.layer} ${at.call} ${at.sample} ${at.depth} ${facts.run} ${at.heatmap} ${at.goal} ${channel} ${name}`;
+    const own = channel === "" ? numberOfObject(found) : `${numberOfObject(data)} ${channel}`;
+    const key = `${own} ${name}`;
     heat.draw(`${key} ${over ? at.alpha : "alone"}`, () => {
       if (!over) return paint(heat.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
       // Kept while only the opacity moves.
@@ -518,7 +519,7 @@ export class App {
       this.palette(diverging ? (this.dark ? dark : light) : inferno);
     const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
     const label = `${method} of ${facts.target.name}${other}: ${found.length} layers, each on its own scale`;
-    const key = `${method} ${facts.run} ${at.goal} ${at.sample} ${at.depth} ${this.dark}`;
+    const key = `${found.map(({ heat }) => numberOfObject(heat)).join()} ${this.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
     this.strip.show(found, source.picture(data.header.place), palette, said);
   }
@@ -576,6 +577,19 @@ export class App {
     const now = names.indexOf(this.at.layer);
     return [now + 1, now - 1, now + 2].flatMap((place) => names[place] ?? []);
   }
+}
+
+/** @type {WeakMap<object, number>} */
+const numbered = new WeakMap();
+let objects = 0;
+
+/**
+ * A number that no other object has: what was drawn of one is not drawn of another.
+ * @param {object} object
+ */
+function numberOfObject(object) {
+  if (!numbered.has(object)) numbered.set(object, (objects += 1));
+  return numbered.get(object);
 }
 
 /**

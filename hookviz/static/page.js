@@ -93,7 +93,7 @@ class PageSource {
     const name = `${own ? at.heatmap : `gradcam ${goal}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
     if (!found) return { values: null, shape: [], none: "no heatmap of this layer is in the page" };
-    return { values: found.values, shape: found.shape };
+    return found;
   }
 
   picture() {

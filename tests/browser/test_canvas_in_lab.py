@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import numpy as np
 import pytest
-from front_end import WIDGETS, wait_for
+from front_end import WIDGETS, wait_for, write_notebook
+from lab import Lab, Notebook
 
 import hookviz
 from hookviz.render.colours import palette, to_levels
@@ -47,7 +49,9 @@ def drawn(canvas, panel):
 def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     move = "b = ipywidgets.Button(description='python moves')\n"
     move += "b.on_click(lambda _: setattr(explorer, 'channel', 3))\n"
-    notebook = open_notebook([ON, MAKE, TELL + move + "display(said, b)", "explorer"], own_kernel=True)
+    notebook = open_notebook(
+        [ON, MAKE, TELL + move + "display(said, b)", "explorer"], own_kernel=True
+    )
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for(timeout=60_000)
@@ -123,7 +127,6 @@ def test_channels_move_while_the_kernel_is_busy(open_notebook):
 @pytest.mark.parametrize(
     "broken",
     [
-        "Canvas._model_module = traitlets.Unicode('nowhere').tag(sync=True)",
         "Canvas._esm = 'throw new Error(1)'",
         "Canvas._esm = 'export default {initialize() { throw new Error(1) }}'",
         "import sys\nsys.modules['hookviz.widgets.canvas'] = None",
@@ -139,3 +142,29 @@ def test_where_it_does_not_run_core_widgets_stay(open_notebook, broken):
     assert page.locator(".hookviz-app").count() == 0
     text = page.locator(".jp-Notebook").first.inner_text()
     assert "Error" not in text.replace("throw new Error(1)", "") and "Failed" not in text
+
+
+class WithoutAnywidget(Lab):
+    """A Lab as it runs when hookviz was installed into it: it has no front end for the canvas."""
+
+    def configure(self) -> None:
+        super().configure()
+        folder = self.home / "config" / "labconfig"
+        folder.mkdir(parents=True)
+        off = {"disabledExtensions": {"anywidget": True}}
+        (folder / "page_config.json").write_text(json.dumps(off))
+
+
+def test_without_its_front_end_core_widgets_stay(browser, tmp_path):
+    server = WithoutAnywidget(tmp_path)
+    try:
+        path = write_notebook(server.files / "explorer.ipynb", [ON, MAKE, "explorer"])
+        notebook = Notebook(server, browser, path, 240)
+        page = notebook.page
+        page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for(timeout=30_000)
+        page.wait_for_timeout(3000)
+        assert page.locator(".hookviz-app").count() == 0
+        assert "rror" not in page.locator(".jp-Notebook").first.inner_text()
+        notebook.close()
+    finally:
+        server.close()

@@ -134,8 +134,10 @@ def test_the_demo_by_keyboard_pointer_and_search(shown):
     page.keyboard.press("ArrowDown")
     explorer.layer = list(explorer.cache)[1]
     assert agrees()
-    assert page.get_by_role("slider", name="layer").get_attribute("aria-valuetext").startswith(
-        explorer.layer
+    assert (
+        page.get_by_role("slider", name="layer")
+        .get_attribute("aria-valuetext")
+        .startswith(explorer.layer)
     )
 
     page.get_by_role("combobox", name="find a layer").fill("96×14 3.1.conv2")
