@@ -119,11 +119,11 @@ def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
 def test_a_budget_is_kept_and_what_it_cost_is_said():
     noise = np.random.default_rng(0).normal(size=(16, 32, 32)).astype(np.float32)
     ends = noise.min((1, 2)), noise.max((1, 2))
-    make = lambda: [
-        Part(name, noise[:c], *(e[:c] for e in ends))  # noqa: E731
-        for c in (4, 16)
-        for name in ("maps", "gradients")
-    ]
+
+    def make():
+        sizes = [(count, name) for count in (4, 16) for name in ("maps", "gradients")]
+        return [Part(name, noise[:count], *(end[:count] for end in ends)) for count, name in sizes]
+
     assert fit(make(), 10**9) == []
     before = 10**9
     for budget in (120_000, 50_000, 20_000, 8_000, 100):

@@ -13,7 +13,7 @@ from ..render.arrays import averaged
 from ..render.colours import COLOURS, GAP, to_levels
 
 Coding = dict[str, Any]
-"""What `hookviz/static/arrays.js` needs to read an array: name, kind, shape, and how it is packed."""
+"""What `hookviz/static/arrays.js` needs to read an array: name, kind, shape, how it is packed."""
 
 _WHOLE = {"float32": "f4", "float64": "f8", "uint32": "u4", "uint8": "b1"}
 
@@ -23,8 +23,8 @@ def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, 
 
     Examples
     --------
-    >>> raw("x", np.array([1, 2], np.uint32), planes=True)[1]
-    b'\\x01\\x02\\x00\\x00\\x00\\x00\\x00\\x00'
+    >>> list(raw("x", np.array([1, 2], np.uint32), planes=True)[1])
+    [1, 2, 0, 0, 0, 0, 0, 0]
     """
     kind = _WHOLE[array.dtype.name]
     data = np.ascontiguousarray(array)

@@ -25,8 +25,8 @@ _SPECIAL = {"under": "#00e5ff", "over": "#39ff14", "bad": "#ff00ff"}
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 DARK_DIVERGING = "dark"
 """Of our own, for dark pages: zero is nearly black, as the page is."""
-_DARK = ("#a8d4ff", "#4f9fe8", "#1c5f9f", "#16324d", "#15171a", "#52211a", "#a83c28", "#ec7a4f")
-_DARK += ("#ffc9ab",)
+_DARK = ["#a8d4ff", "#4f9fe8", "#1c5f9f", "#16324d", "#15171a", "#52211a", "#a83c28", "#ec7a4f"]
+_DARK.append("#ffc9ab")
 
 NORMALIZATIONS = ("channel", "layer", "percentile", "symmetric")
 """What the ends of the colormap stand for, see `colour_ranges`."""

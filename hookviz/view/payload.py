@@ -119,11 +119,12 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
     percentiles = [_percentiles(layer.maps)]
-    if layer.gradients is not None and layer.gradient_statistics is not None:
+    slopes, weights = layer.gradient_statistics, layer.weights
+    if layer.gradients is not None and slopes is not None and weights is not None:
         arrays |= {
             "gradients": shown_size(layer.gradients),
-            "slopes": _numbers(layer.gradient_statistics),
-            "weights": layer.weights,
+            "slopes": _numbers(slopes),
+            "weights": weights,
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)

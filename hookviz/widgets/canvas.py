@@ -1,4 +1,4 @@
-"""The explorer drawn by the browser: it gets numbers once, and needs the kernel for new ones only."""
+"""The explorer drawn by the browser, which gets numbers once and asks for new ones only."""
 
 from __future__ import annotations
 

@@ -72,11 +72,13 @@ class PageMaker(ViewWidget):
         ('<!doctype html>', True)
         >>> explorer.close()
         """
+        view, run = self._now, self._run
+        assert run is not None  # a closed one has no view either
         with Progress() as bar:
             page = allow_interrupts(
                 write_page,
-                self._now,
-                self._run,
+                view,
+                run,
                 layers=layers,
                 max_bytes=max_bytes,
                 title=title,

@@ -132,7 +132,7 @@ class ViewWidget(LiveWidget):
         if self.closed or self._canvas is None or self._canvas in self.children:
             return
         *drawn, code = self.children
-        self.children = (self._canvas, code)
+        self.set_trait("children", (self._canvas, code))
         for part in drawn:
             close_tree(part)
 
