@@ -81,11 +81,7 @@ def colour_ranges(
     (array([-9., -9.]), array([9., 9.]))
     """
     if normalize == "percentile":
-        flat = maps.reshape(len(maps), -1)
-        if not all_finite(flat):
-            flat = np.where(np.isfinite(flat), flat, np.nan)
-            flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
-        low, high = np.nanpercentile(flat, (1, 99), axis=1)
+        low, high = percentiles(maps)
     elif normalize == "layer":
         low = np.full(len(maps), np.fmin.reduce(low))
         high = np.full(len(maps), np.fmax.reduce(high))
@@ -112,6 +108,18 @@ def faint(low: float, high: float, scale: float) -> bool:
 
 FAINT = 1e-8
 """The share of the layer's, or the network's, scale below which a map is said to be stretched."""
+
+
+def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 1st and the 99th of the finite values of each map, ``(C,)``; 0 where there is none."""
+    flat = maps.reshape(len(maps), -1)
+    if all_finite(flat):  # many times faster
+        low, high = np.percentile(flat, (1, 99), axis=1)
+    else:
+        flat = np.where(np.isfinite(flat), flat, np.nan)
+        flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
+        low, high = np.nanpercentile(flat, (1, 99), axis=1)
+    return low.astype(np.float64), high.astype(np.float64)
 
 
 def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> np.ndarray:

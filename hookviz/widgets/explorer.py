@@ -34,7 +34,7 @@ from ..view.view import View, run_session
 from .controls import Unfolding
 from .face import Face
 from .lifecycle import close_earlier, made
-from .state import ViewWidget
+from .pages import PageMaker
 
 
 def explore(
@@ -109,7 +109,7 @@ def explore(
     return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
 
 
-class Explorer(ViewWidget):
+class Explorer(PageMaker):
     """The widget that `explore` returns.
 
     Attributes
@@ -186,6 +186,7 @@ class Explorer(ViewWidget):
             self.add_class(ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))
+            self._offer_canvas()
         except BaseException:
             self.close()
             raise

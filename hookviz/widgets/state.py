@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,21 @@ from ..view.check import check, first_layer
 from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from ..view.view import View
-from .lifecycle import LiveWidget
+from .lifecycle import LiveWidget, close_tree
+
+
+def offered(*calls: Callable[..., Any]) -> Any:
+    """A `Canvas`, or None: without anywidget core widgets are enough for everything.
+
+    ``HOOKVIZ_CANVAS=off`` in the environment does without it, too.
+    """
+    if os.environ.get("HOOKVIZ_CANVAS") == "off":
+        return None
+    try:
+        from .canvas import Canvas
+    except Exception:  # not installed, or broken in a way of its own
+        return None
+    return Canvas(*calls)
 
 
 class ViewWidget(LiveWidget):
@@ -42,6 +57,7 @@ class ViewWidget(LiveWidget):
         super().__init__()
         self._view: View | None = view  # what is shown; None once it is closed
         self._run: Callable[[Session, Target], Run] | None = run
+        self._canvas: Any = None
         self._frame: Frame | None = None
         self._go_to(view)
         self._quiet = False
@@ -49,8 +65,8 @@ class ViewWidget(LiveWidget):
     @property
     def frame(self) -> Frame:
         """All that is on the screen, in numbers and words."""
-        if self._frame is None:
-            raise RuntimeError(self.why_closed)
+        if self._frame is None:  # the canvas has moved on without it
+            self._frame = build_frame(self._now)
         return self._frame
 
     @property
@@ -151,6 +167,35 @@ class ViewWidget(LiveWidget):
                 setattr(self, name, getattr(view.at, name))
         self._show()
 
+    @defer_interrupts
+    def _follow(self, settings: dict[str, Any]) -> None:
+        """Bring the settings to what the canvas shows; the frame is made when it is asked for."""
+        view = self._now
+        for name in SETTINGS:  # the layer says what is in range
+            if name in settings and settings[name] != getattr(view.at, name):
+                view = view.moved(**{name: check(name, settings[name], view)})
+        self._view, self._frame = view.fitted(), None
+        with self._quietly():
+            for name in SETTINGS:
+                setattr(self, name, getattr(self._view.at, name))
+        for part in self.children:
+            if part is not self._canvas:
+                part.show(None)
+
+    def _offer_canvas(self) -> None:
+        """Let the browser draw, where its front end says that it can: then core widgets go."""
+        self._canvas = offered(lambda: self._now, self._user_set, self._follow)
+        if self._canvas is not None:
+            self._canvas.observe(self._take_place, "alive")
+
+    def _take_place(self, change: dict[str, Any]) -> None:
+        if self.closed or self._canvas is None or self._canvas in self.children:
+            return
+        *drawn, code = self.children
+        self.set_trait("children", (self._canvas, code))
+        for part in drawn:
+            close_tree(part)
+
     def _show(self) -> None:
         for part in self.children:  # none once somebody who observes a setting has closed it
             part.show(self.frame)
@@ -180,5 +225,7 @@ class ViewWidget(LiveWidget):
 
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
+        if self._canvas is not None and self._canvas not in self.children:
+            close_tree(self._canvas)
         super().close()
-        self._view = self._frame = self._run = None
+        self._view = self._frame = self._run = self._canvas = None
