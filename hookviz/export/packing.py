@@ -156,7 +156,8 @@ _HOPE = {EXACT: 2.0, HALF: 0.9, STEPS: 0.3}
 
 def fit(parts: list[Part], budget: int) -> list[str]:
     """Lower the quality of parts until they fit into so many bytes; says what was given up."""
-    order = sorted(parts, key=lambda part: -part.values.size)
+    # Of equals those with more channels first: large maps lose most by being averaged.
+    order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
     total = sum(part.values.size for part in parts)
     for quality, least in _HOPE.items():
         if total * least > budget and quality < STEPS:
