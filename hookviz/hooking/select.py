@@ -230,7 +230,7 @@ def _adds_to_one(module: nn.Module) -> bool:
 
 
 @cache
-def _convolves(kind: type[nn.Module]) -> bool:
+def _convolves(kind: Any) -> bool:
     """Whether a class's own code calls torch's function for a convolution."""
     own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values() if hasattr(each, "__code__")]

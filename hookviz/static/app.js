@@ -318,9 +318,8 @@ export class App {
     const layers = facts.layers;
     say(this.title, facts.model);
     say(this.factsLine, facts.facts.join(" · "));
-    const wrong = layers.filter((/** @type {any} */ each) => each.nans + each.infs > 0).length;
-    visible(this.chip, wrong > 0);
-    say(this.chip, `NaN or Inf in ${wrong} of ${layers.length} layers`);
+    say(this.chip, facts.verdict.text);
+    mark(this.chip, "data-kind", facts.verdict.kind);
     const goal = at.goal === null || this.source.live ? facts.target : this.goal();
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
     this.predictions.show(facts.predictions, goal, what);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -78,7 +79,7 @@ class PageMaker(ViewWidget):
             page = allow_interrupts(
                 write_page,
                 view,
-                run,
+                partial(run, view.session),
                 layers=layers,
                 max_bytes=max_bytes,
                 title=title,

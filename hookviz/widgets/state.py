@@ -51,13 +51,13 @@ class ViewWidget(LiveWidget):
     """
 
     _given: Given
+    _canvas: Any = None
     _quiet = True  # settings change without being checked or drawn
 
     def __init__(self, view: View, run: Callable[[Session, Target], Run]) -> None:
         super().__init__()
         self._view: View | None = view  # what is shown; None once it is closed
         self._run: Callable[[Session, Target], Run] | None = run
-        self._canvas: Any = None
         self._frame: Frame | None = None
         self._go_to(view)
         self._quiet = False
