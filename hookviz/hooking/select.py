@@ -200,12 +200,7 @@ def unseen_layers(model: nn.Module) -> str:
     >>> unseen_layers(nn.Sequential(nn.Conv2d(1, 1, 1), Own()))
     "1 layer like a convolution is not among them: layers=['1']"
     """
-    names = {
-        module: known[0]
-        for module, known in module_names(model).items()
-        if not is_convolution(module)
-        and (_has_kernel(module) or _adds_to_one(module) or _convolves(type(module)))
-    }
+    names = {m: known[0] for m, known in module_names(model).items() if _is_like_one(m)}
     if not names:
         return ""
     kinds = {type(module) for module in names}
@@ -219,6 +214,13 @@ def unseen_layers(model: nn.Module) -> str:
     )
 
 
+def _is_like_one(module: nn.Module) -> bool:
+    if is_convolution(module):
+        return False
+    own = _convolves(type(module))  # type: ignore[arg-type]  # mypy takes classes for unhashable
+    return own or _has_kernel(module) or _adds_to_one(module)
+
+
 def _has_kernel(module: nn.Module) -> bool:
     weight = getattr(module, "weight", None)
     return isinstance(weight, nn.Parameter) and 3 <= weight.ndim <= 5
@@ -230,7 +232,7 @@ def _adds_to_one(module: nn.Module) -> bool:
 
 
 @cache
-def _convolves(kind: Any) -> bool:
+def _convolves(kind: type[nn.Module]) -> bool:
     """Whether a class's own code calls torch's function for a convolution."""
     own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values() if hasattr(each, "__code__")]
