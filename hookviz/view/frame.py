@@ -123,7 +123,7 @@ class Tiles:
     place : int
         Which tile is the chosen channel's.
     page, pages : int
-        Which `hookviz.render.mosaic.PAGE` channels these are, in their order; and of how many.
+        Which channels these are, in their order, 128 a page; and of how many pages.
     """
 
     caption: str

@@ -50,7 +50,7 @@ class PageMaker(ViewWidget):
             As in `hookviz.capture`, of those that were captured; None is all.
         max_bytes : float
             What the page may take. Where all numbers do not fit, they are rounded, averaged and
-            left out in the order of `hookviz.export.packing.LADDER`; the page says so.
+            left out, gradients first; the page says so.
         title : str, optional
             Of the page.
 
