@@ -50,7 +50,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     move = "b = ipywidgets.Button(description='python moves')\n"
     move += "b.on_click(lambda _: setattr(explorer, 'channel', 3))\n"
     notebook = open_notebook(
-        [ON, MAKE, TELL + move + "display(said, b)", "explorer"], own_kernel=True
+        [ON, MAKE, TELL + move + "display(said, b)", "explorer"], seconds=300, own_kernel=True
     )
     page = notebook.page
     app = page.locator(".hookviz-app")
@@ -103,7 +103,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
 def test_channels_move_while_the_kernel_is_busy(open_notebook):
     busy = "import time\nb = ipywidgets.Button(description='train')\n"
     busy += "b.on_click(lambda _: time.sleep(8))\ndisplay(b)"
-    notebook = open_notebook([ON, MAKE, busy, "explorer"], own_kernel=True)
+    notebook = open_notebook([ON, MAKE, busy, "explorer"], seconds=300, own_kernel=True)
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for(timeout=60_000)
@@ -134,7 +134,7 @@ def test_channels_move_while_the_kernel_is_busy(open_notebook):
 )
 def test_where_it_does_not_run_core_widgets_stay(open_notebook, broken):
     spoil = f"import traitlets\nfrom hookviz.widgets.canvas import Canvas\n{broken}"
-    notebook = open_notebook([ON, spoil, MAKE, "explorer"], own_kernel=True)
+    notebook = open_notebook([ON, spoil, MAKE, "explorer"], seconds=300, own_kernel=True)
     page = notebook.page
     page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for(timeout=30_000)
     page.wait_for_timeout(3000)

@@ -8,8 +8,6 @@ from html import escape
 import numpy as np
 import pytest
 import torch
-from chromium import FLAGS, executable
-from playwright.sync_api import sync_playwright
 from torch import Tensor, nn
 
 import hookviz
@@ -48,12 +46,10 @@ def odd_maps() -> Tensor:
     return maps
 
 
-@pytest.fixture(scope="module")
-def chrome():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
-        yield browser
-        browser.close()
+@pytest.fixture
+def chrome(browser):
+    """The one browser of these tests; a page here has a context of its own."""
+    return browser.browser
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget():
         warnings.simplefilter("ignore", RuntimeWarning)  # says which layers went over it
         before = held_by()
         explorer = opened(model, x, max_bytes=budget, strip=True, layer="layer1.0.conv1")
-        slack = x.nbytes + 2 * MB  # input, logits, heatmaps of all layers
+        slack = x.nbytes + 2.75 * MB  # input, logits, heatmaps of all layers, the strip
         assert explorer.cache.nbytes <= budget
         assert held_by() - before < budget + slack
         dropped = explorer.cache.dropped
@@ -131,7 +131,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget():
             explorer.layer = name
             needs = explorer.cache[name].last.outputs[0].needs
             assert held_by() - before < budget + needs + slack
-        assert needs > slack + MB
+        assert needs > slack
         explorer.layer = next(name for name in explorer.cache if name not in dropped)
         assert held_by() - before < budget + slack
         for sample in range(32):
@@ -178,7 +178,7 @@ def test_a_layer_of_4096_channels(tmp_path):
     explorer = opened(network("4096 channels"), pictures(1, 56))
     assert control(explorer, "channel").max == 4095
     tiles = explorer.frame.tiles.mosaic
-    assert tiles.columns == 64
+    assert explorer.frame.tiles.pages == 32  # of 128 channels
     assert decoded(html(explorer, TILES).value).shape == tiles.levels.shape
     assert max(tiles.levels.shape) <= 640
     sent = walk(explorer)
@@ -209,8 +209,7 @@ def test_mosaics_of_very_many_channels(count):
 def test_a_model_of_500_convolutions(tmp_path):
     model = network("500 convolutions")
     explorer = opened(model, pictures(1, 48))
-    slider = control(explorer, "layer")
-    assert len(slider.options) == len(explorer.cache) == 500
+    assert control(explorer, "layer").max + 1 == len(explorer.cache) == 500
     assert "500 layers" in html(explorer, TITLE).value
     names = list(explorer.cache)
     explorer.layer = names[100]
@@ -259,8 +258,9 @@ def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
     shown = decoded(html(explorer, INPUT).value)
     mean = x[0].numpy().reshape(3, 512, 4, 512, 4).mean((2, 4)).transpose(1, 2, 0)
     assert np.abs(shown / 255 - mean).max() < 0.01
-    assert "input, 2048×2048, averaged to 512×512" in html(explorer, INPUT).value
-    assert "channel 3, 1024×1024, averaged to 512×512" in html(explorer, MAP).value
+    for each, size in ((INPUT, "2048×2048"), (MAP, "1024×1024")):
+        value = html(explorer, each).value
+        assert f"<span>{size}</span>" in value and "averaged to 512×512" in value
     assert decoded(html(explorer, MAP).value).shape == (512, 512)
     values = explorer.cache["0"].activation[0, 3]
     assert f"max {values.max():.4g}".replace("-", "−") in html(explorer, READINGS).value
@@ -279,7 +279,8 @@ def test_a_signal_of_200000_values(tmp_path):
     )
     explorer = opened(model, torch.randn(1, 2, 200_000))
     walk(explorer)
-    assert "input, 2×200000, averaged to 2×639" in html(explorer, INPUT).value
+    value = html(explorer, INPUT).value
+    assert "2×200000" in value and "averaged to 2×639" in value
     assert_small_files(explorer, tmp_path)
     explorer.close()
 
