@@ -22,8 +22,7 @@ TELL = (
     "said = ipywidgets.Label('').add_class('said')\n"
     "def tell(change=None):\n"
     "    e = explorer\n"
-    "    said.value = f'{e.layer} {e.channel} {e.order} {e.alpha} {e.frame.target} {e.note_of()}'\n"
-    "explorer.note_of = lambda: explorer.frame.description\n"
+    "    said.value = f'{e.layer} {e.channel} {e.order} {e.alpha} {e.frame.target} {e.frame.description}'\n"
     "explorer.observe(tell)\n"
 )
 PIXELS = """(canvas) => {
