@@ -21,8 +21,9 @@ MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6
 TELL = (
     "said = ipywidgets.Label('').add_class('said')\n"
     "def tell(change=None):\n"
-    "    e = explorer\n"
-    "    said.value = f'{e.layer} {e.channel} {e.order} {e.alpha} {e.frame.target} {e.frame.description}'\n"
+    "    e, frame = explorer, explorer.frame\n"
+    "    said.value = f'{e.layer} {e.channel} {e.order} {e.alpha} '\n"
+    "    said.value += f'{frame.target} {frame.description}'\n"
     "explorer.observe(tell)\n"
 )
 PIXELS = """(canvas) => {
