@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..attribution.cam import HEATMAPS
-from ..hooking.records import megabytes
 from ..hooking.select import Layers, select_layers
+from ..hooking.tables import megabytes
 from ..render import html
 from ..render.colours import colour_ranges
 from ..render.overlay import heat_colours
@@ -21,6 +21,7 @@ from ..run.session import Run
 from ..run.targets import Target
 from ..view.build import build_frame
 from ..view.payload import (
+    class_number,
     heatmap_payload,
     layer_payload,
     model_payload,
@@ -119,8 +120,7 @@ def _chosen(view: View, layers: Layers) -> list[str]:
 
 def _at(view: View, layer: str) -> View:
     """The same view of another layer; what was made for the shown one is not thrown away."""
-    other = View(view.at, view.session, view.run, None, view.input_memo)
-    return other.moved(layer=layer).fitted()
+    return view.of_run(view.run).moved(layer=layer).fitted()
 
 
 def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
@@ -174,18 +174,13 @@ def _heatmaps(
         here = _at(view, name)  # the layer is cut out once
         for method in HEATMAPS:
             add(here.moved(heatmap=method), f"{method} {place}")
-    shown = model_target(view)
+    shown = class_number(view)
     for each in predictions if view.run.scored else ():
         if (number := each["number"]) != shown:
             other = view.of_run(run(number)).moved(target=number, heatmap="gradcam")
             for place, name in enumerate(names):
                 add(_at(other, name), f"gradcam {number} {place}")
     return Stream.of(arrays)
-
-
-def model_target(view: View) -> int | None:
-    """The class that the gradients are of."""
-    return model_payload(view, classes=False)["target"]["number"]
 
 
 def _notes(given_up: list[str], max_bytes: float, view: View) -> list[str]:

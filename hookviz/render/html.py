@@ -10,7 +10,7 @@ import numpy as np
 
 from ..hooking.tables import number
 from .colours import palette
-from .style import KEYBOARD, STYLE
+from .style import KEYBOARD, STYLE, dark_rule
 
 Box = tuple[float, float, float, float]
 
@@ -109,16 +109,11 @@ def tiles(
     style = f".{css} .t > div {{background-size: {100 / width:.4f}% {100 / height:.4f}%; "
     style += f'background-image: url("{data_url(png)}")}}'
     if dark is not None:
-        style += _on_dark(f".{css} .t > div", f'background-image: url("{data_url(dark)}")')
+        style += dark_rule(f".{css} .t > div", f'background-image: url("{data_url(dark)}")')
     return (
         f'<style>{style}</style><div class="hookviz"><div class="tiles {css}" role="img" '
         f'aria-label="{escape(alt)}">{"".join(parts)}</div></div>'
     )
-
-
-def _on_dark(selector: str, rule: str) -> str:
-    places = ('[data-jp-theme-light="false"]', 'html[theme="dark"]', ".vscode-dark")
-    return f"{', '.join(f'{place} {selector}' for place in places)} {{{rule}}}"
 
 
 # The mosaic's place for windows at least so high: the panel's side, and how high the mosaic may be.

@@ -14,7 +14,8 @@ _ARROW = (
 _PLACES = ('[data-jp-theme-light="false"]', 'html[theme="dark"]', ".vscode-dark")
 
 
-def _dark(selector: str, rule: str) -> str:
+def dark_rule(selector: str, rule: str) -> str:
+    """A rule for dark pages only."""
     return f"{', '.join(f'{place} {selector}' for place in _PLACES)} {{{rule}}}\n"
 
 
@@ -23,12 +24,12 @@ _COLOURS = (
   --hv-accent: #d97706; --hv-good: #1f6b35; --hv-odd: #7a4b00; --hv-bad: #a3122a;
   --hv-soft: #f4f5f7; --hv-field: #fff; --hv-ink: #1c1e21; --hv-label: #ffffffD0}
 """
-    + _dark(".hookviz", _DARK)
-    + _dark(".hookviz-explorer", _DARK)
+    + dark_rule(".hookviz", _DARK)
+    + dark_rule(".hookviz-explorer", _DARK)
     + """.hookviz img.dark {display: none}
 """
-    + _dark(".hookviz img.dark", "display: block")
-    + _dark(".hookviz img.light", "display: none")
+    + dark_rule(".hookviz img.dark", "display: block")
+    + dark_rule(".hookviz img.light", "display: none")
 )
 
 # What the explorer and the player have in common.
@@ -193,7 +194,7 @@ STYLE = (
     + _COLOURS
     + _PARTS
     + _EXPLORER.replace("ARROW", _ARROW.replace("COLOUR", "%235d6673"))
-    + _dark(
+    + dark_rule(
         ".hookviz-explorer select",
         f"background-image: {_ARROW.replace('COLOUR', '%23c5ccd6')} !important",
     )

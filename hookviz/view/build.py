@@ -13,7 +13,6 @@ from ..render.mosaic import PAGE, Mosaic, mosaic
 from .frame import Frame, Readings, Sheet, Tiles
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
-from .ribbon import verdict
 from .view import ShownMaps, View
 
 
@@ -39,7 +38,7 @@ def build_frame(view: View) -> Frame:
         tiles=_tiles(view),
         readings=[*_readings(view), *heatmap.readings()],
         ribbon=view.ribbon,
-        verdict=view.memo.once("verdict", None, lambda: verdict(view.ribbon)),
+        verdict=view.verdict,
         words=view.words,
         classes=view.classes,
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
@@ -125,13 +124,12 @@ def _pairs(values: ChannelStatistics, channel: int | None) -> list[tuple[str, st
     nans, infs = int(values.nans[here].sum()), int(values.infs[here].sum())
     known = values.mean[here][~np.isnan(values.mean[here])]
     norms = values.norm[here][~np.isnan(values.norm[here])].astype(np.float64)
-    most = norms.max() if len(norms) else 0.0  # squares overflow long before their root does
-    norm = most * np.sqrt(((norms / most) ** 2).sum()) if most else 0.0
+    norm = math.hypot(*norms)  # squares would overflow long before their root does
     found = [
         ("min", number(float(np.fmin.reduce(values.min[here])))),
         ("max", number(float(np.fmax.reduce(values.max[here])))),
         ("mean", number(float(known.mean()) if len(known) else math.nan)),
-        ("norm", number(float(norm) if len(norms) else math.nan)),
+        ("norm", number(norm if len(norms) else math.nan)),
         ("zeros", f"{100 * float(values.zeros[here].mean()):.3g} %"),
     ]
     found += [("NaN", f"{nans:,} (magenta)")] if nans else []

@@ -29,11 +29,9 @@ from ..run.targets import class_index
 from .build import facts
 from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order
-from .ribbon import verdict
-from .settings import PRODUCT, heatmap_names
+from .settings import CMAPS, PRODUCT, heatmap_names
 from .view import ShownMaps, View
 
-CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
 DARK = "dark"
 """What the diverging colormap is called on a dark page."""
 
@@ -55,7 +53,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     return {
         "model": view.session.name,
         "facts": facts(view),
-        "target": {"name": view.target_name, "number": _class_number(view)},
+        "target": {"name": view.target_name, "number": class_number(view)},
         "given": target if isinstance(target, int) else None,
         "predictions": [
             {name: _json(value) for name, value in each._asdict().items()}
@@ -75,7 +73,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "methods": list(HEATMAPS),
         "product": PRODUCT,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
-        "verdict": verdict(view.ribbon)._asdict(),
+        "verdict": view.verdict._asdict(),
     }
 
 
@@ -179,7 +177,7 @@ def _percentiles(maps: np.ndarray) -> np.ndarray:
     return np.array(percentiles(maps)).astype(np.float64)
 
 
-def _class_number(view: View) -> int | None:
+def class_number(view: View) -> int | None:
     """Which class the target is, if it is one."""
     target, logits = view.at.target, view.run.logits
     if isinstance(target, list):

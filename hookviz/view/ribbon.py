@@ -106,11 +106,7 @@ def _pass(tensor: CapturedTensor, gradient: bool) -> _Passed | None:
     """One tensor or its gradient, in as few passes as can be: a ribbon is of every layer."""
     if gradient and not tensor.has_gradient:
         return None
-    values = None
-    if tensor.kept:
-        values = tensor.gradient if gradient else tensor.value
-    plain = values is not None and values.layout == torch.strided and values.is_floating_point()
-    if values is not None and plain and not values.is_quantized and values.numel():
+    if (values := values_of(tensor, gradient)) is not None:
         wide = torch.float64 if values.dtype == torch.float64 else torch.float32
         norm = float(torch.linalg.vector_norm(values, dtype=wide))
         if math.isfinite(norm):
@@ -124,6 +120,14 @@ def _pass(tensor: CapturedTensor, gradient: bool) -> _Passed | None:
     finite = tensor.shape.numel() - found.nans - found.infs
     rms = found.norm / math.sqrt(finite) if finite else math.nan
     return _Passed(rms, found.zeros, found.nans, found.infs)
+
+
+def values_of(tensor: CapturedTensor, gradient: bool) -> torch.Tensor | None:
+    """Kept values that a single pass can sum up; None where all statistics are needed for it."""
+    values = (tensor.gradient if gradient else tensor.value) if tensor.kept else None
+    if values is None or values.layout != torch.strided or not values.is_floating_point():
+        return None
+    return values if values.numel() else None
 
 
 def blocks_of(names: Sequence[str]) -> list[str]:

@@ -9,6 +9,9 @@ from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..run.targets import Target
 
+CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
+"""The colormaps that are offered; any that matplotlib knows may be set."""
+
 PRODUCT = "activation × gradient"
 """The heatmap of the chosen channel alone."""
 

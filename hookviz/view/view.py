@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
@@ -20,7 +19,7 @@ from .frame import Panel
 from .layer import ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
-from .ribbon import Cell, ribbon
+from .ribbon import Cell, Verdict, ribbon, values_of, verdict
 from .settings import INDICES, Settings, heatmap_names
 from .words import LayerWords, layer_words
 
@@ -187,6 +186,11 @@ class View:
         return self.memo.once("ribbon", None, lambda: ribbon(self.cache, self.layers))
 
     @property
+    def verdict(self) -> Verdict:
+        """What the ribbon says of the network."""
+        return self.memo.once("verdict", None, lambda: verdict(self.ribbon))
+
+    @property
     def words(self) -> dict[str, LayerWords]:
         """What each layer is."""
         make = lambda: {name: layer_words(self.cache[name]) for name in self.layers}  # noqa: E731
@@ -244,39 +248,40 @@ class ShownMaps:
     def panels(self) -> list[Panel]:
         """The feature map and, where one arrived, its gradient."""
         layer, here = self.view.layer, self.view.at.channel
-        name, low, high = self.colours()
-        words, size = self.view.describe(), f"{map_size(layer.maps)}{self.view.magnitudes}"
-        shown = [
-            Panel(
-                name=f"channel {here}",
-                detail=size,
-                alt=words,
-                role="map",
-                values=layer.maps[here],
-                cmap=name,
-                low=low[here],
-                high=high[here],
-                note=self._stretched(False, low[here], high[here]),
-            )
-        ]
+        cmap, low, high = self.colours()
+        words = self.view.describe()
+        values = layer.maps[here]
+        shown = [self._panel(f"channel {here}", words, "map", values, cmap, low, high)]
         slopes = layer.gradient_statistics
         if layer.gradients is not None and slopes is not None:
             low, high = self._ranges(True, layer.gradients, slopes, True)
-            caption = f"gradient of {self.view.target_name}"
-            shown.append(
-                Panel(
-                    name=caption,
-                    detail=size,
-                    alt=f"{caption}: {words}",
-                    role="gradient",
-                    values=layer.gradients[here],
-                    cmap=DIVERGING,
-                    low=low[here],
-                    high=high[here],
-                    note=self._stretched(True, low[here], high[here]),
-                )
-            )
+            name, values = f"gradient of {self.view.target_name}", layer.gradients[here]
+            alt = f"{name}: {words}"
+            shown.append(self._panel(name, alt, "gradient", values, DIVERGING, low, high))
         return shown
+
+    def _panel(
+        self,
+        name: str,
+        alt: str,
+        role: str,
+        values: np.ndarray,
+        cmap: str,
+        lows: np.ndarray,
+        highs: np.ndarray,
+    ) -> Panel:
+        low, high = (ends[self.view.at.channel] for ends in (lows, highs))
+        return Panel(
+            name=name,
+            detail=f"{map_size(values)}{self.view.magnitudes}",
+            alt=alt,
+            role=role,
+            values=values,
+            cmap=cmap,
+            low=low,
+            high=high,
+            note=self._stretched(role == "gradient", low, high),
+        )
 
     def _stretched(self, slopes: bool, low: float, high: float) -> str:
         """What must be said of a map whose colours span next to nothing."""
@@ -299,8 +304,7 @@ def _ends(tensor: CapturedTensor, slopes: bool) -> tuple[float, float] | None:
     """Least and largest finite value of a tensor or its gradient; None where there is none."""
     if slopes and not tensor.has_gradient:
         return None
-    values = (tensor.gradient if slopes else tensor.value) if tensor.kept else None
-    if values is not None and values.layout == torch.strided and values.is_floating_point():
+    if (values := values_of(tensor, slopes)) is not None:
         low, high = values.aminmax()  # many times faster than all statistics
         if low.isfinite() and high.isfinite():
             return low.item(), high.item()

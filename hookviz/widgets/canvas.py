@@ -116,7 +116,7 @@ class Canvas(anywidget.AnyWidget):
         wanted = {n: question[n] for n in ("layer", "call", "sample", "depth") if n in question}
         # What was made for the shown layer is not thrown away for another.
         same = all(getattr(now.at, name) == value for name, value in wanted.items())
-        view = now if same else View(now.at, now.session, now.run, None, now.input_memo)
+        view = now if same else now.of_run(now.run)
         view = view.moved(**wanted).fitted()
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
@@ -139,8 +139,7 @@ class Canvas(anywidget.AnyWidget):
     def _all_heatmaps(self, view: View) -> list[Any]:
         found = []
         for name in view.layers:
-            own = View(view.at, view.session, view.run, None, view.input_memo)
-            values = heatmap_payload(own.moved(layer=name).fitted())
+            values = heatmap_payload(view.of_run(view.run).moved(layer=name).fitted())
             if values is not None:
                 found.append(_coded(name, values))
         return found

@@ -62,7 +62,7 @@ class Face(widgets.VBox):
                 box("hookviz-preds", *self._controls.targets, of["target"]),
                 box("hookviz-stand", stand, self._legend),
                 box("hookviz-line", self._heading, of["find"]),
-                box("hookviz-line", *(of[name] for name in ("channel",)), self._place),
+                box("hookviz-line", of["channel"], self._place),
                 box("hookviz-line", *(of[name] for name in ("call", "sample", "depth"))),
                 box(
                     "hookviz-grid",
@@ -105,7 +105,7 @@ class Face(widgets.VBox):
         known = [size for size in sizes if size > 0 and math.isfinite(size)]
         low, high = (min(known), max(known)) if known else (1.0, 1.0)
         shares = [_share(size, low, high) for size in sizes]
-        words = [f"{_cell_words(each)}" for each in cells]
+        words = [_cell_words(each) for each in cells]
         largest = max(math.log2(cell.side + 1) for cell in cells)
         made = [
             html.cell(

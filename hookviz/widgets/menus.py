@@ -10,7 +10,7 @@ from ..render.colours import NORMALIZATIONS
 from ..render.mosaic import PAGE
 from ..view.frame import Frame
 from ..view.layer import ORDERS
-from ..view.settings import INDICES, heatmap_names
+from ..view.settings import CMAPS, INDICES, heatmap_names
 
 Options = tuple[tuple[str, Any], ...]
 """Labels and values."""
@@ -20,7 +20,6 @@ MENUS = ("heatmap", "overlay", "order", "cmap", "normalize")
 LABELS = {"alpha": "opacity", "overlay": "shown", "cmap": "colours", "normalize": "range"}
 """Setting -> what its control is called, where that is another word."""
 
-CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
 OVERLAY = (("over the input", True), ("heatmap alone", False))
 TOP = "top prediction"
 """What is typed for the target None."""
@@ -114,11 +113,9 @@ def typed_layer(text: str, frame: Frame) -> str:
     for name, line in zip(frame.layers, folded, strict=True):
         if all(word in line for word in words):
             return name
-    raise ValueError(f"No layer has {text!r} in its name, type or size; {_near(text, frame)}.")
-
-
-def _near(text: str, frame: Frame) -> str:
-    return close_names(text, frame.layers)
+    raise ValueError(
+        f"No layer has {text!r} in its name, type or size; {close_names(text, frame.layers)}."
+    )
 
 
 def typed_target(text: str, frame: Frame) -> Any:

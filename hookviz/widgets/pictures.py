@@ -9,6 +9,7 @@ import ipywidgets as widgets
 from ..render import html
 from ..render.arrays import shown_size
 from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
+from ..render.overlay import strip_box
 from ..view.frame import Frame, Panel, Sheet
 
 
@@ -87,10 +88,8 @@ class Pictures:
             return
         if before is not None and (strip.pixels is before.pixels, strip.alt) == (True, before.alt):
             return
-        rows = -(-len(strip.names) // strip.columns)
-        size = 1 / strip.columns, 1 / rows
-        places = (divmod(place, strip.columns) for place in range(len(strip.names)))
-        boxes = [(column * size[0], row * size[1], *size) for row, column in places]
+        count = len(strip.names)
+        boxes = [strip_box(place, count) for place in range(count)]
         css, names = f"{self._css}-strip", [name or "(model)" for name in strip.names]
         png = picture_png(strip.pixels)
         made = html.tiles(css, png, None, boxes, names, strip.alt)

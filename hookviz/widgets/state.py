@@ -161,11 +161,14 @@ class ViewWidget(LiveWidget):
     def _go_to(self, view: View) -> None:
         """The one path: bring settings, controls and pictures to this view."""
         frame = allow_interrupts(build_frame, view) if self.children else None
+        self._settle(view, frame)
+        self._show()
+
+    def _settle(self, view: View, frame: Frame | None) -> None:
         self._view, self._frame = view, frame
         with self._quietly():
             for name in SETTINGS:
                 setattr(self, name, getattr(view.at, name))
-        self._show()
 
     @defer_interrupts
     def _follow(self, settings: dict[str, Any]) -> None:
@@ -174,10 +177,7 @@ class ViewWidget(LiveWidget):
         for name in SETTINGS:  # the layer says what is in range
             if name in settings and settings[name] != getattr(view.at, name):
                 view = view.moved(**{name: check(name, settings[name], view)})
-        self._view, self._frame = view.fitted(), None
-        with self._quietly():
-            for name in SETTINGS:
-                setattr(self, name, getattr(self._view.at, name))
+        self._settle(view.fitted(), None)
         for part in self.children:
             if part is not self._canvas:
                 part.show(None)
