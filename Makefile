@@ -5,15 +5,21 @@ WORKERS ?= 2
 VENV := .venv
 COLAB := .venv-colab
 OLDEST := .venv-oldest
+ECOSYSTEM := .venv-ecosystem
 BIN := $(VENV)/bin
 PINS := tests/constraints.txt
+
+LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
+LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics
+SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
+SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
 # The virtual environment that a stamp in it is for, its uv, and its tests, a file a worker.
 ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo docs bench wheel clean
+.PHONY: lab test test-colab test-oldest lint zoo ecosystem ecosystem-sample docs bench wheel clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
@@ -36,6 +42,12 @@ lint: $(VENV)/.test
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo
 
+ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
+	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
+
+ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries
+	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh $(SAMPLE)
+
 docs: $(VENV)/.test  ## build the documentation in build/docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
 
@@ -49,7 +61,7 @@ wheel: $(BIN)/uv  ## build the package as one file, which can be carried to Cola
 	@du -h dist/hookviz-*.whl
 
 clean:
-	rm -rf $(VENV) $(COLAB) $(OLDEST) build dist test-output
+	rm -rf $(VENV) $(COLAB) $(OLDEST) $(ECOSYSTEM) build dist test-output
 
 %/bin/uv:
 	$(PYTHON) -m venv $*
@@ -73,6 +85,10 @@ $(COLAB)/.test: pyproject.toml tests/constraints-colab.txt tests/replica.py
 # Overrides, since torchcam asks for torch 2.4.1 and numpy 1.26.4, but runs with 2.4.0 and 1.26.0.
 $(OLDEST)/.test: $(OLDEST)/bin/uv pyproject.toml tests/constraints-oldest.txt
 	$(INSTALL) --override tests/constraints-oldest.txt -e '.[test]'
+	touch $@
+
+$(ECOSYSTEM)/.test: $(ECOSYSTEM)/bin/uv pyproject.toml $(PINS) tests/constraints-ecosystem.txt
+	$(INSTALL) -c $(PINS) --override tests/constraints-ecosystem.txt -e '.[test]' $(LIBRARIES)
 	touch $@
 
 %/.browser: %/.test

@@ -17,7 +17,9 @@ from chromium import FLAGS, executable  # noqa: E402
 from lab import Lab, Notebook  # noqa: E402
 from playwright.sync_api import sync_playwright  # noqa: E402
 
-CELL = """import hookviz
+CELL = """import os
+os.environ["HOOKVIZ_CANVAS"] = "on"  # which the tests' server has off
+import hookviz
 model, pictures = hookviz.demo_model(), hookviz.demo_images()
 hookviz.explore(model, pictures[12], layer="layer3.0.conv1", order="weight")"""
 

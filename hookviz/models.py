@@ -15,18 +15,7 @@ from torch import Tensor, nn
 
 from .hooking.select import close_names
 
-CLASS_NAMES = (
-    "ball",
-    "eye",
-    "fish",
-    "flower",
-    "heart",
-    "house",
-    "moon",
-    "mushroom",
-    "ring",
-    "star",
-)
+CLASS_NAMES = "ball", "eye", "fish", "flower", "heart", "house", "moon", "mushroom", "ring", "star"
 
 
 class ResidualBlock(nn.Module):

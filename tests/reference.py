@@ -41,6 +41,7 @@ def true_outputs(
 
     def wrap(name: str, module: nn.Module) -> None:
         forward = module.forward
+        earlier.append((module, vars(module).get("forward")))  # as accelerate sets one
 
         def recording(*args, **kwargs):
             out = forward(*args, **kwargs)
@@ -52,14 +53,17 @@ def true_outputs(
 
         module.forward = recording
 
-    chosen = [(name, module) for name, module in model.named_modules() if is_layer(module)]
-    for name, module in chosen:
-        wrap(name, module)
+    earlier: list[tuple[nn.Module, Callable | None]] = []
+    for name, module in list(model.named_modules()):
+        if is_layer(module):
+            wrap(name, module)
     try:
         yield outputs
     finally:
-        for _, module in chosen:
+        for module, forward in earlier:
             del module.forward
+            if forward is not None:
+                module.forward = forward
 
 
 def assert_exact(cache, outputs: dict[str, list[Tensor]]) -> int:

@@ -29,6 +29,11 @@ def control(widget: widgets.Widget, label: str) -> widgets.Widget:
     return labels(widget)[label]
 
 
+def bars(widget: widgets.Widget) -> list[widgets.Button]:
+    """The top predictions."""
+    return [part for part in parts(widget) if "hookviz-pred" in part._dom_classes]
+
+
 def html(widget: widgets.Widget, text: str) -> widgets.HTML:
     """The one HTML that says this, in its source."""
     (found,) = (p for p in parts(widget) if isinstance(p, widgets.HTML) and text in p.value)
@@ -41,7 +46,8 @@ def says(widget: widgets.Widget, text: str) -> bool:
 
 
 # Pictures and texts of the explorer, by their captions and alt texts.
-INPUT, MAP, GRADIENT = "<figcaption>input", "<figcaption>channel ", "<figcaption>gradient of "
-OVERLAY, STRIP, TILES = 'alt="Heatmap over the input', "layers in order", 'alt="All '
-READINGS, PREDICTIONS, TITLE = "<b>layer</b>", "<b>predictions</b>", 'class="title"'
+INPUT, MAP, GRADIENT = "<b>input</b>", "<b>channel ", "<b>gradient of "
+OVERLAY, STRIP, TILES = 'alt="Heatmap over the input', "each on its own scale", '<div class="tiles '
+READINGS, TITLE, HEADING = 'class="numbers"', 'class="title"', 'class="heading"'
 NOTE = 'class="readings note"'
+RIBBON, MARKED, CAPTION = '<div class="ribbon ', ".t:nth-child(", 'class="plain "'

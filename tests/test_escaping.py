@@ -17,7 +17,7 @@ import ipywidgets as widgets
 import pytest
 import torch
 import torchvision
-from seen import NOTE, control, html, labels
+from seen import NOTE, bars, control, html, labels
 from torch import nn
 
 import hookviz
@@ -30,13 +30,16 @@ ROOT = Path(hookviz.__file__).parent
 # What hookviz itself writes, and no more: tags, and the attributes that each may have.
 TAGS = {
     "style": set(),
-    "div": {"class"},
+    "div": {"class", "style", "title", "role", "aria-label"},
     "figure": set(),
-    "figcaption": set(),
+    "figcaption": {"title"},
     "img": {"class", "alt", "src", "style", "onload"},
-    "span": set(),
+    "span": {"class", "title"},
     "b": set(),
-    **{name: set() for name in ("table", "caption", "thead", "tbody", "tr", "th", "td")},
+    "i": {"class", "title", "style"},
+    "u": {"style"},
+    "table": {"class"},
+    **{name: set() for name in ("caption", "thead", "tbody", "tr", "th", "td")},
 }
 
 
@@ -55,7 +58,9 @@ class Page(HTMLParser):
         values = dict(attributes)
         assert values.get("src", "data:image/").startswith("data:image/"), values
         self.scripts |= {values["onload"]} if "onload" in values else set()
-        self.text += values.get("alt") or ""
+        said = (values.get(name) for name in ("alt", "title", "aria-label"))
+        self.text += " ".join(filter(None, said))
+        assert EVIL[:9] not in (values.get("class") or "") + (values.get("style") or "")
 
     def handle_data(self, data):
         self.text += data
@@ -138,7 +143,8 @@ def test_targets(explorer, target):
 def test_menus_are_text(explorer):
     """Options and labels are drawn as text by ipywidgets, unless they are asked to be HTML."""
     menus = labels(explorer)
-    assert any(EVIL in label for label, _ in menus["target"].options)
+    assert any(EVIL in label for label in menus["any class"].options)
+    assert any(EVIL in label for label in menus)  # the predictions
     for menu in menus.values():
         assert not getattr(menu, "description_allow_html", False)
         assert not isinstance(menu, widgets.HTML)
@@ -149,7 +155,7 @@ def test_errors(explorer, monkeypatch):
         raise RuntimeError(EVIL)
 
     monkeypatch.setattr(explorer.cache[explorer.layer].module, "forward", fail)
-    control(explorer, "target").index = 2
+    bars(explorer)[1].click()
     assert EVIL in Page(html(explorer, NOTE).value).text
     everything(explorer)
     monkeypatch.undo()

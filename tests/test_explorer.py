@@ -20,13 +20,16 @@ from PIL import Image
 from reference import assert_exact, true_outputs
 from seen import (
     GRADIENT,
+    HEADING,
     INPUT,
     MAP,
+    MARKED,
     NOTE,
-    PREDICTIONS,
     READINGS,
+    RIBBON,
     TILES,
     TITLE,
+    bars,
     control,
     html,
     labels,
@@ -92,8 +95,8 @@ def test_what_is_shown_is_what_the_model_computed(explorer):
     expected = map_png(slopes.numpy(), DIVERGING, -edge, edge)
     assert png_in(html(explorer, GRADIENT).value) == expected
     readings = html(explorer, READINGS).value
-    assert "1×48×28×28" in readings
-    assert f"{values.max():.4g}" in readings
+    assert "48×28×28" in html(explorer, HEADING).value
+    assert f"{values.max():.3g}" in readings
 
 
 def test_steps_run_no_model_code(explorer, monkeypatch):
@@ -121,16 +124,16 @@ def test_only_what_changed_is_sent(explorer):
 
 
 def test_outline_follows_the_channel(explorer):
-    def corner():
-        return re.findall(r"left: ([\d.]+)%; top: ([\d.]+)%", html(explorer, "{left: ").value)[0]
+    def outlined():
+        (place,) = re.findall(r"[.]t:nth-child[(](\d+)[)]", html(explorer, MARKED).value)
+        return int(place) - 1
 
-    assert corner() == ("0.0000", "0.0000")
-    explorer.channel = 6  # 24 channels, five in a row
-    assert float(corner()[0]) == pytest.approx(20, abs=0.5)
-    assert float(corner()[1]) == pytest.approx(20, abs=0.5)
+    assert outlined() == 0
+    explorer.channel = 6
+    assert outlined() == 6
     explorer.order = "mean"
-    place = explorer.frame.channels.tolist().index(6)
-    assert float(corner()[0]) == pytest.approx(20 * (place % 5), abs=0.5)
+    explorer.channel = 6
+    assert outlined() == explorer.frame.channels.tolist().index(6)
 
 
 def test_dead_channels_are_counted_and_crossed_out():
@@ -138,7 +141,7 @@ def test_dead_channels_are_counted_and_crossed_out():
     with torch.no_grad():
         conv.weight[2] = 0
     explorer = hookviz.explore(conv, torch.rand(1, 3, 8, 8))
-    assert "1 constant, crossed out" in html(explorer, TILES).value
+    assert says(explorer, "1 constant, crossed out")
     explorer.close()
 
 
@@ -159,8 +162,8 @@ def test_nan_and_inf_are_said():
             return out
 
     explorer = hookviz.explore(Bad(3, 2, 1), torch.rand(1, 3, 4, 4), target=torch.sum)
-    assert "NaN 1 (magenta)" in html(explorer, READINGS).value
-    assert "Inf 1 (+ green" in html(explorer, READINGS).value
+    assert "<th>NaN</th><th>Inf</th>" in html(explorer, READINGS).value
+    assert "<td>1 (magenta)</td><td>1 (+ green, − cyan)</td>" in html(explorer, READINGS).value
     explorer.close()
 
 
@@ -305,7 +308,10 @@ def test_top_five(explorer):
     assert [each.number for each in ranked] == best.indices.tolist()
     assert [each.value for each in ranked] == pytest.approx(best.values.tolist())
     assert ranked[0][1] == "moon"
-    assert f"moon {100 * ranked[0][2]:.1f} %" in html(explorer, PREDICTIONS).value
+    assert [bar.description for bar in bars(explorer)] == [each.name for each in ranked]
+    assert ranked[0].words == f"{100 * ranked[0][2]:.1f} %"
+    share = f"transparent {100 * ranked[0][2]:.1f}%)"
+    assert share in html(explorer, "-0::after").value
 
 
 @pytest.mark.parametrize("target", [3, "flower", "FLOWER", lambda output: output[:, 3].sum()])
@@ -415,16 +421,179 @@ def test_linked_explorers(explorer):
 
 def test_controls_set_the_explorer(explorer):
     controls = labels(explorer)
-    controls["layer"].index = 4
+    controls["layer"].value = 4
     assert explorer.layer == list(explorer.cache)[4]
+    explorer.channel = 7
     controls["order"].index = 2
-    controls["channel"].value = 0
     best = explorer.cache[explorer.layer].activation[0].amax((1, 2)).argmax().item()
-    assert explorer.channel == best
-    controls["target"].index = 2
+    assert explorer.channel == best  # the first by the new order
+    rank = control(explorer, "rank")
+    assert (rank.min, rank.value, rank.max) == (1, 1, len(explorer.frame.channels))
+    assert says(explorer, f"1st of {rank.max} by max: channel {best}")
+    bars(explorer)[1].click()
     assert explorer.target == explorer.frame.predictions[1][0]
     explorer.channel = 0
-    assert controls["channel"].value == explorer.frame.channels.tolist().index(0)
+    assert rank.value == explorer.frame.channels.tolist().index(0) + 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "layer"),
+    [
+        ("layer2.1.conv1", "layer2.1.conv1"),
+        ("layer2 1x1", "layer2.0.downsample.0"),  # by its kernel
+        ("96×14×14", "layer3.0.conv1"),
+        ("CONV2D 24 48", "layer2.0.conv1"),
+    ],
+)
+def test_a_layer_is_found_by_typing(explorer, typed, layer):
+    field = control(explorer, "find a layer")
+    assert field.options[5].startswith("layer2.0.conv1 · Conv2d 3×3, stride 2, 24 → 48 channels")
+    field.value = typed
+    assert (explorer.layer, field.value) == (layer, "")
+    field.value = field.options[0]
+    assert explorer.layer == "stem.0"
+    field.value = "layer9"
+    assert explorer.layer == "stem.0"
+    assert "No layer has &#x27;layer9&#x27;" in html(explorer, NOTE).value
+
+
+def test_any_class_is_found_by_typing(explorer):
+    field = control(explorer, "any class")
+    for typed, target in (("fish", 2), ("3", 3), ("Moon", "Moon"), ("top prediction", None)):
+        field.value = typed
+        assert (explorer.target, field.value) == (target, "")
+    assert len(field.options) == 11
+    field.value = "mooon"
+    assert "close to it" in html(explorer, NOTE).value
+    assert explorer.target is None
+
+
+def test_pages_of_channels():
+    explorer = hookviz.explore(nn.Conv2d(3, 300, 1), torch.rand(1, 3, 7, 7), target=torch.sum)
+    page = control(explorer, "page")
+    assert (page.min, page.max, page.value) == (1, 3, 1)
+    page.value = 3
+    assert explorer.channel == 256
+    assert says(explorer, "channels 256–299 of 300")
+    assert explorer.frame.tiles.channels.tolist() == list(range(256, 300))
+    explorer.channel = 130
+    assert page.value == 2
+    assert html(explorer, MARKED).value.count(".t:nth-child(3)") == 1
+    assert html(explorer, TILES).value.count('class="t"') == 128
+    explorer.close()
+
+
+def test_another_picture_and_other_weights_in_the_same_view():
+    model = hookviz.demo_model()
+    explorer = hookviz.explore(model, PICTURES[6], layer="layer2.0.conv1", channel=11)
+    explorer.heatmap, explorer.target = "layercam", "fish"
+    explorer.image = PICTURES[12]
+    twin = hookviz.explore(model, PICTURES[12], target="fish")
+    assert (explorer.layer, explorer.channel, explorer.heatmap) == (
+        "layer2.0.conv1",
+        11,
+        "layercam",
+    )
+    name = "layer3.0.conv1"
+    assert torch.equal(explorer.cache[name].gradient, twin.cache[name].gradient)
+    assert explorer.frame.predictions == twin.frame.predictions
+    assert (explorer.frame.input.pixels == twin.frame.input.pixels).all()
+    assert explorer.image is PICTURES[12]
+    with torch.no_grad():
+        model.stem[0].weight.mul_(2)
+    before = explorer.cache["stem.0"].activation
+    explorer.refresh()
+    assert torch.allclose(explorer.cache["stem.0"].activation, 2 * before, atol=1e-5)
+    assert explorer.channel == 11
+    with pytest.raises(FileNotFoundError):
+        explorer.image = "no such picture.png"
+    assert explorer.image is PICTURES[12]
+    twin.close()
+    explorer.close()
+
+
+def test_a_name_that_is_no_setting(explorer):
+    with pytest.raises(AttributeError, match="no setting 'chanel'; close to it: 'channel'"):
+        explorer.chanel = 3
+
+
+def test_a_link_that_cannot_be_followed_leaves_both(explorer):
+    other = hookviz.explore(MODEL, PICTURES[7], layers=["stem.0", "layer1.0.conv1"])
+    for name in ("layer", "channel"):
+        traitlets.link((explorer, name), (other, name))
+    explorer.channel = 5
+    with pytest.raises(traitlets.TraitError, match="was not captured"):
+        explorer.layer = "layer3.0.conv1"
+    assert (explorer.layer, other.layer) == ("stem.0", "stem.0")
+    assert explorer.frame.settings.layer == "stem.0"
+    assert (explorer.channel, other.channel) == (5, 5)
+    explorer.layer = "layer1.0.conv1"
+    assert other.layer == "layer1.0.conv1"
+    other.close()
+
+
+def test_one_scale_for_the_whole_network(explorer):
+    explorer.normalize = "network"
+    every = [record.activation for record in explorer.cache.values()]
+    most = max(each.abs().max().item() for each in every)
+    for name in ("stem.0", "layer3.1.conv2"):
+        explorer.layer = name
+        panel = explorer.frame.panels[0]
+        assert (panel.low, panel.high) == pytest.approx((-most, most))
+
+
+def test_what_is_stretched_from_nothing_is_said():
+    conv = nn.Conv2d(1, 2, 1)
+    with torch.no_grad():
+        conv.weight[:] = torch.tensor([1.0, 1e-12]).view(2, 1, 1, 1)
+        conv.bias.zero_()
+    explorer = hookviz.explore(conv, torch.rand(1, 1, 6, 6), target=torch.sum)
+    assert explorer.frame.panels[0].note == ""
+    explorer.channel = 1
+    assert explorer.frame.panels[0].note == "stretched: less than 1e-08 of the layer's scale"
+    assert says(explorer, "stretched: less than")
+    explorer.normalize = "layer"
+    assert explorer.frame.panels[0].note == ""
+    explorer.close()
+
+
+def test_nan_is_no_norm_and_no_class():
+    model = hookviz.demo_model()
+    with torch.no_grad():
+        model.layer3[0].conv1.weight[3] = torch.nan
+    explorer = hookviz.explore(model, PICTURES[6], layer="layer3.0.conv1", channel=3)
+    assert explorer.frame.predictions == []
+    assert explorer.frame.target == "scores that are NaN"
+    assert bars(explorer) == []
+    readings = {name: dict(pairs) for name, pairs in explorer.frame.readings}
+    assert readings["channel 3"]["norm"] == "NaN"
+    assert readings["its gradient"]["norm"] == "NaN"
+    verdict = explorer.frame.verdict
+    assert verdict.kind == "bad"
+    assert verdict.text == "NaN in 4 of 15 layers, first in layer3.0.conv1"
+    explorer.layer = "stem.0"
+    assert "NaN" not in dict(explorer.frame.readings)["channel 3"]
+    explorer.close()
+
+
+def test_the_ribbon_says_what_the_layers_are():
+    explorer = hookviz.explore(MODEL, PICTURES[6])
+    cells = explorer.frame.ribbon
+    assert [cell.name for cell in cells] == list(explorer.cache)
+    for cell in cells:
+        record = explorer.cache[cell.name]
+        exact = record.activation.double().pow(2).mean().sqrt().item()
+        slope = record.gradient.double().pow(2).mean().sqrt().item()
+        assert cell.activation == pytest.approx(exact, rel=1e-5)
+        assert cell.gradient == pytest.approx(slope, rel=1e-5)
+        assert cell.side == record.activation.shape[-1]
+    assert [cell.block for cell in cells[:2]] == ["stem", "layer1"]
+    value = html(explorer, RIBBON).value
+    assert value.count('class="cell') == 15
+    assert "layer3.0.conv1: activation" in value
+    explorer.layer = list(explorer.cache)[4]
+    assert says(explorer, ".n4 {outline")
+    explorer.close()
 
 
 def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
@@ -432,12 +601,11 @@ def test_an_error_in_a_control_is_shown(explorer, monkeypatch):
         raise RuntimeError("the <model> broke")
 
     monkeypatch.setattr(MODEL, "forward", fail)
-    target = control(explorer, "target")
-    target.index = 2
+    bars(explorer)[1].click()
     assert "the <model> broke" in explorer.frame.note
     assert "the &lt;model&gt; broke" in html(explorer, NOTE).value
     assert explorer.target is None
-    assert target.index == 0
+    assert ["hookviz-on" in bar._dom_classes for bar in bars(explorer)] == [True] + 4 * [False]
     explorer.channel = 3
     assert explorer.frame.note == ""
     assert not says(explorer, NOTE)
@@ -449,12 +617,12 @@ def test_names_are_escaped():
     model.add_module("flat", nn.Flatten())
     names = [f"<b>{i}</b>" for i in range(8)]
     explorer = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=names)
-    for text in (TITLE, PREDICTIONS, MAP, GRADIENT):
+    for text in (TITLE, HEADING, MAP, GRADIENT, RIBBON):
         widget = html(explorer, text)
         assert "<b>0" not in widget.value
         assert "<b>1" not in widget.value
         assert "<img src=x>" not in widget.value
-    assert "&lt;b&gt;" in html(explorer, PREDICTIONS).value
+    assert "&lt;b&gt;" in html(explorer, GRADIENT).value
     explorer.close()
 
 
@@ -833,6 +1001,6 @@ def test_doubles_and_extremes_are_exact():
     nn.init.constant_(conv.weight, 1e200)
     nn.init.zeros_(conv.bias)
     explorer = hookviz.explore(conv, torch.linspace(0, 1, 16).double().view(1, 1, 4, 4))
-    assert "max 1e+200" in html(explorer, READINGS).value
-    assert "Inf 0" in html(explorer, READINGS).value
+    assert dict(explorer.frame.readings)["channel 0"][1] == ("max", "1e+200")
+    assert "<th>Inf</th>" not in html(explorer, READINGS).value
     explorer.close()

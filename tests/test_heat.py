@@ -19,6 +19,7 @@ from seen import INPUT, OVERLAY, READINGS, STRIP, control, html, labels, says
 from torch import nn
 
 import hookviz
+from hookviz.hooking.tables import number
 from hookviz.render.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
 from hookviz.view.settings import PRODUCT
 
@@ -46,11 +47,35 @@ def test_blend_by_hand():
     heat = np.array([[0.0, 0.0], [0.0, 8.0]])
     assert (blend(picture, heat, 0.0) == picture).all()
     full = blend(picture, heat, 1.0)
-    lowest, highest = (np.array(colormaps[HEAT](end, bytes=True)[:3], int) for end in (0.0, 1.0))
-    assert abs(full[0, 0].astype(int) - lowest).max() <= 3
+    highest = np.array(colormaps[HEAT](1.0, bytes=True)[:3], int)
+    assert (full[0, 0] == 100).all()  # nothing is there: the picture, gray already
     assert abs(full[3, 3].astype(int) - highest).max() <= 3
     half = blend(picture, heat, 0.5).astype(float)
     assert abs(half - (100 + full.astype(float)) / 2).max() <= 1
+
+
+def luminance(pixels):
+    """Relative luminance by sRGB, not by the gamma that the code has."""
+    share = pixels / 255
+    light = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
+    return light @ [0.2126, 0.7152, 0.0722]
+
+
+@pytest.mark.parametrize("picture", [0, 6, 12])
+def test_what_does_not_matter_stays_as_bright_as_it_was(picture):
+    with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
+        MODEL(hookviz.prepare_input(PICTURES[picture], MODEL).args[0]).max().backward()
+    MODEL.zero_grad()
+    heat = hookviz.heatmap(cache["layer3.1.conv2"], "gradcam")[0].numpy()
+    pixels = np.asarray(PICTURES[picture].convert("RGB"))
+    for alpha in (0.3, 0.8, 1.0):
+        drawn = blend(pixels, heat, alpha)
+        share = upsample(heat, *pixels.shape[:2]) / heat.max()
+        before, after = (luminance(each[share < 0.1]).mean() for each in (pixels, drawn))
+        assert (share < 0.1).mean() > 0.2
+        assert abs(after / before - 1) < 0.05
+        spread = np.ptp(drawn[share < 0.1].astype(int), 1).mean()  # less colour
+        assert spread < np.ptp(pixels[share < 0.1].astype(int), 1).mean() * (1.2 - alpha)
 
 
 def test_upsampling_is_bilinear_between_centres():
@@ -96,7 +121,7 @@ def test_the_overlay_is_the_function(explorer, method):
     expected = blend(pixels_in(html(explorer, INPUT).value), heat, 0.8)
     assert (shown == expected).all()
     readings = html(explorer, READINGS).value
-    assert f"{heat.max():.4g}".replace("-", "−") in readings
+    assert f"{heat.max():.3g}".replace("-", "−") in readings
 
 
 def test_alone(explorer):
@@ -149,11 +174,16 @@ def test_strip_shows_all_layers(explorer):
     maps = explorer.heatmaps()
     heats = [heat[0].numpy() for heat in maps.values()]
     picture = pixels_in(html(explorer, INPUT).value)
-    assert (pixels_in(html(explorer, STRIP).value) == draw_strip(picture, heats, 0.5)).all()
-    box = explorer.frame.strip.box
-    assert box == strip_box(14, 15)
-    assert f"left: {100 * box[0]:.4f}%" in html(explorer, "-strip {left: ").value
-    assert "layer2.0.conv1" in html(explorer, STRIP).value  # in the alt text
+    exact = draw_strip(picture, heats, explorer.alpha)
+    assert (pixels_in(html(explorer, STRIP).value) == exact).all()
+    strip = explorer.frame.strip
+    assert (strip.place, strip.names) == (14, list(maps))
+    value = html(explorer, STRIP).value
+    assert [value.count(f">{name}</i>") for name in strip.names] == 15 * [1]  # no more than layers
+    assert "-strip .t:nth-child(15)" in html(explorer, "-strip .t:nth-child(").value
+    explorer.heatmap = "saliency"
+    assert "saliency is not one of each layer" in explorer.frame.strip.caption
+    assert says(explorer, "saliency is not one of each layer")
 
 
 def test_order_by_gradcam_weight(explorer):
@@ -161,8 +191,11 @@ def test_order_by_gradcam_weight(explorer):
     weights = explorer.cache["layer3.1.conv2"].gradient[0].mean((1, 2))
     assert explorer.frame.channels.tolist()[:5] == weights.argsort(descending=True)[:5].tolist()
     explorer.channel = int(weights.argmax())
-    assert control(explorer, "rank").value == 0
-    assert f"Grad-CAM weight {weights.max():.4g}" in html(explorer, READINGS).value
+    assert control(explorer, "rank").value == 1
+    assert dict(explorer.frame.readings)["its gradient"][-1] == (
+        "Grad-CAM weight",
+        number(weights.max().item()),
+    )
 
 
 def test_empty_and_nan_heatmaps_say_so():
@@ -177,7 +210,6 @@ def test_empty_and_nan_heatmaps_say_so():
     for factor, words in ((0.0, "zero everywhere"), (torch.nan, "16 of 16 values are NaN")):
         explorer = hookviz.explore(Net(factor), torch.rand(1, 3, 4, 4), target=0)
         assert words in html(explorer, OVERLAY).value
-        assert words in html(explorer, READINGS).value
         shown = pixels_in(html(explorer, OVERLAY).value)
         assert (shown == pixels_in(html(explorer, INPUT).value)).all()
         explorer.close()
@@ -210,7 +242,8 @@ def test_a_method_of_the_users(explorer):
         explorer.heatmap = "mine"
         exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
         assert (
-            explorer.frame.overlay.pixels == blend(explorer.frame.input.pixels, exact, 0.5)
+            explorer.frame.overlay.pixels
+            == blend(explorer.frame.input.pixels, exact, explorer.alpha)
         ).all()
     finally:
         explorer.heatmap = "gradcam"
@@ -314,7 +347,7 @@ def test_attributions_are_offered_and_run(explorer, monkeypatch):
     attribution = hookviz.attribute(MODEL, PICTURES[12], "saliency")
     exact = attribution.abs().amax(1)[0].numpy()
     shown = pixels_in(html(explorer, OVERLAY).value)
-    assert (shown == blend(pixels_in(html(explorer, INPUT).value), exact, 0.5)).all()
+    assert (shown == blend(pixels_in(html(explorer, INPUT).value), exact, explorer.alpha)).all()
     explorer.channel = 3  # does not run the model again
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(traitlets.TraitError, match="no heatmap"):

@@ -16,6 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # From the top of the house down: each wing may import those after it.
 WINGS = ["widgets", "export", "view", "analysis", "attribution", "render", "run", "hooking"]
 FOREIGN = {  # package -> the lowest wing that may know it
+    "anywidget": "widgets",
     "ipywidgets": "widgets",
     "traitlets": "widgets",
     "matplotlib": "render",
@@ -23,7 +24,11 @@ FOREIGN = {  # package -> the lowest wing that may know it
     "torchvision": "run",
 }
 # `progress.py` shows a bar, where there is a notebook.
-EDGES = {("run/progress.py", "IPython"), ("models.py", "torchvision")}
+EDGES = {
+    ("run/progress.py", "IPython"),
+    ("models.py", "torchvision"),
+    ("__main__.py", "torchvision"),
+}
 
 
 def imports(path: Path) -> set[str]:
@@ -116,7 +121,7 @@ def test_each_wing_says_what_it_is(wing):
 LIGHT = """
 import sys, hookviz
 hookviz.capture
-heavy = ("ipywidgets", "IPython", "matplotlib", "torchvision", "PIL")
+heavy = ("anywidget", "ipywidgets", "IPython", "matplotlib", "torchvision", "PIL")
 print([name for name in heavy if name in sys.modules])
 print(all(callable(getattr(hookviz, name)) for name in ("capture", "trace", "heatmap", "explore")))
 """

@@ -236,7 +236,7 @@ def test_what_no_model_takes():
 def test_the_picture_is_what_the_network_saw():
     model = hookviz.demo_model()
     for image in hookviz.demo_images()[:3]:
-        shown = picture_of(prepare_input(image, model))
+        shown, _ = picture_of(prepare_input(image, model))
         assert np.abs(shown.astype(int) - np.asarray(image)).max() <= 1
 
 
@@ -245,25 +245,25 @@ def test_normalized_tensors_are_undone():
     mean, std = (
         torch.tensor(v).view(3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     )
-    shown = picture_of(prepare_input((pixels - mean) / std, RGB))
+    shown, _ = picture_of(prepare_input((pixels - mean) / std, RGB))
     assert np.abs(shown.transpose(2, 0, 1) / 255 - pixels[0].numpy()).max() < 0.01
-    plain = picture_of(prepare_input(pixels, RGB))
+    plain, _ = picture_of(prepare_input(pixels, RGB))
     assert (plain == shown).all()
 
 
 def test_pictures_of_other_inputs():
-    wide = picture_of(prepare_input(torch.randn(1, 7, 8, 8) * 100, nn.Conv2d(7, 1, 1)))
+    wide, _ = picture_of(prepare_input(torch.randn(1, 7, 8, 8) * 100, nn.Conv2d(7, 1, 1)))
     assert wide.shape == (8, 8, 3)
-    signal = picture_of(prepare_input(torch.randn(1, 2, 60), nn.Conv1d(2, 1, 1)))
+    signal, _ = picture_of(prepare_input(torch.randn(1, 2, 60), nn.Conv1d(2, 1, 1)))
     assert signal.shape == (10, 60, 3)
     volume = torch.zeros(1, 1, 3, 4, 4)
     volume[0, 0, 2] = 1
     inputs = prepare_input(volume, nn.Conv3d(1, 1, 1))
-    assert picture_of(inputs, depth=0.0).max() == 0
-    assert picture_of(inputs, depth=1.0).min() == 255
-    assert picture_of(prepare_input(torch.zeros(1, 4, dtype=torch.long), RGB)) is None
+    assert picture_of(inputs, depth=0.0)[0].max() == 0
+    assert picture_of(inputs, depth=1.0)[0].min() == 255
+    assert picture_of(prepare_input(torch.zeros(1, 4, dtype=torch.long), RGB)) == (None, "")
     batch = torch.stack([torch.zeros(3, 2, 2), torch.ones(3, 2, 2)])
-    assert picture_of(prepare_input(batch, RGB), sample=1).min() == 255
+    assert picture_of(prepare_input(batch, RGB), sample=1)[0].min() == 255
 
 
 def test_class_names():

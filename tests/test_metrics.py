@@ -278,7 +278,7 @@ def test_what_is_no_heatmap():
         (torch.rand(2, 2), {"steps": 0}, "steps=0"),
         (torch.rand(2, 2), {"target": 2}, "classes are 0 to 1"),
         (torch.rand(2, 2), {"baseline": "black"}, "baseline='black'"),
-        (torch.rand(2, 2), {"baseline": torch.zeros(3)}, "does not broadcast"),
+        (torch.rand(2, 2), {"baseline": torch.zeros(3)}, "does not fit the input"),
     ],
 )
 def test_curves_that_cannot_be_drawn(curve, heatmap, options, message):

@@ -35,7 +35,7 @@ def settings_of_pillow_stay():
 
 def shown(image) -> np.ndarray:
     """What the explorer shows of it, ``(112, 112, 3)``: the transform, and back."""
-    return picture_of(prepare_input(image, MODEL)).astype(int)
+    return picture_of(prepare_input(image, MODEL))[0].astype(int)
 
 
 def grey(values) -> np.ndarray:

@@ -45,7 +45,7 @@ def test_workflows_run_what_is_there():
     linux = JOBS["tests"]["linux"]["strategy"]["matrix"]
     called = {*re.findall(r"make (\w[\w-]*)", commands), *linux["target"]}
     called |= {more["target"] for more in linux["include"]}
-    assert {"docs", "test", "test-colab", "test-oldest"} == called <= targets
+    assert {"docs", "ecosystem-sample", "test", "test-colab", "test-oldest"} == called <= targets
     paths = re.findall(r"\btests/[\w./-]+", "\n".join(WORKFLOWS.values()))
     assert paths
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from matplotlib import colormaps
 from matplotlib.colors import Normalize, to_rgb
 from PIL import Image
 
+from hookviz.render import html
 from hookviz.render.colours import (
     DIVERGING,
     GAP,
@@ -18,6 +20,7 @@ from hookviz.render.colours import (
     colour_ranges,
     levels_png,
     map_png,
+    on_dark,
     palette,
     picture_png,
     to_levels,
@@ -89,11 +92,10 @@ MAPS = np.stack([np.linspace(-1, 3, 100), np.linspace(0, 9, 100), np.full(100, 2
 MAPS = MAPS.reshape(4, 10, 10)
 
 
-def ranges(normalize, diverging=False, maps=MAPS):
+def ranges(normalize, diverging=False, maps=MAPS, **more):
     flat = maps.reshape(len(maps), -1)
-    return colour_ranges(
-        maps, np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1), normalize, diverging=diverging
-    )
+    ends = np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1)
+    return colour_ranges(maps, *ends, normalize, diverging=diverging, **more)
 
 
 def test_ranges():
@@ -103,6 +105,9 @@ def test_ranges():
     low, high = ranges("layer")
     assert low.tolist() == [-1] * 4
     assert high.tolist() == [9] * 4
+    low, high = ranges("network", network=(-2.0, 20.0))
+    assert low.tolist() == [-2] * 4
+    assert high.tolist() == [20] * 4
     low, high = ranges("symmetric")
     assert (low == -high).all()
     assert high.tolist() == [3, 9, 2, 1]
@@ -113,7 +118,7 @@ def test_ranges():
     assert (low == -high).all()
 
 
-@pytest.mark.parametrize("normalize", ["channel", "layer", "percentile", "symmetric"])
+@pytest.mark.parametrize("normalize", ["channel", "layer", "network", "percentile", "symmetric"])
 @pytest.mark.parametrize("diverging", [False, True])
 def test_ranges_pass_over_what_is_not_finite(normalize, diverging):
     maps = MAPS.copy()
@@ -149,7 +154,7 @@ def test_every_tile_is_its_map(count):
         times = tile.shape[0] // 7
         expected = to_levels(maps[position], maps[position].min(), maps[position].max())
         assert (tile == expected.repeat(times, 0).repeat(times, 1)).all()
-    assert max(height, width) <= 800
+    assert max(height, width) <= 1000
 
 
 @pytest.mark.parametrize(
@@ -183,6 +188,33 @@ def test_dead_tiles_are_crossed_out():
 def test_gaps_are_transparent():
     png = levels_png(np.array([[0, GAP]], np.uint8), "viridis")
     assert np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))[0, :, 3].tolist() == [255, 0]
+
+
+def test_on_a_dark_page_zero_is_dark():
+    levels = np.array([[0, 125, 251, 252, 253, 254]], np.uint8)
+    png = levels_png(levels, DIVERGING)
+    dark = np.asarray(Image.open(io.BytesIO(on_dark(png, DIVERGING))).convert("RGB"))
+    light = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+    assert dark[0, 1].max() < 24 and light[0, 1].min() > 240
+    assert dark[0, 0].max() > 200 and dark[0, 2].max() > 200
+    assert (dark[0, 3:] == light[0, 3:]).all()  # NaN and Inf keep their colours
+    assert on_dark(levels_png(levels, "viridis"), "viridis") is None
+
+
+@pytest.mark.parametrize(("count", "aspect"), [(3, 1), (24, 1), (96, 1), (128, 1), (128, 1 / 6)])
+def test_tiles_have_room(count, aspect):
+    """As `html.columns` says it for each window: 32 px at least, and no more than the panel's."""
+    style = html.columns("css", count, aspect)
+    blocks = re.split(r"@media [(]min-height: (\d+)px[)]", style)[1:]
+    assert [int(tall) for tall in blocks[::2]] == [0, 950, 1050, 1150]
+    for rest, side in zip(blocks[1::2], (190, 250, 300, 340), strict=True):
+        steps = re.findall(r"min-width: (\d+)px[)] .*?repeat[(](\d+),", rest)
+        assert steps[0][0] == "0"
+        wide = {int(width): int(columns) for width, columns in steps}
+        for width in (760, 1000, 1400, 2000):
+            columns = wide[max(each for each in wide if each <= width)]
+            room = width - 2 * min(side, max(180, 0.27 * width)) - 28
+            assert 32 <= room / columns - 4 <= 216
 
 
 @pytest.mark.parametrize("most", [1e-37, 1e37, 3e38])

@@ -108,7 +108,11 @@ def _values(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _bits(tensor: Tensor) -> Tensor:
-    """Bytes: a NaN is equal to itself, and 0.0 is not -0.0."""
+    """Bytes: a NaN is equal to itself, and 0.0 is not -0.0. None of what is on no device."""
+    if tensor.is_meta:
+        return torch.empty(0, dtype=torch.uint8)
+    if hasattr(tensor, "__tensor_flatten__"):  # a quantized one, of several
+        return torch.cat([_bits(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]])
     return tensor.cpu().contiguous().flatten().view(torch.uint8)
 
 

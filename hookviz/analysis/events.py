@@ -33,52 +33,30 @@ SIDE, ROW = 64, 512  # the most rows and columns of a picture, and the most valu
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One hook that fired, or one that could not.
+    """One hook that fired, or one that could not."""
 
-    Attributes
-    ----------
-    index : int
-        The place in the whole trace.
-    kind : {"forward_pre", "forward", "full_backward_pre", "full_backward", "tensor"}
-        A tensor hook is one on a tensor that the module returned.
-    module, type : str
-        The module's name, ``""`` for the model itself, and its class.
-    call : int
-        Which run of the module it belongs to, from 0.
-    depth : int
-        How many modules were running around this one in the forward; 0 for the model itself.
-    time : float or None
-        Seconds since the forward began, less what recording took; None if the hook did not fire.
-    path : str
-        For a tensor hook, where in the output the tensor stood: ``""``, ``"[0]"``, ``"['out']"``.
-    shapes : tuple of tuple of int
-        Of all tensors that the hook received: the arguments (forward_pre), the output (forward),
-        ``grad_output`` (full_backward_pre), ``grad_input`` (full_backward) or the gradient.
-    dtypes : tuple of str
-    statistics : Statistics or None
-        Of the first floating-point one of these tensors, over all its values, as they were then.
-    sample : numpy.ndarray or None
-        A part of that tensor to draw, float32, see `sample_of`.
-    note : str
-        Why the hook could not be set or did not fire, or what is odd about the event.
-    code : str
-        One line of Python that sets such a hook.
-    """
-
-    index: int
+    index: int  #: the place in the whole trace
+    #: ``forward_pre``, ``forward``, ``full_backward_pre``, ``full_backward``, or ``tensor`` for a
+    #: hook on a tensor that the module returned.
     kind: str
-    module: str
-    type: str
-    call: int
-    depth: int
+    module: str  #: the module's name, ``""`` for the model itself
+    type: str  #: the module's class
+    call: int  #: which run of the module it belongs to, from 0
+    depth: int  #: how many modules were running around this one in the forward; 0 for the model
+    #: Seconds since the forward began, less what recording took; None if the hook did not fire.
     time: float | None
+    #: For a tensor hook, where in the output the tensor stood: ``""``, ``"[0]"``, ``"['out']"``.
     path: str = ""
+    #: Of all tensors that the hook received: the arguments (forward_pre), the output (forward),
+    #: ``grad_output`` (full_backward_pre), ``grad_input`` (full_backward) or the gradient.
     shapes: tuple[tuple[int, ...], ...] = ()
-    dtypes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()  #: of the same tensors
+    #: Of the first floating-point one of these tensors, over all its values, as they were then.
     statistics: Statistics | None = field(default=None, repr=False)
+    #: A part of that tensor to draw, float32, see `sample_of`.
     sample: np.ndarray | None = field(default=None, repr=False)
-    note: str = ""
-    code: str = field(default="", repr=False)
+    note: str = ""  #: why the hook could not be set or did not fire, or what is odd about it
+    code: str = field(default="", repr=False)  #: one line of Python that sets such a hook
 
     @property
     def fired(self) -> bool:
@@ -119,8 +97,6 @@ _NUMBERS = tuple(Statistics.__dataclass_fields__)
 def main_place(dtypes: Sequence[str]) -> int:
     """Which of the tensors is looked at: the first of real or complex numbers, else the first.
 
-    Examples
-    --------
     >>> main_place(["int64", "bfloat16", "float32"])
     1
     """
@@ -171,8 +147,6 @@ def sample_of(tensor: Tensor) -> np.ndarray | None:
 def code_for(kind: str, name: str, path: str = "") -> str:
     """One line of Python that sets a hook on the module of this name.
 
-    Examples
-    --------
     >>> code_for("forward", "layer1.0.conv1")
     'handle = model.get_submodule("layer1.0.conv1").register_forward_hook(hook)  # hook(module,
      args, output)'
@@ -200,15 +174,12 @@ def event_html(title: str, events: Sequence[Event]) -> str:
 
 
 def _rows(events: Sequence[Event], indent: str) -> list[tuple[str, ...]]:
-    left_out = ("…",) * len(HEADER)
-    return [_row(event, indent) if event else left_out for event in _chosen(events)]
+    def rows(part: Sequence[Event]) -> list[tuple[str, ...]]:
+        return [_row(event, indent) for event in part]
 
-
-def _chosen(events: Sequence[Event]) -> list[Event | None]:
-    """The events to print; None stands for those left out of a long table."""
     if len(events) <= _SHOWN:
-        return list(events)
-    return [*events[:_HEAD], None, *events[_HEAD - _SHOWN :]]
+        return rows(events)
+    return [*rows(events[:_HEAD]), ("…",) * len(HEADER), *rows(events[_HEAD - _SHOWN :])]
 
 
 def _row(event: Event, indent: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ..hooking.nested import tensors_in
 from ..hooking.recomputation import FORWARD, current_backward, repeated
 from ..hooking.records import Statistics, statistics
 from ..hooking.select import type_name
+from ..run.errors import first_sentence
 from .events import Event, code_for, main_place, sample_of
 
 FULL = ("full_backward_pre", "full_backward")
@@ -28,6 +29,7 @@ Refused = dict[tuple[nn.Module, str], str]
 
 _RERUN = "run again in the backward, by activation checkpointing"
 _NO_INPUT_GRADIENT = "grad_input holds no tensor: no positional argument asks for a gradient"
+_NOT_REACHED = "did not fire: the score does not depend on it, or on a view overwritten in place"
 _NONE_CAME = "no gradient came: the score does not depend on its {}, as far as autograd sees"
 
 
@@ -38,8 +40,11 @@ class Recorder(HookSet):
         super().__init__()
         self._refused = dict(refused)
         self._names = {module: known[0] for module, known in names.items()}
+        # The name under which the model, maybe in a wrapper, finds each module.
+        found = dict(model.named_modules(remove_duplicate=False))
         self._code_names = {
-            module: _lookup(model, module, known) for module, known in names.items()
+            module: next((name for name in known if found.get(name) is module), known[0])
+            for module, known in names.items()
         }
         # Tensor hooks that have not fired: module, call and path.
         self._waiting: dict[tuple[nn.Module, int, str], None] = {}
@@ -62,7 +67,7 @@ class Recorder(HookSet):
                 try:
                     self.add(module, kind, getattr(self, f"_{kind}"))
                 except RuntimeError as error:  # a ScriptModule, or one with a hook of the old kind
-                    self._refused[module, kind] = first_line(error)
+                    self._refused[module, kind] = first_sentence(error)
         self._began, self._spent = time.perf_counter(), 0.0
 
     @property
@@ -207,10 +212,7 @@ class Recorder(HookSet):
                     why = self._why_silent.get(module) or _NONE_CAME.format(side)
                     found.append(self._unfired(module, kind, 0, f"did not fire: {why}"))
         for module, call, path in self._waiting:
-            note = (
-                "did not fire: the score does not depend on it, or on a view overwritten in place"
-            )
-            found.append(self._unfired(module, "tensor", call, note, path))
+            found.append(self._unfired(module, "tensor", call, _NOT_REACHED, path))
         return found
 
     def _unfired(self, module: nn.Module, kind: str, call: int, note: str, path: str = "") -> Event:
@@ -257,21 +259,3 @@ def _alike(event: Event, other: Event) -> bool:
     if event.sample is None or other.sample is None:
         return event.sample is other.sample
     return np.array_equal(event.sample, other.sample, equal_nan=True)
-
-
-def _lookup(model: nn.Module, module: nn.Module, known: Sequence[str]) -> str:
-    """The name under which ``model.get_submodule`` finds the module, also within a wrapper."""
-    return next((n for n in known if _submodule(model, n) is module), known[0])
-
-
-def _submodule(model: nn.Module, name: str) -> nn.Module | None:
-    try:
-        return model.get_submodule(name)
-    except (AttributeError, RuntimeError):  # no such name; a ScriptModule
-        return None
-
-
-def first_line(error: BaseException) -> str:
-    """The first sentence of an error's message."""
-    text = str(error).strip().partition("\n")[0].partition(". ")[0]
-    return text or repr(error)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import nn
 
 from ..hooking.select import module_names, type_name
-from ..run.errors import innermost_call
+from ..run.errors import first_sentence, innermost_call
 from ..run.session import Passed, Session
 from ..run.targets import Target
 from ..run.transforms import Transform
 from .events import Event, event_html, event_text
 from .inplace import InPlace
-from .recorder import FULL, Names, Recorder, Refused, first_line
+from .recorder import FULL, Names, Recorder, Refused
 
 if TYPE_CHECKING:
     from .. import Player
@@ -177,7 +177,7 @@ class Trace(Sequence[Event]):
         back = sum(event.backward for event in fired)
         facts = [
             f"{self._tree[0][1]}: {len(fired)} hooks fired, {len(fired) - back} in the forward "
-            f"and {back} in the backward",
+            f"and {back} in the backward"
         ]
         if unfired := len(self) - len(fired):
             facts.append(f"{unfired} could not be set or did not fire")
@@ -210,11 +210,6 @@ def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder
 
     A full backward hook that the first forward did not find out about may still be an error: then
     the layer in which it arose goes without, and, should that not help, all do.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        What the model raises without any hooks, or a target that is not there.
     """
     refused = _overwritten(session, names)
 
@@ -235,7 +230,7 @@ def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder
             blamed = call[0] if call else next(iter(names))
             for module in [blamed] if blame_one else names:
                 for kind in FULL:
-                    refused.setdefault((module, kind), first_line(cause))
+                    refused.setdefault((module, kind), first_sentence(cause))
     return once()
 
 

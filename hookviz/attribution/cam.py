@@ -27,10 +27,7 @@ Method = Callable[..., Tensor]
 
 
 def heatmap(
-    record: LayerRecord | Call,
-    method: str = "gradcam",
-    *,
-    grid: tuple[int, ...] | None = None,
+    record: LayerRecord | Call, method: str = "gradcam", *, grid: tuple[int, ...] | None = None
 ) -> Tensor:
     """Where in a layer the score comes from.
 

@@ -14,18 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooking.nested import tensors_in
+from ..hooking.nested import change_tensors, tensors_in
 from ..hooking.select import check_model, close_names
 from ..run.inputs import ModelInput
 from ..run.session import Session
-from ..run.targets import (
-    Target,
-    check_target,
-    described,
-    logits_of,
-    sample_scores,
-    score_of,
-)
+from ..run.targets import Target, check_target, described, logits_of, sample_scores, score_of
 from ..run.transforms import Transform
 from .guided import GuidedReLUs
 from .options import baseline_like, is_number, rows_at_once, seed_generators, whole_number
@@ -99,15 +92,16 @@ def attribute(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import attribute, picture_map
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> gradients = attribute(model, picture, "integrated_gradients", target="ball", n_steps=4)
+    >>> gradients = hookviz.attribute(model, picture, "integrated_gradients", "ball", n_steps=4)
     >>> gradients.shape
     torch.Size([1, 3, 112, 112])
-    >>> picture_map(gradients, "integrated_gradients").shape
+    >>> hookviz.picture_map(gradients, "integrated_gradients").shape
     torch.Size([1, 112, 112])
     """
-    _check(model, method, options)
+    check_model(model)
+    _check_method(method)
+    _check_options(method, options)
     target = check_target(target)
     _captum()
     session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
@@ -153,13 +147,12 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from hookviz import picture_map
+    >>> import torch, hookviz
     >>> attribution = torch.tensor([[[1.0, 0.0]], [[-3.0, 2.0]]]).mT  # (N, C, L) = (2, 2, 1)
-    >>> picture_map(attribution)
+    >>> hookviz.picture_map(attribution)
     tensor([[1.],
             [3.]])
-    >>> picture_map(attribution, "smoothgrad")
+    >>> hookviz.picture_map(attribution, "smoothgrad")
     tensor([[ 1.],
             [-1.]])
     """
@@ -210,26 +203,17 @@ def _smoothgrad(
         raise ValueError(f"nt_type={nt_type!r} is none of {', '.join(map(repr, kinds))}.")
     if stdevs is not None and not (is_number(stdevs) and stdevs >= 0):
         raise ValueError(f"stdevs={stdevs!r} is no standard deviation: give one number from 0 up.")
-    whole_number("seed", seed, 0)
+    copies, seed = whole_number("nt_samples", nt_samples), whole_number("seed", seed, 0)
     tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
     # Each sample by itself, from the same seed: its noise, and with it its map, must not hang on
     # what else is in the batch. A function as target may look across the batch and gets it whole.
     alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
+    same = {"nt_type": nt_type, "nt_samples": copies, "nt_samples_batch_size": batch, "abs": abs}
     maps = []
     for part, its in alone:
         spread = 0.15 * (part.max() - part.min()).item() if stdevs is None else float(stdevs)
         seed_generators(seed, x.device)
-        maps.append(
-            tunnel.attribute(
-                part,
-                nt_type=nt_type,
-                nt_samples=whole_number("nt_samples", nt_samples),
-                nt_samples_batch_size=batch,
-                stdevs=spread,
-                additional_forward_args=its,
-                abs=abs,
-            )
-        )
+        maps.append(tunnel.attribute(part, stdevs=spread, additional_forward_args=its, **same))
     return torch.cat(maps)
 
 
@@ -250,16 +234,13 @@ def _integrated_gradients(
     ReLUs shrinks slowly: for the demo model about 10 % with 50 points, 2 % with 200.
     """
     rows = rows_at_once("internal_batch_size", internal_batch_size, len(x), chosen)
-    return (
-        _captum()
-        .IntegratedGradients(score)
-        .attribute(
-            x,
-            baselines=baseline_like(baselines, x),
-            additional_forward_args=chosen,
-            n_steps=whole_number("n_steps", n_steps),
-            internal_batch_size=rows,
-        )
+    method = _captum().IntegratedGradients(score)
+    return method.attribute(
+        x,
+        baselines=baseline_like("baselines", baselines, x),
+        additional_forward_args=chosen,
+        n_steps=whole_number("n_steps", n_steps),
+        internal_batch_size=rows,
     )
 
 
@@ -294,13 +275,11 @@ ATTRIBUTIONS = tuple(_METHODS)
 
 def _forward_of(session: Session, tensor: Tensor) -> Callable[[Tensor], Any]:
     """The model as a function of its one tensor."""
-    inputs = session.inputs
+    given = session.inputs.args, session.inputs.kwargs
 
     def forward(x: Tensor) -> Any:
         # A copy, because the model may change it in place; and noise comes in single precision.
-        own = x.to(tensor.dtype, copy=True)
-        args = [own if value is tensor else value for value in inputs.args]
-        kwargs = {key: own if value is tensor else value for key, value in inputs.kwargs.items()}
+        args, kwargs = change_tensors(given, lambda _: x.to(tensor.dtype, copy=True))
         return session.call(*args, **kwargs)
 
     return forward
@@ -376,9 +355,7 @@ def _captum() -> Any:
     return captum.attr
 
 
-def _check(model: nn.Module, method: str, options: Mapping[str, Any]) -> None:
-    check_model(model)
-    _check_method(method)
+def _check_options(method: str, options: Mapping[str, Any]) -> None:
     parameters = inspect.signature(_METHODS[method]).parameters.values()
     known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     for name in options:

@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.layout import enlarged
-from ..run.progress import Progress
 from ..run.scorer import Scorer
 from ..run.session import Session
 from ..run.targets import Target
 from ..run.transforms import Transform
+from .options import baseline_like
 
 Heatmap = Tensor | np.ndarray
 Mask = Tensor | np.ndarray | Image.Image
@@ -53,12 +53,11 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
 
     Examples
     --------
-    >>> import torch
-    >>> from hookviz import pointing_game
+    >>> import torch, hookviz
     >>> heatmap = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     >>> mask = torch.zeros(4, 4)
     >>> mask[3, 3] = 1
-    >>> pointing_game(heatmap, mask)
+    >>> hookviz.pointing_game(heatmap, mask)
     True
     """
     maps, masks, single = _fitting(heatmap, mask)
@@ -98,9 +97,9 @@ def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
 
     Examples
     --------
-    >>> import torch
-    >>> from hookviz import energy_in_mask
-    >>> energy_in_mask(torch.tensor([[3.0, 1.0], [-2.0, 0.0]]), torch.tensor([[1, 0], [0, 0]]))
+    >>> import torch, hookviz
+    >>> heatmap = torch.tensor([[3.0, 1.0], [-2.0, 0.0]])
+    >>> hookviz.energy_in_mask(heatmap, torch.tensor([[1, 0], [0, 0]]))
     0.75
     """
     maps, masks, single = _fitting(heatmap, mask)
@@ -192,9 +191,8 @@ def deletion_curve(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import deletion_curve
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> curve = deletion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve = hookviz.deletion_curve(model, picture, picture.info["mask"], "ball", steps=4)
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
@@ -229,21 +227,13 @@ def insertion_curve(
     Returns
     -------
     Curve
-        ``fractions``, ``scores`` and ``area``.
-
-    Raises
-    ------
-    ValueError
-        Shapes that do not fit, NaN in the heatmap, no such class, or ``steps`` below 1.
-    RuntimeError
-        The model raised; the message says in which layer.
+        As of `deletion_curve`, which raises the same errors.
 
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import insertion_curve
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> curve = insertion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve = hookviz.insertion_curve(model, picture, picture.info["mask"], "ball", steps=4)
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """
@@ -273,16 +263,13 @@ def _curve(
         rank = _ranks(values, count, size).to(whole.device)
         fractions = torch.linspace(0, 1, steps + 1)
         changed = (fractions.double() * size.numel()).round().long().to(whole.device)
-        rows = torch.arange(count * (steps + 1), device=whole.device).split(scorer.batch_size)
-        scores = []
-        with Progress() as progress:
-            for done, row in enumerate(rows, 1):
-                samples, step = row // (steps + 1), row % (steps + 1)
-                there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
-                pictures = torch.where(there[:, None], last[samples], first[samples])
-                scores.append(scorer.score(samples, pictures).cpu())
-                progress.tick(done / len(rows))
-    together = torch.cat(scores).view(count, steps + 1)
+
+        def changed_at(samples: Tensor, step: Tensor) -> Tensor:
+            there = rank[samples] < changed[step].view(-1, *(1,) * (rank.ndim - 1))
+            pictures = torch.where(there[:, None], last[samples], first[samples])
+            return scorer.score(samples, pictures).cpu()
+
+        together = scorer.table(steps + 1, changed_at)
     area = torch.trapezoid(together, fractions.to(together.dtype))
     if values.ndim == len(size):
         return Curve(fractions, together[0], float(area[0]))
@@ -312,14 +299,7 @@ def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
         if baseline != "blur":
             raise ValueError(f"baseline={baseline!r} is neither 'blur' nor a value nor a tensor.")
         return _blurred(pictures)
-    value = torch.as_tensor(baseline, dtype=pictures.dtype, device=pictures.device)
-    try:
-        return value.expand_as(pictures)
-    except RuntimeError:
-        raise ValueError(
-            f"baseline= of shape {tuple(value.shape)} does not broadcast to the input's "
-            f"{tuple(pictures.shape)}."
-        ) from None
+    return baseline_like("baseline", torch.as_tensor(baseline, dtype=pictures.dtype), pictures)
 
 
 def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:

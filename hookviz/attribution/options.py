@@ -29,17 +29,17 @@ def rows_at_once(name: str, given: int | None, least: int, chosen: Tensor | None
     return max(whole_number(name, given), least)
 
 
-def baseline_like(given: Any, x: Tensor) -> Tensor:
+def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
     if not isinstance(given, Tensor) and not is_number(given):
         raise ValueError(
-            f"baselines={given!r} cannot be used: give a number or a tensor of the input's shape."
+            f"{name}={given!r} cannot be used: give a number or a tensor of the input's shape."
         )
     try:
         value = given.detach() if isinstance(given, Tensor) else torch.tensor(float(given))
         return value.to(x).expand_as(x).clone()
     except RuntimeError:
         raise ValueError(
-            f"baselines= has shape {tuple(given.shape)}, which does not fit the input's "
+            f"{name}= has shape {tuple(given.shape)}, which does not fit the input's "
             f"{tuple(x.shape)}: give a number or a tensor of the input's shape."
         ) from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -17,7 +18,6 @@ from ..hooking.capture import capture
 from ..hooking.handles import HookSet
 from ..hooking.layout import as_maps, at_least_float32, enlarged
 from ..hooking.select import select_layers
-from ..run.progress import Progress
 from ..run.scorer import Scorer
 from ..run.session import Session
 from ..run.targets import Target
@@ -96,13 +96,11 @@ def scorecam(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import scorecam
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> scorecam(model, picture, "stem", "ball").shape
+    >>> hookviz.scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
-    given = {"weights": weights, "transform": transform, "class_names": class_names}
-    session = Session(model, image, **given)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         maps, pictures = _looked_at(scorer, layer, grid).maps, scorer.pictures
@@ -116,7 +114,7 @@ def scorecam(
             masks = _masks(maps[samples, channels], pictures.shape[2:])
             return scorer.score(samples, pictures[samples] * masks.to(pictures))
 
-        return _weighted(_each_channel(scorer, maps, seen_through).softmax(1), maps)
+        return _weighted(scorer.table(maps.shape[1], seen_through).softmax(1), maps)
 
 
 def ablationcam(
@@ -175,13 +173,11 @@ def ablationcam(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import ablationcam
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> ablationcam(model, picture, "stem.0", "ball").shape
+    >>> hookviz.ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
-    given = {"weights": weights, "transform": transform, "class_names": class_names}
-    session = Session(model, image, **given)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         seen = _looked_at(scorer, layer, grid)
@@ -190,15 +186,13 @@ def ablationcam(
                 f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
                 "layer within it."
             )
-        score = scorer.scores()[:, None].to(seen.maps.device)
-        ablation = _Ablation(seen)
-        with HookSet([(seen.module, "forward", ablation.after)]):
+        score = scorer.scores()[:, None]
 
-            def ablated(samples: Tensor, channels: Tensor) -> Tensor:
-                ablation.begin(channels)
+        def ablated(samples: Tensor, channels: Tensor) -> Tensor:
+            with HookSet([(seen.module, "forward", _without(channels, seen))]):
                 return scorer.score(samples)
 
-            drop = score - _each_channel(scorer, seen.maps, ablated)
+        drop = score - scorer.table(seen.maps.shape[1], ablated)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
 
@@ -235,39 +229,20 @@ def _looked_at(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | N
     return _Layer(module, maps, grid, len(record.calls), plain)
 
 
-class _Ablation:
-    """A forward hook that sets one channel to zero in each row, in a layer's last call."""
+def _without(channels: Tensor, layer: _Layer) -> Callable[..., Tensor | None]:
+    """A forward hook that sets one channel to zero in each row, in the layer's last call."""
+    calls = count(1)
 
-    def __init__(self, layer: _Layer) -> None:
-        self._layer = layer
-
-    def begin(self, channels: Tensor) -> None:
-        """Say which channel each row goes without, before the model runs."""
-        self._channels, self._ran = channels, 0
-
-    def after(self, module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-        self._ran += 1
-        if self._ran != self._layer.calls:
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        if next(calls) != layer.calls:
             return None
         changed = output.clone()
         # as_maps gives a view, however the layer lays out its channels.
-        maps = as_maps(changed, module, self._layer.grid)
-        maps[torch.arange(len(self._channels)), self._channels] = 0
+        maps = as_maps(changed, module, layer.grid)
+        maps[torch.arange(len(channels)), channels] = 0
         return changed
 
-
-def _each_channel(
-    scorer: Scorer, maps: Tensor, evaluate: Callable[[Tensor, Tensor], Tensor]
-) -> Tensor:
-    """What ``evaluate`` gives for every sample and channel ``(N, C)``, a batch at a time."""
-    count, channels = maps.shape[:2]
-    batches = torch.arange(count * channels).split(scorer.batch_size)
-    scores = []
-    with Progress() as progress:
-        for done, batch in enumerate(batches, 1):
-            scores.append(evaluate(batch // channels, batch % channels))
-            progress.tick(done / len(batches))
-    return torch.cat(scores).view(count, channels).to(maps.device)
+    return after
 
 
 def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:
@@ -282,4 +257,5 @@ def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _weighted(weights: Tensor, maps: Tensor) -> Tensor:
-    return (weights.view(*weights.shape, *(1,) * (maps.ndim - 2)) * maps).sum(1).relu()
+    shape = (*weights.shape, *(1,) * (maps.ndim - 2))
+    return (weights.view(shape).to(maps.device) * maps).sum(1).relu()

@@ -9,7 +9,7 @@ from keyword import iskeyword
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..attribution.gradients import ATTRIBUTIONS
 from ..hooking.layout import as_maps
@@ -24,40 +24,22 @@ WIDTH = 88
 
 
 class Draft:
-    """A view, and how to say what it is of.
-
-    Attributes
-    ----------
-    model, core
-        How to reach the model inside wrappers, from ``model``, and that model.
-    calling : str
-        The call of the model.
-    x : torch.Tensor or None
-        The one tensor that goes in, called ``x`` in the code; None if there are more.
-    x_at : str
-        Where in the inputs it is.
-    method : str or None
-        The heatmap's, if there is one.
-    graded, scored : bool
-        Whether the gradient is wanted, and whether a score is.
-    maps : torch.Tensor
-        The activation as ``(N, C, *spatial)``.
-    takes : list of str
-        Comments on what the code takes.
-    """
+    """A view, and how to say what it is of."""
 
     def __init__(self, view: View, given: Given) -> None:
         self.view, self.given, self.at = view, given, view.at
         self.record, self.call, self.heatmap = view.record, view.call, ShownHeatmap(view)
         self.user_model, self.run = view.session.given, view.run
         self.inputs, self.class_names = view.session.inputs, view.session.class_names
-        self.model, self.core = _unwrapped(self.user_model)
+        self.core, path = unwrapped(self.user_model)
+        self.model = f"model.{path}" if path else "model"  # how the code reaches `core`
+        # The call, the one tensor that goes in (or None), and where in the inputs it is.
         self.calling, self.x, self.x_at = _call_of(self.inputs, self.model)
         self.method = self.at.heatmap if self.heatmap.values is not None else None
         self.graded = self.call.gradient is not None
         self.scored = self.graded or self.method in ATTRIBUTIONS
         self.maps = as_maps(self.call.activation, self.record.module, self.call.grid)
-        self.takes: list[str] = []
+        self.takes: list[str] = []  # comments on what the code takes
 
     def take(self, name: str, what: str) -> None:
         """Note what the code takes, and what that is."""
@@ -83,9 +65,8 @@ class Draft:
         """The model's class scores."""
         if issubclass(self.run.returned, Tensor):
             return self.calling
-        return self.calling + (
-            '["logits"]' if issubclass(self.run.returned, Mapping) else ".logits"
-        )
+        end = '["logits"]' if issubclass(self.run.returned, Mapping) else ".logits"
+        return self.calling + end
 
     @property
     def spatial(self) -> int:
@@ -124,12 +105,6 @@ def as_drawn(tensor: Tensor) -> str:
     """What brings a tensor to where, and to what, matplotlib can draw it."""
     text = ".float()" if tensor.dtype in (torch.half, torch.bfloat16) else ""
     return text + (".cpu()" if tensor.device.type != "cpu" else "")
-
-
-def _unwrapped(model: nn.Module) -> tuple[str, nn.Module]:
-    """How to reach the model that is inside wrappers, from ``model``."""
-    core, path = unwrapped(model)
-    return ".".join(filter(None, ("model", path))), core
 
 
 def _call_of(inputs: ModelInput, model: str) -> tuple[str, Tensor | None, str]:

@@ -48,13 +48,7 @@ def draw_figure(frame: Frame) -> Figure:
 
 
 def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
-    """Write `draw_figure` to a file.
-
-    Raises
-    ------
-    ValueError
-        Another suffix than .png, .svg or .pdf.
-    """
+    """Write `draw_figure` to a file; ``ValueError`` for a suffix that is none of ours."""
     suffix = Path(path).suffix
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")

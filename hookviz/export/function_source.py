@@ -20,74 +20,22 @@ from typing import Any
 
 @dataclass
 class Source:
-    """What makes a function anew.
+    """What makes a function anew."""
 
-    Attributes
-    ----------
-    name : str
-        What it is called in the lines.
-    imports : set of str
-        ``import numpy as np``, ``from torch import Tensor``: one name a line.
-    lines : list of str
-        Constants and helpers that it uses, each under its own name, and then itself.
-    names : dict
-        What the imports and lines give, by name.
-    """
-
-    name: str
-    imports: set[str] = field(default_factory=set)
-    lines: list[str] = field(default_factory=list)
-    names: dict[str, Any] = field(default_factory=dict)
+    name: str  # what it is called in the lines
+    imports: set[str] = field(default_factory=set)  # one name a line
+    lines: list[str] = field(default_factory=list)  # constants and helpers, and then itself
+    names: dict[str, Any] = field(default_factory=dict)  # what imports and lines give, by name
 
 
 def source_of(function: Any, name: str = "method") -> Source | None:
     r"""The source of a function or class, docstrings off, and of all that it needs.
 
     Helpers from its own module are printed too; modules, classes and other modules' functions
-    are imported; numbers and texts that it uses are as they are now.
+    are imported; numbers and texts that it uses are as they are now. A lambda is called ``name``.
 
-    Parameters
-    ----------
-    function
-    name : str
-        What a lambda is to be called.
-
-    Returns
-    -------
-    Source or None
-        None where there is no such source, or not of all: a built-in, a bound method, a
-        functools.partial, a file that has changed, a class of the notebook's, a tensor that
-        it uses.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch import Tensor
-    >>> floor = 0.5
-    >>> def above(values):
-    ...     return values - floor
-    >>> def strongest(activation: Tensor, gradient=None) -> Tensor:
-    ...     '''The largest value of any channel.'''
-    ...     return torch.relu(above(activation)).amax(1)  # one map
-    >>> source = source_of(strongest)
-    >>> sorted(source.imports)
-    ['from torch import Tensor', 'import torch']
-    >>> print("\n".join(source.lines))
-    floor = 0.5
-    <BLANKLINE>
-    def above(values):
-        return values - floor
-    <BLANKLINE>
-    def strongest(activation: Tensor, gradient=None) -> Tensor:
-        return torch.relu(above(activation)).amax(1)  # one map
-
-    A lambda gets a name; what has no source is None:
-
-    >>> print("\n".join(source_of(lambda a, g: (a * g).amax(1), "peak").lines))
-    def peak(a, g):
-        return (a * g).amax(1)
-    >>> source_of(max) is None
-    True
+    None where there is no such source, or not of all: a built-in, a bound method, a
+    functools.partial, a file that has changed, a class of the notebook's, a tensor that it uses.
     """
     source = Source(name)
     try:
@@ -100,8 +48,6 @@ def source_of(function: Any, name: str = "method") -> Source | None:
 def names_in(source: str) -> set[str]:
     r"""The names that lines of Python have or want at their top level.
 
-    Examples
-    --------
     >>> sorted(names_in("import torch\ndef f(x: int):\n    return torch.relu(x + y)"))
     ['f', 'int', 'torch', 'y']
     """

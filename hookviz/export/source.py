@@ -23,15 +23,8 @@ from .source_run import hook_lines, input_lines, map_lines, mode_back, run_lines
 def write_source(view: View, given: Given) -> str:
     """What computes and draws a view's feature map, gradient and heatmap, without hookviz.
 
-    Returns
-    -------
-    str
-        Python source. What it takes stands in comments at its beginning.
-
-    Raises
-    ------
-    ValueError
-        A few lines cannot do it; the message says why.
+    What the source takes stands in comments at its beginning. ``ValueError`` says why, where a few
+    lines cannot do it.
     """
     draft = Draft(view, given)
     _refuse(draft)
@@ -89,9 +82,11 @@ _IMPORTS = {
     "InterpolationMode": "from torchvision.transforms import InterpolationMode",
     "NoiseTunnel": "from captum.attr import NoiseTunnel",
     "Saliency": "from captum.attr import Saliency",
+    "deepcopy": "from copy import deepcopy",
     "get_model": "from torchvision.models import get_model",
     "get_weight": "from torchvision.models import get_weight",
     "interpolate": "from torch.nn.functional import interpolate",
+    "np": "import numpy as np",
     "plt": "import matplotlib.pyplot as plt",
     "torch": "import torch",
 }

@@ -7,15 +7,16 @@ from torch import Tensor
 
 from ..attribution.gradients import ATTRIBUTIONS
 from ..render.input_picture import undoing
-from ..render.overlay import heat_colours
+from ..render.overlay import GAMMA, LUMINANCE, heat_colours
 from ..view.frame import Panel
-from .draft import WIDTH, Draft, as_drawn
+from ..view.view import ShownMaps
+from .draft import Draft, as_drawn
 from .source_input import quoted
 
 
 def drawing_lines(draft: Draft) -> list[str]:
     """One row of pictures."""
-    panels = draft.view.panels()
+    panels = ShownMaps(draft.view).panels()
     if len(panels) == 1 and draft.method is None:
         return [f"plt.{_panel(draft, 'activation', panels[0])}", "plt.show()"]
     named = zip(("activation", "gradient"), panels, strict=False)
@@ -54,7 +55,7 @@ def _heatmap(draft: Draft, values: np.ndarray, axes: str) -> list[str]:
     if draft.heatmap.alone or x is None or x.ndim < 4:
         limits = _heat_range(values, low, high)
         return [f"{axes}.imshow(heatmap, {quoted(name)}{limits})"]
-    lines = _picture(draft, x, axes)
+    lines = _picture(draft, x, axes, muted=colours is not None)
     if colours is None:
         return [*lines, f'{axes}.set_title("heatmap: zero everywhere")']
     heatmap, limits = "heatmap", _heat_range(values, low, high)
@@ -62,9 +63,13 @@ def _heatmap(draft: Draft, values: np.ndarray, axes: str) -> list[str]:
         heatmap, limits = "large", _heat_range(values, low, high, enlarged=True)
         enlarge = 'interpolate(heatmap[None, None], x.shape[-2:], mode="bilinear")[0, 0]'
         lines.append(f"large = {enlarge}")
-    words = f"{heatmap}, {quoted(name)}{limits}, alpha={draft.at.alpha:g}"
-    whole = f"{axes}.imshow({words})"
-    return [*lines, *([whole] if len(whole) <= WIDTH else [f"{axes}.imshow(", f"    {words}", ")"])]
+    # The larger the value, the less of the picture is seen.
+    sign = "" if low == 0 else ".abs()"
+    share = f"({heatmap}{sign} / heatmap{sign}.max()).clip(0, 1)"
+    if not np.isfinite(values).all():
+        share = f"({heatmap}.abs() / {high:.7g}).nan_to_num(1).clip(0, 1)"
+    lines.append(f"opacity = {draft.at.alpha:g} * {share}")
+    return [*lines, f"{axes}.imshow({heatmap}, {quoted(name)}{limits}, alpha=opacity)"]
 
 
 def _heat_range(values: np.ndarray, low: float, high: float, enlarged: bool = False) -> str:
@@ -76,10 +81,17 @@ def _heat_range(values: np.ndarray, low: float, high: float, enlarged: bool = Fa
     return f", norm=CenteredNorm({'halfrange=heatmap.abs().max()' if enlarged else ''})"
 
 
-def _picture(draft: Draft, x: Tensor, axes: str) -> list[str]:
-    """The input as the network saw it, the normalization undone."""
+def _picture(draft: Draft, x: Tensor, axes: str, muted: bool) -> list[str]:
+    """The input as the network saw it, the normalization undone; with less colour if ``muted``."""
     colours = x.shape[1] == 3
+    less = [
+        f"light = {{}} ** {GAMMA}",
+        f"gray = (light @ {np.round(LUMINANCE.astype(float), 4).tolist()})[..., None]  # luminance",
+        f"{axes}.imshow((light + {draft.at.alpha:g} * (gray - light)) ** (1 / {GAMMA}))",
+    ]
     if draft.preparation is not None and draft.preparation.picture is not None:
+        if colours and muted:
+            return [less[0].format(f"(np.asarray({draft.preparation.picture}) / 255)"), *less[1:]]
         gray = "" if colours else ', "gray", vmin=0, vmax=255'
         return [f"{axes}.imshow({draft.preparation.picture}{gray})"]
     at = [draft.view.input_sample, *(f":, {depth}" for depth in draft.x_depth)]
@@ -89,6 +101,8 @@ def _picture(draft: Draft, x: Tensor, axes: str) -> list[str]:
     own = (".detach()" if draft.scored else "") + as_drawn(x)
     lines = [f"picture = x[{', '.join(map(str, at))}]{own}.permute(1, 2, 0)"]
     lines += _undone(draft, shown.detach().float().cpu().numpy())
+    if colours and muted:
+        return [*lines, less[0].format("picture.numpy()"), *less[1:]]
     if colours:
         return [*lines, f"{axes}.imshow(picture)"]
     return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']

@@ -20,49 +20,28 @@ from ..run.transforms import Transform, transform_for
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What the explorer was given.
-
-    Attributes
-    ----------
-    image, weights, transform
-        As in `hookviz.explore`.
-    name : str or None
-        The torchvision name of a model that was given by name.
-    """
+    """What the explorer was given, as to `hookviz.explore`."""
 
     image: Any
     weights: Any = None
     transform: Transform | None = None
-    name: str | None = None
+    name: str | None = None  # torchvision's, of a model that was given by name
 
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How a picture becomes the tensor that went in.
+    """How a picture becomes the tensor that went in."""
 
-    Attributes
-    ----------
-    lines : tuple of str
-        What comes before the last step.
-    last : str
-        The last step: an expression that gives ``(1, C, H, W)``.
-    picture : str or None
-        The variable with the PIL picture as the network sees it, cropped and not normalized.
-    """
-
-    lines: tuple[str, ...]
-    last: str
-    picture: str | None = None
+    lines: tuple[str, ...]  # what comes before the last step
+    last: str  # an expression that gives (1, C, H, W)
+    picture: str | None = None  # the variable with the PIL picture, cropped and not normalized
 
 
 def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
-    """How ``x`` is made of the picture that was given.
+    """How ``x`` is made of the picture that was given: tried, and it gave ``x``.
 
-    Returns
-    -------
-    Preparation or None
-        None if a few lines cannot say it: a tensor or a transform of the user's, a picture with
-        transparency, a file that has changed. What is returned has been tried and gave ``x``.
+    None if a few lines cannot say it: a tensor or a transform of the user's, a picture with
+    transparency, a file that has changed.
     """
     if given.transform is not None:
         return None
@@ -80,8 +59,6 @@ def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | N
 def quoted(text: str) -> str:
     r"""Any text as a string of Python source, in double quotes where these need no escape.
 
-    Examples
-    --------
     >>> print(quoted("layer1.conv"), quoted('a"b'), quoted("it's\n"))
     "layer1.conv" 'a"b' "it's\n"
     """

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..hooking.nested import tensors_in
 from ..run.targets import Target, class_index
 from .draft import WIDTH, Draft, as_drawn
 from .source_input import quoted
@@ -16,25 +17,40 @@ from .source_input import quoted
 def input_lines(draft: Draft) -> list[str]:
     """``model`` and ``x``, made or taken."""
     asking = ".requires_grad_()" if draft.scored and draft.differentiable else ""
-    lines, x = _model(draft), draft.x
+    name, weights, x = draft.given.name, draft.given.weights, draft.x
+    if name is None:
+        draft.take("model", f"your {type(draft.user_model).__name__}")
+        lines = []
+    else:
+        lines = [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
     if draft.preparation is not None:
         if not isinstance(draft.given.image, (str, PathLike)):
             draft.take("image", "the picture that you gave")
         return [*lines, *draft.preparation.lines, f"x = {draft.preparation.last}{asking}"]
     if x is None:
-        for name in ("args", *(["kwargs"] if draft.inputs.kwargs else [])):
+        names = ["args", *(["kwargs"] if draft.inputs.kwargs else [])]
+        for name in names:
             draft.take(name, f"what went in: explorer.inputs.{name}")
-        return lines
+        if draft.scored:
+            copies = ", ".join(f"own({name})" for name in names)
+            return [*lines, *_OWN.splitlines(), "", f"{', '.join(names)} = {copies}"]
+        return [*lines, *(f"{name} = deepcopy({name})" for name in names)]
     draft.take("x", f"what went in, shape {tuple(x.shape)}: explorer.inputs.{draft.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
 
 
-def _model(draft: Draft) -> list[str]:
-    name, weights = draft.given.name, draft.given.weights
-    if name is None:
-        draft.take("model", f"your {type(draft.user_model).__name__}")
-        return []
-    return [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
+_OWN = """sources = []
+
+def own(value):  # copies: the model may write into lists, and the gradient is asked of tensors
+    if isinstance(value, (list, tuple)):
+        return [own(each) for each in value]
+    if isinstance(value, dict):
+        return {key: own(each) for key, each in value.items()}
+    if not torch.is_tensor(value) or not value.is_floating_point():
+        return value
+    sources.append(value.clone().requires_grad_())
+    return sources[-1].clone()
+"""
 
 
 def hook_lines(draft: Draft) -> list[str]:
@@ -112,7 +128,8 @@ def mode_back(draft: Draft) -> list[str]:
 def _thawed(draft: Draft) -> bool:
     """Whether the parameters, all frozen, must be asked for want of an input that can be."""
     frozen = not any(parameter.requires_grad for parameter in draft.core.parameters())
-    return draft.scored and frozen and not draft.differentiable
+    given = tensors_in((draft.inputs.args, draft.inputs.kwargs))
+    return draft.scored and frozen and not any(t.is_floating_point() for _, t in given)
 
 
 def _backward(draft: Draft) -> list[str]:
@@ -127,7 +144,7 @@ def _backward(draft: Draft) -> list[str]:
     else:
         sources.append(f"*(p for p in {draft.model}.parameters() if p.requires_grad)")
     return [
-        f"sources = [{', '.join(sources)}]",
+        f"sources {'+=' if draft.x is None else '='} [{', '.join(sources)}]",
         f"{'slopes, *_ = ' * saliency}torch.autograd.grad(score, sources, allow_unused=True){why}",
         *([f"{draft.model}.requires_grad_(False)"] if thawed else []),
     ]

@@ -13,15 +13,7 @@ from .records import CapturedTensor, statistics
 class Copies:
     """Copies of tensors, until the budget is spent; from then on statistics.
 
-    Parameters
-    ----------
-    device, dtype, max_bytes : optional
-        See `hookviz.capture`.
-
-    Raises
-    ------
-    ValueError
-        A device that is not there, a negative budget.
+    ``device``, ``dtype`` and ``max_bytes`` as in `hookviz.capture`.
     """
 
     def __init__(

@@ -40,14 +40,8 @@ def defer_interrupts(
 ) -> Callable[P, R]:
     """An interrupt that comes while the function runs is raised when it is done.
 
-    Parameters
-    ----------
-    function : callable
-    undo : callable, optional
-        Called with what the function returned if an interrupt takes it from the caller.
+    ``undo`` is called with what the function returned if an interrupt takes it from the caller.
 
-    Examples
-    --------
     >>> @defer_interrupts
     ... def both():
     ...     signal.raise_signal(signal.SIGINT)

@@ -124,12 +124,6 @@ def patching_layer(model: nn.Module) -> nn.Module | None:
     """The layer that cuts a vision transformer's input into patches, if there is one.
 
     It is the first convolution, if its stride is its kernel: so the patches do not overlap.
-
-    Examples
-    --------
-    >>> from torch import nn
-    >>> patching_layer(nn.Sequential(nn.Conv2d(3, 8, 16, stride=16)))
-    Conv2d(3, 8, kernel_size=(16, 16), stride=(16, 16))
     """
     for module in model.modules():
         kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
@@ -159,8 +153,6 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
     """Maps ``(N, *spatial)`` at another size, linear between the centres of their cells.
 
-    Examples
-    --------
     >>> enlarged(torch.tensor([[0.0, 1.0]]), [4])
     tensor([[0.0000, 0.2500, 0.7500, 1.0000]])
     """

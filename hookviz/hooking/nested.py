@@ -11,22 +11,10 @@ from torch import Tensor
 
 
 def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Find the tensors in what a layer took or returned: nested tuples, lists, dicts, dataclasses.
+    """The tensors in what a layer took or returned, each with the path by which Python reaches it.
 
-    Parameters
-    ----------
-    value : Any
-    path : str
-        Put in front of each path.
+    In tuples, lists, dicts and dataclasses, at any depth; ``path`` is put in front.
 
-    Yields
-    ------
-    path : str
-        How to reach the tensor from ``value``, as Python writes it.
-    tensor : torch.Tensor
-
-    Examples
-    --------
     >>> import torch
     >>> output = {"out": torch.zeros(1), "aux": (torch.zeros(1), None)}
     >>> [path for path, _ in tensors_in(output)]
@@ -48,8 +36,6 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
 def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
 
-    Examples
-    --------
     >>> import torch
     >>> change_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
     ({'x': tensor([2.])}, 3)

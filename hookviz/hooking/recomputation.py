@@ -14,29 +14,15 @@ FORWARD = -1
 
 
 def current_backward() -> int:
-    """The number of the backward that this thread is in, as torch's own checkpointing asks.
-
-    Examples
-    --------
-    >>> current_backward() == FORWARD
-    True
-    """
+    """The number of the backward that this thread is in, as torch's own checkpointing asks."""
     return torch._C._current_graph_task_id()
 
 
 def repeated(calls: Sequence[T], same: Callable[[T], bool]) -> T | None:
-    """Which of the calls is being run again: of several, one that had the same values.
+    """Which of the calls, in the order in which they ran, is being run again.
 
-    Parameters
-    ----------
-    calls : sequence
-        Those that may be meant, in the order in which they ran.
-    same : callable
-        Whether a call had the values of the present run. Of several that had, it is the last one,
-        since a backward begins at the end.
+    Of several it is the last one that had the ``same`` values, since a backward begins at the end.
 
-    Examples
-    --------
     >>> repeated([3, 4, 3], lambda call: call == 3), repeated([], bool) is None
     (3, True)
     """

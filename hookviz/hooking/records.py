@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .select import close_names
-from .tables import html_table, text_table
+from .tables import LAYER_HEADER, html_table, layer_row, megabytes, text_table
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,7 @@ class Statistics:
 
 
 def statistics(tensor: Tensor) -> Statistics:
-    """Statistics of all values of a tensor, of any shape and dtype.
-
-    Examples
-    --------
-    >>> statistics(torch.tensor([0.0, 3.0, -4.0, float("nan")])).norm
-    5.0
-    """
+    """Statistics of all values of a tensor, of any shape and dtype."""
     values = tensor.detach()
     values = values.dequantize() if values.is_quantized else values.to_dense()
     if values.is_complex():
@@ -87,64 +83,59 @@ class CapturedTensor:
     dtype: torch.dtype
     needs: int  # bytes: the copy, and its gradient's where one can come
     max_bytes: int | None
-    _value: Tensor | None = None
-    _gradient: Tensor | None = None
-    _statistics: Statistics | None = None
-    _gradient_statistics: Statistics | None = None
+    _value: Tensor | Statistics | None = None
+    _gradient: Tensor | Statistics | None = None
     # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
     watched_in: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
         """Set the values, or what can be said of them."""
-        self._value = value if isinstance(value, Tensor) else None
-        self._statistics = None if isinstance(value, Tensor) else value
+        self._value = value
 
     def keep_gradient(self, gradient: Tensor | Statistics) -> None:
         """Set the gradient, or what can be said of it."""
-        self._gradient = gradient if isinstance(gradient, Tensor) else None
-        self._gradient_statistics = None if isinstance(gradient, Tensor) else gradient
+        self._gradient = gradient
+        self.__dict__.pop("gradient_statistics", None)
 
     @property
     def kept(self) -> bool:
         """Whether the values are here, not only their statistics."""
-        return self._value is not None
+        return isinstance(self._value, Tensor)
 
     @property
     def value(self) -> Tensor:
-        if self._value is None:
+        if not isinstance(self._value, Tensor):
             raise self._over_budget("activation")
         return self._value
 
     @property
     def gradient(self) -> Tensor | None:
-        if self._gradient is None and self._gradient_statistics is not None:
+        if isinstance(self._gradient, Statistics):
             raise self._over_budget("gradient")
         return self._gradient
 
     @property
     def has_gradient(self) -> bool:
         """Whether a gradient arrived, kept or not."""
-        return self._gradient is not None or self._gradient_statistics is not None
+        return self._gradient is not None
 
-    @property
+    @cached_property
     def statistics(self) -> Statistics:
         """Of the values, also where they were not kept."""
-        if self._statistics is None:
-            self._statistics = statistics(self.value)
-        return self._statistics
+        kept = self._value
+        return kept if isinstance(kept, Statistics) else statistics(self.value)
 
-    @property
+    @cached_property
     def gradient_statistics(self) -> Statistics | None:
         """Of the gradient, also where it was not kept; None where none arrived."""
-        if self._gradient_statistics is None and self._gradient is not None:
-            self._gradient_statistics = statistics(self._gradient)
-        return self._gradient_statistics
+        kept = self._gradient
+        return statistics(kept) if isinstance(kept, Tensor) else kept
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the copy and its gradient."""
         held = (self._value, self._gradient)
-        return sum(t.numel() * t.element_size() for t in held if t is not None)
+        return sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
 
     def _over_budget(self, what: str) -> RuntimeError:
         return RuntimeError(
@@ -188,14 +179,10 @@ class Call:
     def _first(self, side: str) -> CapturedTensor:
         tensors = getattr(self, side)
         if not tensors:
-            raise RuntimeError(
-                f"No {side} of layer {self.layer!r} are here: "
-                + (
-                    "capture with inputs=True to keep them."
-                    if side == "inputs"
-                    else "it returned no tensor."
-                )
-            )
+            why = "it returned no tensor"
+            if side == "inputs":
+                why = "capture with inputs=True to keep them"
+            raise RuntimeError(f"No {side} of layer {self.layer!r} are here: {why}.")
         return tensors[0]
 
 
@@ -209,8 +196,6 @@ class LayerRecord:
     module : torch.nn.Module
     calls : list of Call
         In the order in which they happened.
-    activation, gradient, input, input_gradient : torch.Tensor
-        Of the last call, see `Call`.
     """
 
     name: str
@@ -266,10 +251,6 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     Attributes
     ----------
-    missed : list of str
-        Layers that were hooked and never ran.
-    nbytes : int
-        Bytes held by all copies.
     unseen : str
         What ``layers=None`` passed over though it is like a convolution, in a sentence.
     """
@@ -327,24 +308,43 @@ class FeatureCache(Mapping[str, LayerRecord]):
         every = (t for r in self._ran.values() for call in r.calls for t in call.outputs)
         return any(t.watched_in is not None and not t.has_gradient for t in every)
 
+    def records(self) -> list[dict[str, Any]]:
+        """One dict a layer, as for ``pandas.DataFrame``: of its last call's first tensor.
+
+        Returns
+        -------
+        list of dict
+            ``layer``, ``type``, ``calls``, ``shape``, ``dtype``, the `Statistics` ``min`` ``max``
+            ``mean`` ``zeros`` ``nans`` ``infs`` ``norm``, ``gradient_norm`` (None where no gradient
+            arrived), ``nbytes`` of all calls, and ``kept``: whether more than statistics is here.
+            What a layer without tensors lacks is None.
+        """
+        dropped = set(self.dropped)
+        found = []
+        for record in self._ran.values():
+            tensor = next(iter(record.calls[-1].outputs), None)
+            known, slopes = None, None
+            if tensor is not None:
+                known, slopes = tensor.statistics, tensor.gradient_statistics
+            found.append(
+                {
+                    "layer": record.name,
+                    "type": type(record.module).__name__,
+                    "calls": len(record.calls),
+                    "shape": None if tensor is None else tuple(tensor.shape),
+                    "dtype": None if tensor is None else str(tensor.dtype).removeprefix("torch."),
+                    **{each.name: getattr(known, each.name, None) for each in fields(Statistics)},
+                    "gradient_norm": None if slopes is None else slopes.norm,
+                    "nbytes": record.nbytes,
+                    "kept": record.name not in dropped,
+                }
+            )
+        return found
+
     def _rows(self) -> list[tuple[str, ...]]:
         """One row per layer: the text of each cell of the table."""
-        dropped = set(self.dropped)
-        rows: list[tuple[str, ...]] = []
-        for record in self._ran.values():
-            outputs = record.calls[-1].outputs
-            rows.append(
-                (
-                    record.name or "(model)",
-                    type(record.module).__name__,
-                    str(len(record.calls)),
-                    " ".join("×".join(map(str, t.shape)) for t in outputs),
-                    " ".join(dict.fromkeys(str(t.dtype).removeprefix("torch.") for t in outputs)),
-                    "yes" if any(t.has_gradient for t in outputs) else "no",
-                    "statistics only" if record.name in dropped else megabytes(record.nbytes),
-                )
-            )
-        return rows
+        every = zip(self._ran.values(), self.records(), strict=True)
+        return [layer_row(row, record.calls[-1].outputs) for record, row in every]
 
     def _title(self) -> str:
         facts = [f"{len(self)} layers", megabytes(self.nbytes)]
@@ -352,24 +352,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
-        return text_table(self._title(), _HEADER, self._rows())
+        return text_table(self._title(), LAYER_HEADER, self._rows())
 
     def _repr_html_(self) -> str:
-        return html_table(self._title(), _HEADER, self._rows())
-
-
-_HEADER = ("layer", "type", "calls", "shape", "dtype", "gradient", "memory")
-
-
-def megabytes(count: int) -> str:
-    """Bytes for people.
-
-    Examples
-    --------
-    >>> megabytes(1_500), megabytes(44_040_192)
-    ('1.5 kB', '44.0 MB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
+        return html_table(self._title(), LAYER_HEADER, self._rows())

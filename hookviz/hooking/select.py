@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
@@ -24,12 +24,12 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
 """What ``layers=None`` stands for; lazy, parametrized and user-made convolutions are subclasses.
 Quantized ones are found by `is_convolution`."""
 
-_FUNCTIONS = {
+_FUNCTIONS = [
     getattr(place, f"conv{kind}{dimensions}d")
     for place in (nn.functional, torch)
     for kind in ("", "_transpose")
     for dimensions in (1, 2, 3)
-}
+]
 """What computes a convolution, whoever calls it."""
 
 _WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -68,13 +68,7 @@ def check_model(model: nn.Module) -> None:
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included.
-
-    Examples
-    --------
-    >>> is_convolution(nn.Conv2d(1, 1, 1)), is_convolution(nn.MaxPool2d(2))
-    (True, False)
-    """
+    """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included."""
     names = {kind.__name__ for kind in CONVOLUTIONS}
     if isinstance(module, torch.jit.ScriptModule):
         return type_name(module) in names
@@ -91,25 +85,14 @@ def type_name(module: nn.Module) -> str:
 
 
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
-    """Find the modules that ``layers`` speaks of.
+    """Find the modules that ``layers`` speaks of, in the model's order, each with its names.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        May be wrapped in ``DataParallel``, ``DistributedDataParallel`` or
-        ``torch.compile``: names are those of the model inside, the wrapper's
-        longer names (``module.conv1``) work too.
-    layers : optional
-        ``None`` for every convolution; a module type or a tuple of types; a glob
-        pattern or a list of them over the names (``"layer1.*.conv?"``; ``*``
-        also matches dots); a module or a list of modules; or a predicate
-        ``(name, module) -> bool``.
-
-    Returns
-    -------
-    dict of torch.nn.Module to list of str
-        In the order of ``model.named_modules()``. The first name of each is the
-        one it goes by, the others are its further names.
+    ``layers`` is None for every convolution; a module type or a tuple of types; a glob pattern or a
+    list of them over the names (``"layer1.*.conv?"``; ``*`` also matches dots); a module or a list
+    of modules; or a predicate ``(name, module) -> bool``. Of several names the first is the one
+    that a module goes by. Names are those of the model inside ``DataParallel``,
+    ``DistributedDataParallel`` or ``torch.compile``; the wrapper's longer ones (``module.conv1``)
+    work too.
 
     Raises
     ------
@@ -139,10 +122,11 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
             "The layers of this graph (of torch.export, say) are functions, not modules that "
             "could be hooked: take the model that it was made from."
         ) from None
-    for module in chosen:
+    for module, (name, *_) in chosen.items():
         if isinstance(module, torch.jit.ScriptModule):
+            said = f"Layer {name!r}" if name else "The model"
             raise TypeError(
-                f"{_said(chosen[module][0])} is a ScriptModule ({type_name(module)}), which runs "
+                f"{said} is a ScriptModule ({type_name(module)}), which runs "
                 "outside Python and cannot be hooked: pass the eager model that was scripted, "
                 "or leave the layer out with layers=."
             )
@@ -169,8 +153,6 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
 def close_names(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the names that come close, or the first few.
 
-    Examples
-    --------
     >>> close_names("conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
     """
@@ -186,8 +168,6 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 
     Wrappers are ``DataParallel``, ``DistributedDataParallel`` and what ``torch.compile`` returns.
 
-    Examples
-    --------
     >>> unwrapped(nn.DataParallel(nn.ReLU()))
     (ReLU(), 'module')
     """
@@ -220,12 +200,7 @@ def unseen_layers(model: nn.Module) -> str:
     >>> unseen_layers(nn.Sequential(nn.Conv2d(1, 1, 1), Own()))
     "1 layer like a convolution is not among them: layers=['1']"
     """
-    names = {
-        module: known[0]
-        for module, known in module_names(model).items()
-        if not is_convolution(module)
-        and (_has_kernel(module) or _adds_to_one(module) or _convolves(type(module)))
-    }
+    names = {m: known[0] for m, known in module_names(model).items() if _is_like_one(m)}
     if not names:
         return ""
     kinds = {type(module) for module in names}
@@ -237,6 +212,13 @@ def unseen_layers(model: nn.Module) -> str:
         f"{len(names)} layer{'s' * several} like a convolution {'are' if several else 'is'} not "
         f"among them: {layers}"
     )
+
+
+def _is_like_one(module: nn.Module) -> bool:
+    if is_convolution(module):
+        return False
+    own = _convolves(type(module))  # type: ignore[arg-type]  # mypy takes classes for unhashable
+    return own or _has_kernel(module) or _adds_to_one(module)
 
 
 def _has_kernel(module: nn.Module) -> bool:
@@ -254,10 +236,11 @@ def _convolves(kind: type[nn.Module]) -> bool:
     """Whether a class's own code calls torch's function for a convolution."""
     own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values() if hasattr(each, "__code__")]
-    return any(_FUNCTIONS & set(_named(method)) for method in methods)
+    reached = [value for method in methods for value in _reached(method)]
+    return any(value is function for value in reached for function in _FUNCTIONS)
 
 
-def _named(function: FunctionType) -> Iterator[Any]:
+def _reached(function: FunctionType) -> Iterator[Any]:
     """What a function's code reaches through global names: ``F``, ``F.conv2d``, ..."""
     value: Any = None
     for step in dis.get_instructions(function):
@@ -267,8 +250,7 @@ def _named(function: FunctionType) -> Iterator[Any]:
             value = getattr(value, step.argval, None)
         else:
             value = None
-        if isinstance(value, Hashable):
-            yield value
+        yield value
 
 
 def _choose(
@@ -284,12 +266,13 @@ def _choose(
         return chosen
     if isinstance(layers, (str, nn.Module)):
         layers = [layers]
-    if isinstance(layers, type) or (isinstance(layers, tuple) and _all_types(layers)):
-        kinds = layers
-        what = f"of type {_type_names(kinds)}"
+    kinds: tuple[Any, ...] = layers if isinstance(layers, tuple) else (layers,)
+    if kinds and all(isinstance(each, type) for each in kinds):
+        what = f"of type {' or '.join(kind.__name__ for kind in kinds)}"
         chosen = _where(names, lambda name, module: isinstance(module, kinds))
     elif callable(layers):
-        predicate, what = layers, "for which layers= is true"
+        predicate: Any = layers
+        what = "for which layers= is true"
         chosen = _where(names, lambda name, module: predicate(name, module))
     elif isinstance(layers, Iterable):
         picked = {module for each in layers for module in _matching(model, names, each)}
@@ -334,19 +317,6 @@ def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object)
             f"No layer of {type(model).__name__} is called {each!r}; {close_names(each, every)}."
         )
     return found
-
-
-def _all_types(layers: tuple) -> bool:
-    return bool(layers) and all(isinstance(each, type) for each in layers)
-
-
-def _type_names(kinds: type | tuple[type, ...]) -> str:
-    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
-    return " or ".join(kind.__name__ for kind in kinds)
-
-
-def _said(name: str) -> str:
-    return f"Layer {name!r}" if name else "The model"
 
 
 def _example(names: dict[nn.Module, list[str]]) -> str:

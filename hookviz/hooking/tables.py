@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 Row = Sequence[str]
+
+
+def number(value: float) -> str:
+    """Three significant digits, with a real minus sign.
+
+    Examples
+    --------
+    >>> number(-0.00012345), number(3.0), number(1234.5), number(float("nan"))
+    ('−0.000123', '3', '1230', 'NaN')
+    """
+    if math.isnan(value):
+        return "NaN"
+    rounded = float(f"{value:.3g}")
+    plain = 1 <= abs(rounded) < 1e5
+    return (f"{rounded:.10g}" if plain else f"{value:.3g}").replace("-", "−").replace("inf", "Inf")
+
+
+def megabytes(count: int) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> megabytes(1_500), megabytes(44_040_192)
+    ('1.5 kB', '44.0 MB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
 
 
 def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """Title, header and rows, in columns.
 
-    Examples
-    --------
     >>> print(text_table("Two layers", ("layer", "shape"), [("stem", "1×8"), ("head", "1×10")]))
     Two layers
     layer  shape
@@ -28,8 +57,6 @@ def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
 def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """The same as HTML; all text is escaped.
 
-    Examples
-    --------
     >>> html_table("t", ("a",), [("<b>",)])  # doctest: +ELLIPSIS
     '<table><caption>t</caption>...<td>&lt;b&gt;</td></tr></tbody></table>'
     """
@@ -41,4 +68,31 @@ def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     return (
         f"<table><caption>{escape(title)}</caption>"
         f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
+    )
+
+
+LAYER_HEADER = (
+    *("layer", "type", "calls", "shape", "dtype", "min", "max", "mean", "zeros", "NaN, Inf"),
+    *("gradient norm", "memory"),
+)
+
+
+def layer_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...]:
+    """A row of ``FeatureCache.records()`` as text; shapes and dtypes are of all tensors."""
+    said = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
+    *values, slope = ("–" if value is None else number(value) for value in said)
+    wrong = [
+        f"{row[name]} {word}" for name, word in (("nans", "NaN"), ("infs", "Inf")) if row[name]
+    ]
+    return (
+        row["layer"] or "(model)",
+        row["type"],
+        str(row["calls"]),
+        " ".join("×".join(map(str, each.shape)) for each in tensors),
+        " ".join(dict.fromkeys(str(each.dtype).removeprefix("torch.") for each in tensors)),
+        *values,
+        "–" if row["zeros"] is None else f"{100 * row['zeros']:.3g} %",
+        ", ".join(wrong) or "0",
+        slope,
+        megabytes(row["nbytes"]) if row["kept"] else "statistics only",
     )

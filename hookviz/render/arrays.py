@@ -17,8 +17,6 @@ SHOWN_SIDE = 640
 def shown_size(maps: np.ndarray) -> np.ndarray:
     """Maps ``(C, H, W)`` as they are shown: large ones averaged over squares of whole pixels.
 
-    Examples
-    --------
     >>> shown_size(np.zeros((1, 2048, 1024))).shape, shown_size(np.zeros((1, 640, 9))).shape
     ((1, 512, 256), (1, 640, 9))
     """
@@ -28,8 +26,6 @@ def shown_size(maps: np.ndarray) -> np.ndarray:
 def averaged(maps: np.ndarray, factor: int) -> np.ndarray:
     """Average over squares of ``factor`` pixels, or of what is left of one at an edge.
 
-    Examples
-    --------
     >>> averaged(np.array([[[1.0, 3.0, 5.0]]]), 2)
     array([[[2., 5.]]])
     """

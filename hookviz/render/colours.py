@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import matplotlib
 import numpy as np
-from matplotlib.colors import Colormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap
 from PIL import Image
 
 from .arrays import all_finite
@@ -23,19 +23,13 @@ MINUS_INF, PLUS_INF, NAN, GAP = 252, 253, 254, 255
 _SPECIAL = {"under": "#00e5ff", "over": "#39ff14", "bad": "#ff00ff"}
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
-NORMALIZATIONS = ("channel", "layer", "percentile", "symmetric")
+NORMALIZATIONS = ("channel", "layer", "network", "percentile", "symmetric")
 """What the ends of the colormap stand for, see `colour_ranges`."""
 
 
 @lru_cache(maxsize=32)
 def colormap(name: str) -> Colormap:
-    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN.
-
-    Raises
-    ------
-    KeyError
-        matplotlib has no such map.
-    """
+    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN."""
     return matplotlib.colormaps[name].resampled(COLOURS).with_extremes(**_SPECIAL)
 
 
@@ -49,9 +43,15 @@ def palette(name: str) -> np.ndarray:
 
 
 def colour_ranges(
-    maps: np.ndarray, low: np.ndarray, high: np.ndarray, normalize: str, *, diverging: bool
+    maps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    normalize: str,
+    *,
+    diverging: bool,
+    network: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What value gets the first and what the last colour, for every map of a layer.
+    """What value gets the first and what the last colour, for every map of a layer ``(C, H, W)``.
 
     Parameters
     ----------
@@ -59,17 +59,17 @@ def colour_ranges(
         ``(C, H, W)``.
     low, high : numpy.ndarray
         Least and largest finite value of each map, ``(C,)``.
-    normalize : {"channel", "layer", "percentile", "symmetric"}
-        From the least to the largest finite value of the map; of all maps; from the 1st to
-        the 99th percentile of the map; or from −m to m, with m the largest magnitude in it.
+    normalize : {"channel", "layer", "network", "percentile", "symmetric"}
+        From the least to the largest finite value of the map; of all maps; of all maps of all
+        layers; from the 1st to the 99th percentile of the map; or from −m to m, with m the largest
+        magnitude in it.
     diverging : bool
         Zero must be in the middle: the range is widened to −m to m.
+    network : tuple of float
+        Least and largest finite value of all layers; only ``"network"`` asks for it.
 
-    Returns
-    -------
-    low, high : numpy.ndarray
-        ``(C,)``, low below high. For a map of one value, or none, the range is 1 wide from that
-        value up, or −1 to 1 around zero.
+    Low is below high: for a map of one value, or none, the range is 1 wide from that value up, or
+    −1 to 1 around zero.
 
     Examples
     --------
@@ -81,14 +81,12 @@ def colour_ranges(
     (array([-9., -9.]), array([9., 9.]))
     """
     if normalize == "percentile":
-        flat = maps.reshape(len(maps), -1)
-        if not all_finite(flat):
-            flat = np.where(np.isfinite(flat), flat, np.nan)
-            flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
-        low, high = np.nanpercentile(flat, (1, 99), axis=1)
+        low, high = percentiles(maps)
     elif normalize == "layer":
         low = np.full(len(maps), np.fmin.reduce(low))
         high = np.full(len(maps), np.fmax.reduce(high))
+    elif normalize == "network":
+        low, high = (np.full(len(maps), end) for end in network)
     low, high = np.nan_to_num(low), np.nan_to_num(high)
     if diverging or normalize == "symmetric":
         most = np.maximum(np.abs(low), np.abs(high))
@@ -97,15 +95,37 @@ def colour_ranges(
     return low, np.where(low < high, high, low + 1)
 
 
+def faint(low: float, high: float, scale: float) -> bool:
+    """Whether colours are stretched over next to nothing: noise that looks like structure.
+
+    Examples
+    --------
+    >>> faint(1e-12, 2e-12, 1.0), faint(0.0, 0.1, 1.0)
+    (True, False)
+    """
+    return high - low < FAINT * scale
+
+
+FAINT = 1e-8
+"""The share of the layer's, or the network's, scale below which a map is said to be stretched."""
+
+
+def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 1st and the 99th of the finite values of each map, ``(C,)``; 0 where there is none."""
+    flat = maps.reshape(len(maps), -1)
+    if all_finite(flat):  # many times faster
+        low, high = np.percentile(flat, (1, 99), axis=1)
+    else:
+        flat = np.where(np.isfinite(flat), flat, np.nan)
+        flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
+        low, high = np.nanpercentile(flat, (1, 99), axis=1)
+    return low.astype(np.float64), high.astype(np.float64)
+
+
 def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> np.ndarray:
     """Values as palette levels, uint8: low and below 0, high and above 251.
 
     The same as ``colormap(Normalize(low, high, clip=True)(values))`` for finite values.
-
-    Examples
-    --------
-    >>> to_levels(np.array([0.0, 0.5, 1.0, np.nan, np.inf]), 0.0, 1.0).tolist()
-    [0, 126, 251, 254, 253]
     """
     span = np.subtract(high, low, dtype=np.float64)
     if np.min(span) < 1e-30 or np.max(span) > 1e30:  # single precision would over- or underflow
@@ -143,6 +163,34 @@ def levels_png(levels: np.ndarray, cmap: str) -> bytes:
     image = Image.fromarray(levels)
     image.putpalette(palette(cmap)[:, :3].tobytes())
     return _png(image, transparency=GAP)
+
+
+# RdBu with the middle as dark as a dark page: white there would be the brightest of all.
+_DARK = ("#cfe6ff", "#6bb3f2", "#2b78bd", "#143f6b", "#0c0d10", "#6b1a24", "#bf3a3f", "#f2806b")
+_DARK_MAPS = {DIVERGING: LinearSegmentedColormap.from_list("dark", (*_DARK, "#ffdccb"), COLOURS)}
+
+
+@lru_cache(maxsize=32)
+def dark_palette(name: str) -> np.ndarray | None:
+    """The `palette` of a colormap on a dark page; None where it is the same.
+
+    Diverging maps, white at zero, become near-black there.
+    """
+    if name not in _DARK_MAPS:
+        return None
+    colours = _DARK_MAPS[name](np.arange(COLOURS), bytes=True)
+    return np.vstack([colours, palette(name)[COLOURS:]])
+
+
+def on_dark(png: bytes, cmap: str) -> bytes | None:
+    """The same palette PNG for a dark page; None where it is the same one."""
+    colours = dark_palette(cmap)
+    if colours is None:
+        return None
+    start = png.index(b"PLTE")
+    chunk = b"PLTE" + colours[:, :3].tobytes()
+    check = zlib.crc32(chunk).to_bytes(4, "big")
+    return png[:start] + chunk + check + png[start + len(chunk) + 4 :]
 
 
 def picture_png(pixels: np.ndarray) -> bytes:

@@ -1,132 +1,167 @@
-"""The widget's HTML: pictures with alt text, readings, notes. All text is escaped here."""
+"""The widget's HTML: pictures with alt text, tables, notes. All text is escaped here."""
 
 from __future__ import annotations
 
 import base64
-import math
+from collections.abc import Iterable, Sequence
 from html import escape
 
-# Colours come from the page, so that it is legible on light and on dark.
-STYLE = """<style>
-.hookviz figure {margin: 0; line-height: 1.35; font-size: 12px}
-.hookviz figcaption {margin-bottom: 3px; min-height: 1.35em; overflow-wrap: anywhere}
-.hookviz img {display: block; width: 100%; image-rendering: pixelated}
-.hookviz img.smooth {image-rendering: auto}
-.hookviz .frame {position: relative}
-.hookviz .tile {position: absolute; box-sizing: border-box; outline: 2px solid #ff8c00;
-  box-shadow: 0 0 0 3px #000}
-.hookviz .scale {display: flex; gap: 6px; align-items: center; margin-top: 3px}
-.hookviz .scale img {height: 8px; flex: 1; min-width: 0}
-.hookviz .readings {font-size: 12px; line-height: 1.5; overflow-wrap: anywhere}
-.hookviz .readings b, .hookviz .title b {font-weight: 600}
-.hookviz .title {line-height: 1.5; overflow-wrap: anywhere}
-.hookviz .note {opacity: 0.75}
-.hookviz pre {margin: 4px 0; padding: 8px 10px; overflow-x: auto; font-size: 12px;
-  line-height: 1.45; color: inherit; background: rgba(128, 128, 128, 0.12);
-  user-select: text; white-space: pre}
-.hookviz pre code {font-family: monospace; color: inherit; background: none}
-</style>"""
+import numpy as np
 
-ROOT_CLASS = "hookviz-explorer"
+from ..hooking.tables import number
+from .colours import palette
+from .style import KEYBOARD, STYLE, dark_rule
 
-# What core widgets have no setting for, done by a tiny picture when the page has loaded it: a
-# slider's handle gets the label beside it as its name for screen readers, that of ipywidgets 7
-# also its role and value, and JupyterLab and Notebook 7 leave the arrow keys to a slider or menu
-# that has the focus. It is done again a little later, for controls that the page draws after the
-# picture.
-_KEYBOARD = f"""<img alt="" style="display: none" onload="
-var root = this.closest('.{ROOT_CLASS}') || document;
-function tell(handle, readout) {{
-  function value() {{
-    handle.setAttribute('aria-valuenow', parseFloat(handle.style.left) || 0);
-    handle.setAttribute('aria-valuetext', readout.textContent);
-  }}
-  handle.setAttribute('role', 'slider');
-  new MutationObserver(value).observe(readout, {{childList: true}});
-  value();
-}}
-function name() {{
-  root.querySelectorAll('.noUi-handle, .ui-slider-handle').forEach(function (handle) {{
-    var slider = handle.closest('.widget-inline-hbox, .widget-slider');
-    var label = slider && slider.querySelector('.widget-label');
-    if (label) handle.setAttribute('aria-label', label.textContent);
-    var readout = slider && slider.querySelector('.widget-readout');
-    if (readout && !handle.hasAttribute('role')) tell(handle, readout);
-    handle.setAttribute('data-lm-suppress-shortcuts', 'true');
-  }});
-  root.querySelectorAll('select').forEach(function (menu) {{
-    menu.setAttribute('data-lm-suppress-shortcuts', 'true');
-  }});
-}}
-name(); setTimeout(name, 300); setTimeout(name, 2000);"
-src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==">"""
-
-
-def number(value: float) -> str:
-    """Four significant digits, with a real minus sign.
-
-    Examples
-    --------
-    >>> number(-0.00012345), number(3.0), number(float("nan"))
-    ('−0.0001234', '3', 'NaN')
-    """
-    if math.isnan(value):
-        return "NaN"
-    return f"{value:.4g}".replace("-", "−")
+Box = tuple[float, float, float, float]
 
 
 def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
     """For the caption of a picture that was averaged down.
 
-    Examples
-    --------
     >>> shown_at((2048, 2048), (512, 512)), shown_at((56, 56), (56, 56))
-    (', averaged to 512×512', '')
+    ('averaged to 512×512', '')
     """
-    return "" if tuple(drawn) == tuple(size) else f", averaged to {'×'.join(map(str, drawn))}"
+    return "" if tuple(drawn) == tuple(size) else f"averaged to {'×'.join(map(str, drawn))}"
 
 
 def picture(
-    png: bytes, alt: str, caption: str, *, below: str = "", css: str = "", smooth: bool = False
+    png: bytes,
+    alt: str,
+    caption: str,
+    *,
+    detail: str = "",
+    note: str = "",
+    below: str = "",
+    dark: bytes | None = None,
+    smooth: bool = False,
+    wide: bool = False,
 ) -> str:
-    """A captioned picture.
+    """A captioned picture, with HTML ``below`` it.
 
     Parameters
     ----------
     png : bytes
     alt, caption : str
         Plain text.
+    detail, note : str
+        Plain text: what stands at the other end of the caption, and below the picture.
     below : str
         HTML that follows the picture.
-    css : str
-        The class of a box laid over the picture, as the mosaic's outline.
+    dark : bytes, optional
+        The picture for a dark page, if it is another one.
     smooth : bool
         Interpolate when scaling, as for photographs; maps show their pixels.
+    wide : bool
+        A signal's: a band, where others have a square.
     """
-    over = f'<div class="tile {css}"></div>' if css else ""
+    whole = ", ".join(filter(None, (caption, detail)))
+    images = [_image(png, alt, ["smooth"] * smooth + ["light"] * (dark is not None))]
+    images += [_image(dark, alt, ["dark"])] if dark is not None else []
+    said = f'<div class="said" title="{escape(note)}">{escape(note)}</div>' if note else ""
+    right = f"<span>{escape(detail)}</span>" if detail else ""
     return (
-        f'<div class="hookviz"><figure><figcaption>{escape(caption)}</figcaption>'
-        f'<div class="frame"><img{" class=smooth" * smooth} alt="{escape(alt)}" '
-        f'src="{data_url(png)}">{over}</div>{below}</figure></div>'
+        f'<div class="hookviz"><figure><figcaption title="{escape(whole)}">'
+        f"<b>{escape(caption)}</b>{right}</figcaption>"
+        f'<div class="frame{" wide" * wide}">{"".join(images)}</div>{below}{said}</figure></div>'
     )
+
+
+def _image(png: bytes, alt: str, classes: list[str]) -> str:
+    css = f' class="{" ".join(classes)}"' if classes else ""
+    return f'<img{css} alt="{escape(alt)}" src="{data_url(png)}">'
 
 
 def data_url(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
-def scale(png: bytes, low: float, high: float) -> str:
-    """The colours from low to high, with both numbers."""
+def scale(png: bytes, low: float, high: float, dark: bytes | None = None) -> str:
+    """The colours from low to high, with the numbers below; and zero, where it is in the middle."""
+    bars = [_image(png, "", ["light"] * (dark is not None))]
+    bars += [_image(dark, "", ["dark"])] if dark is not None else []
+    middle = "<span>0</span>" if low == -high else ""
     return (
-        f'<div class="scale"><span>{number(low)}</span>'
-        f'<img alt="" src="{data_url(png)}"><span>{number(high)}</span></div>'
+        f'<div class="scale">{"".join(bars)}<div class="ends"><span>{number(low)}</span>'
+        f"{middle}<span>{number(high)}</span></div></div>"
     )
 
 
-def outline(css: str, box: tuple[float, float, float, float]) -> str:
-    """A style that puts the mosaic's outline around one tile."""
-    left, top, width, height = (f"{100 * share:.4f}%" for share in box)
-    return f"<style>.{css} {{left: {left}; top: {top}; width: {width}; height: {height}}}</style>"
+def tiles(
+    css: str, png: bytes, dark: bytes | None, boxes: Sequence[Box], names: Sequence[str], alt: str
+) -> str:
+    """Parts of one picture, laid out by the page as it has room, each with its name.
+
+    Parameters
+    ----------
+    css : str
+        The class of this picture alone, for `columns` and `mark`.
+    boxes : sequence of tuple
+        Left, top, width and height of each part, as shares of the whole.
+    """
+    parts = []
+    for (left, top, width, height), name in zip(boxes, names, strict=True):
+        x, y = (100 * a / (1 - b) if b < 1 else 0.0 for a, b in ((left, width), (top, height)))
+        parts.append(
+            f'<div class="t"><div style="background-position: {x:.4f}% {y:.4f}%"></div>'
+            f'<i title="{escape(name)}">{escape(name)}</i></div>'
+        )
+    _, _, width, height = boxes[0]
+    style = f".{css} .t > div {{background-size: {100 / width:.4f}% {100 / height:.4f}%; "
+    style += f'background-image: url("{data_url(png)}")}}'
+    if dark is not None:
+        style += dark_rule(f".{css} .t > div", f'background-image: url("{data_url(dark)}")')
+    return (
+        f'<style>{style}</style><div class="hookviz"><div class="tiles {css}" role="img" '
+        f'aria-label="{escape(alt)}">{"".join(parts)}</div></div>'
+    )
+
+
+# The mosaic's place for windows at least so high: the panel's side, and how high the mosaic may be.
+_HEIGHTS = ((0, 190, 470), (950, 250, 600), (1050, 300, 690), (1150, 340, 770))
+_WIDTHS = (0, 400, 540, 590, 640, 700, 760, 850, 950, 1050, 1200, 1400, 1600, 1800, 2000, 2300)
+
+
+def columns(css: str, count: int, aspect: float) -> str:
+    """How many of `tiles` stand in a row, for each width and height: as large as has room.
+
+    No tile is smaller than 32 px, nor larger than a panel.
+
+    Parameters
+    ----------
+    aspect : float
+        A tile's height, as a share of its width.
+    """
+    rules = [f".{css} .t > div {{aspect-ratio: {1 / aspect:.4f}}}"]
+    for tall, side, most in _HEIGHTS:
+        last, found = 0, []
+        for least, wide in zip(_WIDTHS, (*_WIDTHS[1:], 2600), strict=True):
+            room, widest = (_mosaic_width(each, side) for each in (least, wide))
+            n = max(1, -int(-widest // 220))
+            while n < min(count, room // 36) and -(-count // n) * (widest / n) * aspect > most:
+                n += 1
+            if n != last:
+                rule = (
+                    f".hookviz .{css}.tiles {{grid-template-columns: repeat({n}, minmax(0, 1fr))}}"
+                )
+                found.append(f"@container hookviz (min-width: {least}px) {{{rule}}}")
+            last = n
+        rules.append(f"@media (min-height: {tall}px) {{{' '.join(found)}}}")
+    return f"<style>{' '.join(rules)}</style>"
+
+
+def _mosaic_width(width: int, side: int) -> float:
+    """How wide the mosaic is in an explorer of this width; as `STYLE` has it."""
+    if width < 640:
+        return width * 2 / 3 if width >= 540 else max(width, 300)
+    return width - 2 * min(side, max(180, 0.27 * width)) - 28
+
+
+def mark(css: str, place: int) -> str:
+    """A style that outlines one of the `tiles`."""
+    return f"<style>.{css} .t:nth-child({place + 1}) > div {{{_OUTLINE}}}</style>"
+
+
+_OUTLINE = "outline: 2px solid var(--hv-accent); outline-offset: 1px"
 
 
 def readings(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
@@ -140,12 +175,116 @@ def readings(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
     return f'<div class="hookviz"><div class="readings">{"".join(lines)}</div></div>'
 
 
-def title(name: str, facts: list[str]) -> str:
+def table(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
+    """The same as a table: a row for each heading, a column for each name.
+
+    Examples
+    --------
+    >>> table([("a", [("min", "1")])])  # doctest: +ELLIPSIS
+    '<div class="hookviz"><table class="numbers"><thead>...<tr><th>a</th><td>1</td></tr>...'
+    """
+    names = list(dict.fromkeys(name for _, pairs in rows for name, _ in pairs))
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    lines = []
+    for heading, pairs in rows:
+        values = dict(pairs)
+        cells = "".join(f"<td>{escape(values.get(name, ''))}</td>" for name in names)
+        lines.append(f"<tr><th>{escape(heading)}</th>{cells}</tr>")
     return (
-        f'{STYLE}{_KEYBOARD}<div class="hookviz"><div class="title"><b>{escape(name)}</b> · '
-        + " · ".join(map(escape, facts))
-        + "</div></div>"
+        f'<div class="hookviz"><table class="numbers"><thead><tr><th></th>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
+
+
+def title(name: str, facts: list[str], verdict: tuple[str, str] | None = None) -> str:
+    """Who is looked at, and what is wrong with it: words, and ``good``, ``odd`` or ``bad``."""
+    chip = ""
+    if verdict is not None:
+        chip = f'<span class="chip {escape(verdict[1])}">{escape(verdict[0])}</span>'
+    return (
+        f'{STYLE}{KEYBOARD}<div class="hookviz"><div class="title"><b>{escape(name)}</b>'
+        f"<span>{' · '.join(map(escape, facts))}</span>{chip}</div></div>"
+    )
+
+
+def heading(name: str, words: str) -> str:
+    """The layer's full name, and what it is."""
+    return (
+        f'<div class="hookviz"><div class="heading"><b>{escape(name)}</b> '
+        f"<span>{escape(words)}</span></div></div>"
+    )
+
+
+def ribbon(css: str, groups: Iterable[tuple[str, list[tuple[str, str]]]], alt: str) -> str:
+    """Cells in groups.
+
+    Parameters
+    ----------
+    groups : iterable of (str, list of (str, str))
+        A name, and each cell's words and HTML of `cell`.
+    """
+    groups = list(groups)
+    made = []
+    for name, cells in groups:
+        inner = "".join(cell for _, cell in cells)
+        made.append(
+            f'<div class="group" style="flex-grow: {len(cells)}"><div class="row">{inner}</div>'
+            f'<span title="{escape(name)}">{escape(name)}</span></div>'
+        )
+    many = " many" if len(groups) > 16 else ""
+    return (
+        f'<div class="hookviz"><div class="ribbon {css}{many}" role="img" '
+        f'aria-label="{escape(alt)}">{"".join(made)}</div></div>'
+    )
+
+
+def cell(place: int, words: str, height: float, colour: str, zeros: float, flag: str) -> str:
+    """One layer of the ribbon; ``height`` and ``zeros`` from 0 to 1."""
+    empty = f'<u style="width: {100 * zeros:.0f}%"></u>' if zeros >= 0.005 else ""
+    return (
+        f'<i class="cell n{place} {flag}" title="{escape(words)}" '
+        f'style="height: {100 * height:.0f}%; background-color: {colour}">{empty}</i>'
+    )
+
+
+def colour_of(share: float) -> str:
+    """The ribbon's colour, 0 to 1, as ``#rrggbb``."""
+    level = round(251 * min(max(share, 0.0), 1.0))
+    return "#" + "".join(f"{part:02x}" for part in palette("viridis")[level][:3].tolist())
+
+
+def mark_cell(css: str, place: int) -> str:
+    """A style that outlines one of the ribbon's cells."""
+    return f"<style>.{css} .n{place} {{{_OUTLINE}}}</style>"
+
+
+def bars(css: str, shares: Sequence[tuple[float, str]]) -> str:
+    """A style that makes buttons bars: how much of each is filled, and the words at its end."""
+    rules = []
+    for place, (share, words) in enumerate(shares):
+        said = "".join(f"\\{ord(letter):x} " for letter in words)
+        width = 100 * (share if np.isfinite(share) else 0)
+        fill = f"linear-gradient(90deg, var(--hv-bar) {width:.1f}%, transparent {width:.1f}%)"
+        room = f"padding-right: {7 * len(words) + 12}px"
+        rules.append(f".{css}-{place} {{background-image: {fill} !important; {room} !important}}")
+        rules.append(f'.{css}-{place}::after {{content: "{said}"}}')
+    return f"<style>{' '.join(rules)}</style>"
+
+
+def legend(what: str, low: float, high: float, png: bytes) -> str:
+    """What the ribbon's colours and heights mean."""
+    ends = f"<span>{number(low)}</span><span>{number(high)}</span>"
+    return (
+        f'<div class="hookviz"><div class="legend"><div>{escape(what)}, log</div>'
+        f'{_image(png, "", [])}<div class="ends">{ends}</div>'
+        "<div>height: size of the maps</div></div></div>"
+    )
+
+
+def plain(text: str, css: str = "", whole: str = "") -> str:
+    """A line of text, and what is said of it in full."""
+    more = f' title="{escape(whole)}"' if whole else ""
+    return f'<div class="hookviz"><div class="plain {css}"{more}>{escape(text)}</div></div>'
 
 
 def note(text: str) -> str:

@@ -12,54 +12,34 @@ from ..run.transforms import IMAGENET_MEAN, IMAGENET_STD
 from .arrays import shown_size, to_numpy
 
 
-def picture_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> np.ndarray | None:
-    """Draw the input as the network saw it, the normalization undone.
+def picture_of(
+    inputs: ModelInput, sample: int = 0, depth: float = 0.0
+) -> tuple[np.ndarray | None, str]:
+    """The input as the network saw it, uint8 ``(H, W, 3)``, and what was undone, see `undoing`.
 
-    Parameters
-    ----------
-    sample : int
-        Index in the batch.
-    depth : float
-        For a volume, the slice to show: 0 the first, 1 the last.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        uint8 ``(H, W, 3)``; a 1d signal is a strip of one row per channel. None for what
-        is no picture, signal or volume. What is longer than `hookviz.render.arrays.SHOWN_SIDE` is
-        averaged down.
-
-    Notes
-    -----
-    What is undone is said by `undoing`.
+    Of a volume it is the slice at ``depth``, 0 the first and 1 the last; a 1d signal is a strip of
+    one row per channel. None for what is no picture, signal or volume.
     """
     values = _values(inputs, sample, depth)
     if values is None:
-        return None
-    scale, offset, _ = undoing(values, inputs)
+        return None, ""
+    scale, offset, words = undoing(values, inputs)
     values = shown_size(values * scale + offset)
     if len(values) != 3:
         values = np.repeat(values.mean(0, keepdims=True), 3, axis=0)
-    return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
+    return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8).transpose(1, 2, 0), words
 
 
 def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndarray, str]:
     """How values ``(C, H, W)`` become a picture from 0 to 1: ``values * scale + offset``.
+
+    The words say what was undone; none for what is shown as it is.
 
     What is known is undone: the normalization that was applied, or that the model's own settings
     name, if that gives values from 0 to 1. Values from 0 to 1, else, are shown as they are, and
     those from −1 to 1 as ``(x + 1) / 2``. ImageNet's normalization is a guess, taken where it
     fits; where nothing does, the picture is stretched from its least to its largest value.
 
-    Returns
-    -------
-    scale, offset : numpy.ndarray
-        ``(C, 1, 1)`` or ``(1, 1, 1)``.
-    words : str
-        What was undone; empty for what is shown as it is.
-
-    Examples
-    --------
     >>> scale, offset, words = undoing(np.array([[[-1.0, 1.0]]]), ModelInput(()))
     >>> (np.array([-1.0, 1.0]) * scale + offset).ravel().tolist(), words
     ([0.0, 1.0], 'shown as (x + 1) / 2')
@@ -106,9 +86,3 @@ def _values(inputs: ModelInput, sample: int, depth: float) -> np.ndarray | None:
         band = math.ceil(max(8, values.shape[1] / 6) / len(values))
         values = np.repeat(values, band, axis=0)[None]
     return values
-
-
-def words_of(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> str:
-    """What `picture_of` undid, for its caption."""
-    values = _values(inputs, sample, depth)
-    return "" if values is None else undoing(values, inputs)[2]

@@ -10,21 +10,16 @@ import numpy as np
 from .arrays import averaged
 from .colours import GAP, strip_height, to_levels
 
-_SIDE = 640  # pixels that the longer side takes, about
+_SIDE = 900  # pixels that the longer side takes, about
 _MOST = 1000  # and what it may take, so that tiles of very many channels are seen at all
+
+PAGE = 128
+"""How many channels are shown at once: so many tiles of 32 px have room on a small screen."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mosaic:
-    """All channels in one picture, in rows of ``columns`` tiles.
-
-    Attributes
-    ----------
-    levels : numpy.ndarray
-        uint8 ``(height, width)``.
-    columns, tile_height, tile_width : int
-        Tiles stand one pixel apart.
-    """
+    """All channels in one picture, uint8 ``(height, width)``: tiles one pixel apart, in rows."""
 
     levels: np.ndarray
     columns: int
@@ -50,7 +45,7 @@ def mosaic(
     dead: np.ndarray | None = None,
     order: np.ndarray | None = None,
 ) -> Mosaic:
-    """Lay out all maps of a layer as tiles, large ones averaged down.
+    """Lay out all maps of a layer, ``(C, H, W)``, as tiles, large ones averaged down.
 
     Parameters
     ----------
@@ -61,8 +56,11 @@ def mosaic(
     dead : numpy.ndarray, optional
         ``(C,)`` of bool: these tiles are crossed out.
     order : numpy.ndarray, optional
-        ``(C,)``, the channel of each tile; by number if left out.
+        The channel of each tile; all, by number, if left out.
     """
+    if order is not None and (len(order) != len(maps) or (np.diff(order) != 1).any()):
+        maps, low, high = maps[order], low[order], high[order]
+        dead = None if dead is None else dead[order]
     count, height, width = maps.shape
     if height == 1 < width:  # 1d layers: strips, so more rows than columns
         columns = max(1, round(math.sqrt(count / 6)))
@@ -76,8 +74,6 @@ def mosaic(
     _, tall, wide = levels.shape
     if dead is not None and dead.any():
         levels[dead] = np.where(_cross(tall, wide), GAP, levels[dead])
-    if order is not None:  # the small tiles, not a copy of all maps
-        levels = levels[order]
     rows = math.ceil(count / columns)
     sheet = np.full((rows * columns, tall + 1, wide + 1), GAP, np.uint8)
     sheet[:count, :tall, :wide] = levels

@@ -18,17 +18,6 @@ def class_names_of(
 
     Looked for in the argument, the categories of torchvision's weights, ``model.class_names``,
     ``model.config.id2label`` (transformers), ``model.names`` (ultralytics), and timm's own lists.
-
-    Raises
-    ------
-    TypeError
-        ``class_names`` is no list of strings.
-
-    Examples
-    --------
-    >>> import hookviz
-    >>> class_names_of(hookviz.demo_model())[:2]
-    ['ball', 'eye']
     """
     if class_names is not None:
         if isinstance(class_names, str) or not all(isinstance(each, str) for each in class_names):

@@ -16,13 +16,7 @@ from .transforms import dimensions
 def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
     """What to raise from a model's error: one sentence with the layer and what it was given.
 
-    Parameters
-    ----------
-    error : Exception
-        As the model raised it. The layer stands in its traceback.
-    model : torch.nn.Module
-    given
-        What the model was called with.
+    ``given`` is what the model was called with. The layer stands in the error's traceback.
     """
     names = module_names(model)
     layer, taken = innermost_call(error, names) or (model, given)
@@ -37,11 +31,11 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
     if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in tensors]:
         return ValueError(
             f"The input, shape {shape}, does not fit {where}, which takes "
-            f"{layer.in_channels} channels in {dimensions(layer)}d: {_first_line(error)}"
+            f"{layer.in_channels} channels in {dimensions(layer)}d: {first_line(error)}"
         )
     shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors) or "nothing"
     return RuntimeError(
-        f"The model raised {type(error).__name__} in {where}, given {shapes}: {_first_line(error)}"
+        f"The model raised {type(error).__name__} in {where}, given {shapes}: {first_line(error)}"
     )
 
 
@@ -89,5 +83,9 @@ def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
     )
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or repr(error)
+
+
+def first_sentence(error: BaseException) -> str:
+    return first_line(error).partition(". ")[0]

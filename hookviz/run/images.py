@@ -13,22 +13,8 @@ def load_picture(image: str | PathLike | Image.Image | np.ndarray) -> Image.Imag
     """Read a picture of any kind as RGB: upright, the first frame, alpha over white.
 
     More than 8 bits are scaled, not clipped: 65535 is white for whole numbers, 1 for floats; or
-    the largest value, if that is more.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    ValueError
-        Not a picture, broken, too large (a decompression bomb), or an array of a
-        wrong shape, type or range.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from hookviz.run.inputs import load_picture
-    >>> load_picture(np.zeros((4, 6), "uint8")).size
-    (6, 4)
+    the largest value, if that is more. ``ValueError`` for what is not a picture, broken, too large
+    (a decompression bomb), or an array of a wrong shape, type or range.
     """
     if isinstance(image, np.ndarray):
         return load_picture(Image.fromarray(_picture_array(image)))

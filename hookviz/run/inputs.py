@@ -28,29 +28,16 @@ from .transforms import (
 
 @dataclass(frozen=True)
 class ModelInput:
-    """What the model is called with, and how to show it.
+    """What the model is called with, ``model(*args, **kwargs)``, and how to show it."""
 
-    Attributes
-    ----------
-    args, kwargs
-        The model is called as ``model(*args, **kwargs)``.
-    name : str
-        A file's name, or what kind of thing was given.
-    mean, std : tuple of float
-        The normalization that the transform or the model's settings name; empty if none does.
-    normalized : bool
-        Whether it is known to have been applied.
-    note : str
-        What was done to it that its user should know.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    name: str = ""
+    args: tuple[Any, ...]  #: the positional arguments
+    kwargs: dict[str, Any] = field(default_factory=dict)  #: the keyword arguments
+    name: str = ""  #: a file's name, or what kind of thing was given
+    #: The normalization that the transform or the model's settings name; empty if none does.
     mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    normalized: bool = False
-    note: str = ""
+    std: tuple[float, ...] = ()  #: of the same normalization
+    normalized: bool = False  #: whether it is known to have been applied
+    note: str = ""  #: what was done to it that its user should know
 
     @property
     def main(self) -> Tensor | None:
@@ -65,11 +52,7 @@ class ModelInput:
 
 
 def prepare_input(
-    image: Any,
-    model: nn.Module,
-    *,
-    weights: Any = None,
-    transform: Transform | None = None,
+    image: Any, model: nn.Module, *, weights: Any = None, transform: Transform | None = None
 ) -> ModelInput:
     """Turn whatever a user has into what the model takes.
 
@@ -102,8 +85,7 @@ def prepare_input(
     Examples
     --------
     >>> import hookviz
-    >>> from hookviz import prepare_input
-    >>> prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
+    >>> hookviz.prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
     torch.Size([1, 3, 112, 112])
     """
     if isinstance(image, ModelInput):
@@ -204,10 +186,9 @@ def _refuse_too_long(picture: Image.Image, name: str) -> None:
 
 
 def _refuse_not_finite(tensor: Tensor) -> None:
-    if not tensor.is_floating_point() or tensor.isfinite().all():
-        return
-    raise ValueError(
-        f"The input has {int(tensor.isnan().sum())} NaN and {int(tensor.isinf().sum())} infinite "
-        f"values of {tensor.numel()}: every layer would show NaN; clean it first, for example "
-        "with torch.nan_to_num."
-    )
+    if tensor.is_floating_point() and not tensor.isfinite().all():
+        nans, infs = int(tensor.isnan().sum()), int(tensor.isinf().sum())
+        raise ValueError(
+            f"The input has {nans} NaN and {infs} infinite values of {tensor.numel()}: every layer "
+            "would show NaN; clean it first, for example with torch.nan_to_num."
+        )

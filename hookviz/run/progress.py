@@ -11,16 +11,11 @@ _PAUSE = 0.1  # seconds between two updates of it
 
 
 class Progress:
-    """A bar from 0 to 1, in the output of the notebook cell that is running.
-
-    Examples
-    --------
-    >>> with Progress() as progress:
-    ...     progress.tick(0.5)  # too soon to show anything
-    """
+    """A bar from 0 to 1, in the output of the notebook cell that is running."""
 
     def __init__(self) -> None:
-        self._next = time.monotonic() + PATIENCE
+        self._start = time.monotonic()
+        self._next = self._start + PATIENCE
         self._handle: Any = None  # of the output that shows the bar
 
     def __enter__(self) -> Progress:
@@ -32,17 +27,13 @@ class Progress:
             return
         self._next = time.monotonic() + _PAUSE
         words = f"{100 * share:.0f} %"
-        self._show(
-            {
-                "text/plain": words,
-                "text/html": f'<progress max="1" value="{share:.3f}" aria-label="work done" '
-                f'style="width: 300px"></progress> {words}',
-            }
-        )
+        bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
+        self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}"})
 
     def __exit__(self, *error: object) -> None:
         if self._handle is not None:
-            self._show({"text/plain": ""})  # nothing is left in its place
+            # An output cannot be taken back, and an empty one would be saved with the notebook.
+            self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})
 
     def _show(self, data: dict[str, str]) -> None:
         from IPython.display import display

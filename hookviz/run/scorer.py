@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,22 +10,16 @@ from torch import Tensor
 
 from ..hooking.layout import at_least_float32
 from .inputs import ModelInput
+from .progress import Progress
 from .session import Session
-from .targets import Target, check_target, described, logits_of, probabilities, sample_scores
+from .targets import Target, check_target, needed_logits, probabilities, sample_scores
 
 
 class Scorer:
     """A session's batch of inputs, and the score that each sample of it is asked for.
 
-    Made, and used, within ``with session.active(grad=False)``.
-
-    Attributes
-    ----------
-    session : Session
-    pictures : torch.Tensor
-        ``(N, C, *spatial)``, what may be changed.
-    batch_size : int
-        How many rows `score` may be given at a time.
+    Made, and used, within ``with session.active(grad=False)``. ``pictures`` are what may be
+    changed, ``(N, C, *spatial)``, and ``batch_size`` how many rows `score` may be given at a time.
     """
 
     def __init__(
@@ -64,29 +59,30 @@ class Scorer:
         output = self.run(samples, pictures)
         if callable(self.target):
             return _one_number(self.target(output)).to(self.pictures.device)[None]
-        logits = self._logits(output)
+        logits = needed_logits(output, self.target)
         values = probabilities(logits) if self._as_probability else at_least_float32(logits)
         targets = [self._targets[sample] for sample in samples.tolist()]
         return sample_scores(values, targets, self.session.class_names)
 
+    def table(self, columns: int, evaluate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """What ``evaluate`` gives for every sample and column, ``(N, columns)``, in batches."""
+        batches = torch.arange(len(self.pictures) * columns).split(self.batch_size)
+        scores = []
+        with Progress() as progress:
+            for done, batch in enumerate(batches, 1):
+                scores.append(evaluate(batch // columns, batch % columns))
+                progress.tick(done / len(batches))
+        return torch.cat(scores).view(-1, columns)
+
     def _each_target(self) -> list[Target]:
         """Each sample's target; its top class is that of the whole picture, whatever comes."""
-        logits = self._logits(self.run(torch.arange(len(self.pictures))))
+        logits = needed_logits(self.run(torch.arange(len(self.pictures))), self.target)
         # Raises, if the target is not there.
         sample_scores(logits, self.target, self.session.class_names)
         count = len(self.pictures)
         targets = self.target if isinstance(self.target, list) else [self.target] * count
         tops = logits.argmax(1).tolist()
         return [top if each is None else each for each, top in zip(targets, tops, strict=True)]
-
-    def _logits(self, output: Any) -> Tensor:
-        logits = logits_of(output)
-        if logits is None:
-            raise ValueError(
-                f"target={self.target!r} needs class scores (N, K), but the model returned "
-                f"{described(output)}: give a function output -> one number as target."
-            )
-        return logits
 
 
 def _only_pictures(inputs: ModelInput) -> Tensor:
@@ -100,13 +96,8 @@ def _only_pictures(inputs: ModelInput) -> Tensor:
 
 
 def _one_number(value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        if value.numel() != 1:
-            raise ValueError(
-                f"target= returned shape {tuple(value.shape)}, not one number: sum or index it."
-            )
-        return at_least_float32(value.detach()).reshape(())
     try:
-        return torch.tensor(float(value))
-    except (TypeError, ValueError):
-        raise ValueError(f"target= returned {value!r}, not one number.") from None
+        return at_least_float32(torch.as_tensor(value).detach()).reshape(())
+    except (RuntimeError, TypeError, ValueError):
+        shape = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise ValueError(f"target= returned {shape}, not one number: sum or index it.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -51,59 +52,20 @@ class Passed(Generic[O]):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one forward and backward gave.
-
-    Attributes
-    ----------
-    cache : FeatureCache
-    logits : torch.Tensor or None
-        Class scores ``(N, K)``, detached; None if the model is no classifier.
-    scored : bool
-        Whether there was a score to go backward from.
-    returned : type
-        Of what the model returned.
-    goal : str
-        What the gradient had to be asked of, see `hookviz.run.gradients.Goal`.
-    """
+    """What one forward and backward gave."""
 
     cache: FeatureCache
-    logits: Tensor | None
-    scored: bool
-    returned: type
-    goal: Goal
+    logits: Tensor | None  # class scores (N, K), detached; None if the model is no classifier
+    scored: bool  # whether there was a score to go backward from
+    returned: type  # of what the model returned
+    goal: Goal  # what the gradient had to be asked of
 
 
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
-    Parameters
-    ----------
-    model, image, weights, transform, class_names
-        As for `hookviz.explore`.
-
-    Attributes
-    ----------
-    given : torch.nn.Module
-        The model as it was given, maybe in a wrapper.
-    model : torch.nn.Module
-        The model inside all wrappers: this one runs.
-    inputs : hookviz.run.inputs.ModelInput
-    class_names : list of str
-        May be shorter than there are classes, or empty.
-
-    Raises
-    ------
-    TypeError, ValueError, FileNotFoundError
-        No model, one with lazy layers, or an input that cannot be one.
-
-    Examples
-    --------
-    >>> import hookviz
-    >>> session = Session(nn.DataParallel(hookviz.demo_model()), hookviz.demo_images()[6])
-    >>> session.name, session.inputs.args[0].shape
-    ('DemoNet', torch.Size([1, 3, 112, 112]))
-    >>> session.run("moon", layers="stem.0").cache["stem.0"].gradient.shape
-    torch.Size([1, 24, 56, 56])
+    What is given is as for `hookviz.explore`; `given` is the model as it was given, maybe in a
+    wrapper, `model` the one inside all wrappers, which runs.
     """
 
     def __init__(
@@ -133,13 +95,7 @@ class Session:
         return _Active(self.model, grad)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model; within an `active` block.
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            The model raised; the message says in which layer.
-        """
+        """Run the model; within an `active` block. An error says in which layer it arose."""
         try:
             return self.model(*args, **kwargs)
         except Exception as error:
@@ -153,17 +109,10 @@ class Session:
                 return self.call(*args, **kwargs)
 
     def forward_backward(self, target: Target, observe: Callable[[], O]) -> Passed[O]:
-        """One forward and one backward with hooks on.
+        """One forward and one backward with hooks on, which ``observe`` makes anew for each time.
 
         Not every layer may depend on the input, and checkpointing may know ``backward()`` only:
         then it is done again, and the gradient asked of more.
-
-        Parameters
-        ----------
-        target
-            See `hookviz.run.targets.score_of`.
-        observe : callable
-            Makes the hooks, anew for each time.
         """
         check_target(target)
         goal: Goal | None = "inputs"
@@ -176,7 +125,8 @@ class Session:
                     score = score_of(output, target, self.class_names)
                     goal = None if score is None else send_back(score, sources, self.model, asked)
             lacking = score is not None and goal is None and asked == "inputs"
-            if lacking and observer.unreached and self._learns():
+            learns = any(parameter.requires_grad for parameter in self.model.parameters())
+            if lacking and observer.unreached and learns:
                 goal = "parameters"
         return Passed(observer, output, score is not None, asked)
 
@@ -188,31 +138,15 @@ class Session:
         max_bytes: int | None = None,
         tick: Callable[[float], object] = lambda share: None,
     ) -> Run:
-        """Capture layers in one forward and one backward.
+        """Capture layers in one forward and one backward, as for `hookviz.explore`.
 
-        Parameters
-        ----------
-        target, layers, max_bytes
-            As for `hookviz.explore`.
-        tick : callable, optional
-            Called with the share of the work that is done, 0 to 1.
-
-        Raises
-        ------
-        ValueError
-            No such layer or target, or an input that does not fit.
-        RuntimeError
-            The model raised; the message says in which layer.
+        ``tick`` is called with the share of the work that is done, 0 to 1.
         """
 
         def observe() -> Capture:
-            done = 0
-
-            def one_more() -> None:
-                nonlocal done
-                done += 1
-                tick(min(done / expected, 1.0))
-
+            expected: int
+            done = count(1)
+            one_more = lambda: tick(min(next(done) / expected, 1.0))  # noqa: E731
             # By the names that the given model has, wrapped or not.
             cache = Capture(self.given, layers, Copies(max_bytes=max_bytes), tick=one_more)
             expected = 2 * len(cache.missed)
@@ -237,9 +171,6 @@ class Session:
                     continue
                 return each
         return inputs  # neither: as given, the error is about what the user knows
-
-    def _learns(self) -> bool:
-        return any(parameter.requires_grad for parameter in self.model.parameters())
 
 
 class _Active(Block):

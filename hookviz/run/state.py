@@ -44,7 +44,9 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
                 module.training = False
             yield
         finally:
-            _reshard(modules)
+            for module in filter(_is_sharded, modules):
+                if hasattr(module, "reshard"):  # FSDP2's outermost is left whole by a forward alone
+                    module.reshard()  # type: ignore[operator]
             kept.put_back()
             for parameter, required, gradient in asked:
                 if parameter.requires_grad != required:
@@ -79,7 +81,7 @@ class _Kept:
         elif isinstance(value, nn.Module):
             # FSDP takes its parameters in and out of this dict, and knows which are there.
             self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
-        elif kind is SimpleNamespace or _is_record(value):
+        elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._mapping(value.__dict__)
         elif kind in _MAPPINGS:
             self._mapping(value)
@@ -156,18 +158,6 @@ def _is_sharded(module: nn.Module) -> bool:
     """Whether it is managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
     names = {kind.__name__ for kind in type(module).__mro__}
     return bool(names & {"FSDPModule", "FullyShardedDataParallel"})
-
-
-def _reshard(modules: list[nn.Module]) -> None:
-    """After a forward alone FSDP2's outermost module is left whole; before it, it was sharded."""
-    for module in modules:
-        if _is_sharded(module) and hasattr(module, "reshard"):
-            module.reshard()  # type: ignore[operator]
-
-
-def _is_record(value: Any) -> bool:
-    is_type = isinstance(value, type)
-    return is_dataclass(value) and not is_type and hasattr(value, "__dict__")
 
 
 def _same_pair(pair: tuple, other: tuple) -> bool:

@@ -19,11 +19,6 @@ def logits_of(output: Any) -> Tensor | None:
     """The class scores ``(N, K)`` in a model's output; None if it is no classifier's.
 
     Looks at the output itself, then at ``output.logits`` and ``output["logits"]``.
-
-    Examples
-    --------
-    >>> logits_of({"logits": torch.zeros(1, 10)}).shape
-    torch.Size([1, 10])
     """
     if isinstance(output, Mapping):
         output = output.get("logits")
@@ -44,15 +39,8 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) -> int:
-    """The number of the class that a user named.
+    """The number of the class that a user named; ``ValueError`` names what there is.
 
-    Raises
-    ------
-    ValueError
-        No such class; the message names what there is.
-
-    Examples
-    --------
     >>> class_index("Moon", 3, ["ball", "moon", "star"])
     1
     """
@@ -74,13 +62,7 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
 
 
 def check_target(target: Target) -> Target:
-    """Refuse what can never be a target.
-
-    Raises
-    ------
-    ValueError
-        Not None, a class, a tuple of classes, a list of those, or a callable.
-    """
+    """Refuse what can never be a target with a ``ValueError``."""
     if isinstance(target, list) and target:
         for each in target:
             if isinstance(each, list) or callable(each):
@@ -97,56 +79,42 @@ def check_target(target: Target) -> Target:
     )
 
 
-def _is_class(target: object) -> bool:
-    return isinstance(target, str) or (
-        isinstance(target, Integral) and not isinstance(target, bool)
-    )
+def _is_class(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Integral) and not isinstance(value, bool))
 
 
 def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Tensor | None:
     """The scalar to go backward from.
 
-    Parameters
-    ----------
-    output
-        What the model returned.
-    target
-        None: each sample's own top class. A class: its logit. A tuple of classes: the logit of
-        the first less the mean logit of the others. A list: one of these for each sample. The
-        samples' scores are summed, so that each gets the gradient of its own. A callable: what
-        it returns.
+    With the target None it is each sample's own top class; a class: its logit; a tuple of classes:
+    the logit of the first less the mean logit of the others; a list: one of these for each sample.
+    The samples' scores are summed, so that each gets the gradient of its own. A callable: what it
+    returns.
 
-    Returns
-    -------
-    torch.Tensor or None
-        A scalar. None if ``target`` is None and the model is no classifier, or one that
-        computes without a graph.
-
-    Raises
-    ------
-    ValueError
-        No such class, a list of another length than the batch, or the callable did not return
-        one number that depends on the output.
+    None if ``target`` is None and the model is no classifier, or one that computes without a graph.
     """
     if callable(target):
         return _called(target, output)
+    if target is None and logits_of(output) is None:
+        return None
+    scores = sample_scores(needed_logits(output, target), target, class_names).sum()
+    return scores if scores.requires_grad else None
+
+
+def needed_logits(output: Any, target: Target) -> Tensor:
+    """`logits_of` the output, or a ``ValueError``, since the target is one of its classes."""
     logits = logits_of(output)
     if logits is None:
-        if target is None:
-            return None
         raise ValueError(
             f"target={target!r} needs class scores (N, K), but the model returned "
             f"{described(output)}: give a function output -> scalar as target."
         )
-    scores = sample_scores(logits, target, class_names).sum()
-    return scores if scores.requires_grad else None
+    return logits
 
 
 def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
     """Each sample's score ``(N,)``, from logits ``(N, K)``; for every target but a callable.
 
-    Examples
-    --------
     >>> logits = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 1.0]])
     >>> sample_scores(logits, None).tolist()
     [5.0, 4.0]

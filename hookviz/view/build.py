@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ..hooking.records import megabytes
+from ..hooking.tables import megabytes, number
 from ..render import html
-from ..render.input_picture import UNDONE, words_of
-from ..render.mosaic import Mosaic, mosaic
+from ..render.input_picture import UNDONE
+from ..render.mosaic import PAGE, Mosaic, mosaic
 from .frame import Frame, Readings, Sheet, Tiles
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
-from .view import View
+from .view import ShownMaps, View
 
 
 def build_frame(view: View) -> Frame:
@@ -29,12 +31,17 @@ def build_frame(view: View) -> Frame:
         channels=view.channels,
         position=view.position,
         input=_input(view),
-        panels=[*view.panels(), *heatmap.panels()],
+        panels=[*ShownMaps(view).panels(), *heatmap.panels()],
         heatmap=heatmap.values,
         overlay=heatmap.overlay(),
         strip=heatmap.strip(),
         tiles=_tiles(view),
         readings=[*_readings(view), *heatmap.readings()],
+        ribbon=view.ribbon,
+        verdict=view.verdict,
+        words=view.words,
+        classes=view.classes,
+        dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
 
 
@@ -58,67 +65,72 @@ def facts(view: View) -> list[str]:
 
 
 def _input(view: View) -> Sheet | None:
-    """The input, with its own size in the caption, and that of its picture if it is another."""
-    inputs, picture = view.session.inputs, view.picture
+    """The input, with its own size beside it, and that of its picture if it is another."""
+    inputs, (picture, undone) = view.session.inputs, view.picture_and_words
     if inputs.main is None or picture is None:
         return None
     height, width = inputs.main.shape[-2:]  # of a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
-    key = (view.input_sample, view.depth_share)
-    undone = view.input_memo.once("undone", key, lambda: words_of(inputs, *key))
-    caption = f"input, {height}×{width}{html.shown_at((height, width), drawn)}"
-    caption += f"; {undone}" if undone and undone != UNDONE else ""
-    return Sheet(caption, f"Input {inputs.name}, as the network saw it", picture)
+    notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
+    return Sheet(
+        name="input",
+        detail=f"{height}×{width}",
+        note="; ".join(filter(None, notes)),
+        alt=f"Input {inputs.name}, as the network saw it",
+        pixels=picture,
+    )
 
 
 def _tiles(view: View) -> Tiles:
-    """The mosaic of all channels."""
+    """The mosaic of the channels around the chosen one."""
     layer, order, at = view.layer, view.channels, view.at
-    cmap, low, high = view.colours()
+    cmap, low, high = ShownMaps(view).colours()
+    page, place = divmod(view.position, PAGE)
+    here = order[page * PAGE : (page + 1) * PAGE]
     dead = layer.statistics.dead
 
     def make() -> Mosaic:
-        return mosaic(layer.maps, low, high, dead, order)
+        return mosaic(layer.maps, low, high, dead, here)
 
     # All maps but "auto" give the same ranges, so the same tiles.
-    drawn = view.memo.once("tiles", (layer, at.order, at.normalize, at.cmap == "auto"), make)
-    constant = int(dead.sum())
-    every = f"{len(layer.maps)} channels"
-    caption = f"all {every}" + (f"; {constant} constant, crossed out" if constant else "")
-    alt = f"All {every} of layer {view.layer_name}"
-    return Tiles(caption, alt, drawn, cmap, drawn.box(view.position))
+    key = (layer, at.order, page, at.normalize, at.cmap == "auto")
+    drawn = view.memo.once("tiles", key, make)
+    constant, count = int(dead.sum()), len(layer.maps)
+    pages = math.ceil(count / PAGE)
+    first = page * PAGE + (at.order != "index")  # ranks count from 1, channels from 0
+    caption = f"all {count} channels" if pages == 1 else f"{first}–{first + len(here) - 1}"
+    if pages > 1:
+        caption = f"{'channels' if at.order == 'index' else 'ranks'} {caption} of {count}"
+    caption += f"; {constant} constant, crossed out" if constant else ""
+    alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
+    box = drawn.box(place)
+    return Tiles(caption, alt, drawn, cmap, box, here, place, page, pages)
 
 
 def _readings(view: View) -> Readings:
     """Exact numbers of the channel, its gradient and the layer."""
-    layer, here, number = view.layer, view.at.channel, html.number
-    _, low, high = view.colours()
-    heading = f"channel {here}"
-    if view.at.order != "index":
-        heading += f" (no. {view.position + 1} by {view.at.order})"
-    span = ("colours", f"{number(low[here])} to {number(high[here])}")
-    rows: Readings = [(heading, [*_pairs(layer.statistics, here), span])]
+    layer, here = view.layer, view.at.channel
+    rows: Readings = [(f"channel {here}", _pairs(layer.statistics, here))]
     slopes, weights = layer.gradient_statistics, layer.weights
     if slopes is not None and weights is not None:
-        norms = [("norm", number(slopes.norm[here])), ("Grad-CAM weight", number(weights[here]))]
-        rows.append(("gradient", [*norms, *_pairs(slopes, here)]))
-    output, kind = view.call.outputs[0], type(view.record.module).__name__
-    shape, dtype = "×".join(map(str, output.shape)), str(output.dtype).removeprefix("torch.")
-    dtype += view.magnitudes
-    whole = [("", kind), ("", shape), ("", dtype), *_pairs(layer.statistics, None)]
-    return [*rows, ("layer", whole)]
+        weight = ("Grad-CAM weight", number(float(weights[here])))
+        rows.append(("its gradient", [*_pairs(slopes, here), weight]))
+    return [*rows, ("the layer", _pairs(layer.statistics, None))]
 
 
 def _pairs(values: ChannelStatistics, channel: int | None) -> list[tuple[str, str]]:
-    """Readings of one channel, or of the whole layer."""
+    """Readings of one channel, or of the whole layer; of NaN and Inf only where there are any."""
     here = slice(None) if channel is None else slice(channel, channel + 1)
     nans, infs = int(values.nans[here].sum()), int(values.infs[here].sum())
     known = values.mean[here][~np.isnan(values.mean[here])]
-    return [
-        ("min", html.number(float(np.fmin.reduce(values.min[here])))),
-        ("max", html.number(float(np.fmax.reduce(values.max[here])))),
-        ("mean", html.number(float(known.mean()) if len(known) else float("nan"))),
-        ("zeros", f"{100 * float(values.zeros[here].mean()):.1f} %"),
-        ("NaN", f"{nans} (magenta)" if nans else "0"),
-        ("Inf", f"{infs} (+ green, − cyan)" if infs else "0"),
+    norms = values.norm[here][~np.isnan(values.norm[here])].astype(np.float64)
+    norm = math.hypot(*norms)  # squares would overflow long before their root does
+    found = [
+        ("min", number(float(np.fmin.reduce(values.min[here])))),
+        ("max", number(float(np.fmax.reduce(values.max[here])))),
+        ("mean", number(float(known.mean()) if len(known) else math.nan)),
+        ("norm", number(norm if len(norms) else math.nan)),
+        ("zeros", f"{100 * float(values.zeros[here].mean()):.3g} %"),
     ]
+    found += [("NaN", f"{nans:,} (magenta)")] if nans else []
+    return found + ([("Inf", f"{infs:,} (+ green, − cyan)")] if infs else [])

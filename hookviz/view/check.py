@@ -16,17 +16,10 @@ from .view import View
 
 
 def check(name: str, value: Any, view: View) -> Any:
-    """The value that a setting gets, in this view's run and layer.
-
-    Raises
-    ------
-    ValueError
-        It cannot have this one; the message says what there is.
-    """
+    """The value that a setting gets in this view; a ``ValueError`` says what others there are."""
     if name == "layer":
         if value not in view.cache:
-            near = close_names(value, view.cache)
-            raise ValueError(f"layer={value!r} was not captured; {near}.")
+            raise ValueError(f"layer={value!r} was not captured; {close_names(value, view.cache)}.")
         record = view.cache[value]
         if why := why_not_shown(record):
             raise ValueError(f"layer={value!r} cannot be shown: {why}")

@@ -8,7 +8,9 @@ import numpy as np
 
 from ..render.mosaic import Mosaic
 from .predictions import Prediction
+from .ribbon import Cell, Verdict
 from .settings import Settings
+from .words import LayerWords
 
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of a picture, as shares of the whole."""
@@ -17,14 +19,39 @@ Readings = list[tuple[str, list[tuple[str, str]]]]
 """Lines of a heading and of pairs of a name and a value."""
 
 
-@dataclass(frozen=True, eq=False)
-class Panel:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Picture:
+    """What is said of any picture.
+
+    Attributes
+    ----------
+    name, detail, note : str
+        What it is; its size, say; and what else must be known of it. The last two may be empty.
+    alt : str
+        In a whole sentence.
+    """
+
+    name: str
+    alt: str
+    detail: str = ""
+    note: str = ""
+
+    @property
+    def caption(self) -> str:
+        """All that stands at it, in one line."""
+        return (
+            ", ".join(filter(None, (self.name, self.detail))) + "; " * bool(self.note) + self.note
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Panel(Picture):
     """One map and how it is coloured.
 
     Attributes
     ----------
-    caption, alt : str
-        Short, and in a whole sentence.
+    role : str
+        ``"map"``, ``"gradient"`` or ``"heatmap"``.
     values : numpy.ndarray
         ``(H, W)``; H = 1 is a 1d map.
     cmap : str
@@ -32,36 +59,57 @@ class Panel:
         The values with the first and the last colour.
     """
 
-    caption: str
-    alt: str
+    role: str
     values: np.ndarray
     cmap: str
     low: float
     high: float
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sheet(Picture):
+    """A ready picture.
+
+    Attributes
+    ----------
+    pixels : numpy.ndarray
+        uint8 ``(H, W, 3)``.
+    colours : tuple of (str, float, float), optional
+        Colormap, and the values with its first and last colour, of what is laid over it.
+    """
+
+    pixels: np.ndarray
+    colours: tuple[str, float, float] | None = None
+
+
 @dataclass(frozen=True, eq=False)
-class Sheet:
-    """A ready picture with one part of it outlined, or none.
+class Strip:
+    """Heatmaps of all layers over the input, in rows.
 
     Attributes
     ----------
     caption, alt : str
     pixels : numpy.ndarray
-        uint8 ``(H, W, 3)``.
-    box : tuple of float, optional
-        Left, top, width and height of the outlined part, as shares of the whole.
+        uint8 ``(H, W, 3)``: pictures of one size, ``columns`` in a row; what is left of the last
+        row is black.
+    names : list of str
+        The layer of each picture.
+    columns : int
+    place : int or None
+        Which of them is the shown layer's.
     """
 
     caption: str
     alt: str
     pixels: np.ndarray
-    box: Box | None = None
+    names: list[str]
+    columns: int
+    place: int | None
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """All channels as one picture, the chosen one outlined.
+    """As many channels as have room, as one picture, the chosen one outlined.
 
     Attributes
     ----------
@@ -70,6 +118,12 @@ class Tiles:
     cmap : str
     box : tuple of float
         Left, top, width and height of the outlined tile, as shares of the whole.
+    channels : numpy.ndarray
+        The channel of each tile.
+    place : int
+        Which tile is the chosen channel's.
+    page, pages : int
+        Which channels these are, in their order, 128 a page; and of how many pages.
     """
 
     caption: str
@@ -77,6 +131,10 @@ class Tiles:
     mosaic: Mosaic
     cmap: str
     box: Box
+    channels: np.ndarray
+    place: int
+    page: int
+    pages: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +171,21 @@ class Frame:
         The heatmap's values ``(h, w)``, wherever it is drawn.
     overlay : Sheet or None
         The heatmap over the input.
-    strip : Sheet or None
+    strip : Strip or None
         All layers' heatmaps over the input.
     tiles : Tiles
     readings : list of (str, list of (str, str))
         Exact numbers: lines of a heading and of pairs of a name and a value.
+    ribbon : list of Cell
+        Each of ``layers``: how large its values are, and what is wrong with them.
+    verdict : Verdict
+        What the ribbon says of the network.
+    words : dict of str to LayerWords
+        What each of ``layers`` is.
+    classes : list of str
+        All that the target may be, by number.
+    dtype : str
+        Of the layer's tensor, and what is shown of complex numbers.
     note : str
         What a control could not do, and why.
     """
@@ -136,9 +204,14 @@ class Frame:
     panels: list[Panel]
     heatmap: np.ndarray | None
     overlay: Sheet | None
-    strip: Sheet | None
+    strip: Strip | None
     tiles: Tiles
     readings: Readings
+    ribbon: list[Cell]
+    verdict: Verdict
+    words: dict[str, LayerWords]
+    classes: list[str]
+    dtype: str
     note: str = ""
 
     @property

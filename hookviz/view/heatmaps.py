@@ -8,11 +8,11 @@ from torch import Tensor
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 from ..hooking.records import FeatureCache
-from ..render import html
+from ..hooking.tables import number
 from ..render.arrays import to_numpy
 from ..render.colours import SEQUENTIAL
-from ..render.overlay import blend, draw_strip, heat_colours, strip_box
-from .frame import Panel, Readings, Sheet
+from ..render.overlay import blend, draw_strip, heat_colours, strip_columns
+from .frame import Panel, Readings, Sheet, Strip
 from .settings import PRODUCT
 from .view import View, map_size
 
@@ -20,12 +20,8 @@ from .view import View, map_size
 class ShownHeatmap:
     """The heatmap of a view.
 
-    Attributes
-    ----------
-    values : numpy.ndarray or None
-        ``(h, w)``; None where no gradient arrived.
-    alone : bool
-        Whether it is drawn by itself: as wished, or for want of a picture.
+    `values`, ``(h, w)``, is None where no gradient arrived; `alone` says whether it is drawn by
+    itself, as wished or for want of a picture.
     """
 
     def __init__(self, view: View) -> None:
@@ -79,10 +75,22 @@ class ShownHeatmap:
         values = self.values
         if values is None or not self.alone:
             return []
-        name, low, high = heat_colours(values) or (SEQUENTIAL, 0.0, 1.0)
-        caption = f"{self._name()}, {map_size(values)}{emptiness(values)}"
-        alt = f"Heatmap {caption}, layer {self.view.layer_name}"
-        return [Panel(caption, alt, values, name, low, high)]
+        cmap, low, high = heat_colours(values) or (SEQUENTIAL, 0.0, 1.0)
+        name, size, note = self._name(), map_size(values), emptiness(values)
+        alt = f"Heatmap {name}, {size}, layer {self.view.layer_name}"
+        return [
+            Panel(
+                name=name,
+                detail=size,
+                alt=alt,
+                note=note,
+                role="heatmap",
+                values=values,
+                cmap=cmap,
+                low=low,
+                high=high,
+            )
+        ]
 
     def overlay(self) -> Sheet | None:
         """The heatmap over the input."""
@@ -93,12 +101,13 @@ class ShownHeatmap:
         method = HEATMAPS.get(self.at.heatmap, self.at.heatmap)
         key = (self.view.layer, method, channel, alpha)
         pixels = self.memo.once("overlay", key, lambda: blend(picture, values, alpha))
-        caption = f"{self._name()}{emptiness(values)}"
-        alt = f"Heatmap over the input, {caption}, layer {self.view.layer_name}"
-        return Sheet(caption, alt, pixels)
+        name = self._name()
+        alt = f"Heatmap over the input, {name}, layer {self.view.layer_name}"
+        note, colours = emptiness(values), heat_colours(values)
+        return Sheet(name=name, alt=alt, note=note, pixels=pixels, colours=colours)
 
-    def strip(self) -> Sheet | None:
-        """All layers' heatmaps over the input, from first to last, the current one outlined."""
+    def strip(self) -> Strip | None:
+        """All layers' heatmaps over the input, from first to last."""
         if not self.at.strip:
             return None
         at, view = self.at, self.view
@@ -114,30 +123,23 @@ class ShownHeatmap:
         names, pixels = self.memo.once("strip", key, make)
         if pixels is None:
             return None
-        target = view.target_name
-        caption = f"{method} of {target}, {len(names)} layers in order, each on its own scale"
-        box = strip_box(names.index(at.layer), len(names)) if at.layer in names else None
-        return Sheet(caption, f"{caption}: {', '.join(names)}", pixels, box)
+        caption = f"{method} of {view.target_name} in {len(names)} layers, each on its own scale"
+        if method != at.heatmap:
+            caption += f"; {at.heatmap} is not one of each layer"
+        place = names.index(at.layer) if at.layer in names else None
+        alt = f"{caption}: {', '.join(names)}"
+        return Strip(caption, alt, pixels, names, strip_columns(len(names)), place)
 
     def readings(self) -> Readings:
-        """The exact range, or that there is nothing in it."""
-        if self.values is None:
+        """The exact range; that there is nothing in it is said at the picture."""
+        if self.values is None or emptiness(self.values):
             return []
-        text = emptiness(self.values).removeprefix(": ")
-        if not text:
-            low, high = float(self.values.min()), float(self.values.max())
-            text = f"from {html.number(low)} to {html.number(high)}"
-        return [(self.at.heatmap, [("", text)])]
+        low, high = float(self.values.min()), float(self.values.max())
+        return [(self.at.heatmap, [("min", number(low)), ("max", number(high))])]
 
 
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
-    """The heatmap of every layer that has one, in the order in which they ran.
-
-    Raises
-    ------
-    ValueError
-        No such method.
-    """
+    """The heatmap of every layer that has one, in the order in which they ran."""
     check_method(method)
     found = {}
     for name, record in cache.items():
@@ -156,5 +158,5 @@ def emptiness(values: np.ndarray) -> str:
     """What must be said of a heatmap without content, so that none is seen in it."""
     nans = int((~np.isfinite(values)).sum())
     if nans:
-        return f": {nans} of {values.size} values are NaN or infinite"
-    return "" if values.any() else ": zero everywhere"
+        return f"{nans} of {values.size} values are NaN or infinite"
+    return "" if values.any() else "zero everywhere"

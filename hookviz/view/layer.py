@@ -34,28 +34,14 @@ class ChannelStatistics:
 
 @dataclass(frozen=True, eq=False)
 class LayerView:
-    """One layer, call, sample and depth, ready to draw.
+    """One layer, call, sample and depth, ready to draw."""
 
-    Attributes
-    ----------
-    maps : numpy.ndarray
-        float32 ``(C, H, W)``. A 1d layer's maps have H = 1.
-    gradients : numpy.ndarray or None
-        The same shape.
-    statistics, gradient_statistics : ChannelStatistics
-        Of the maps and of the gradients.
-    weights : numpy.ndarray or None
-        Grad-CAM's, ``(C,)``: each channel's gradient, averaged over all its places.
-    samples, depths : int
-        How many there are to choose from.
-    """
-
-    maps: np.ndarray
-    gradients: np.ndarray | None
+    maps: np.ndarray  # float32 (C, H, W); a 1d layer's have H = 1
+    gradients: np.ndarray | None  # the same shape
     statistics: ChannelStatistics
     gradient_statistics: ChannelStatistics | None
-    weights: np.ndarray | None
-    samples: int
+    weights: np.ndarray | None  # Grad-CAM's (C,): each gradient, averaged over all its places
+    samples: int  # how many there are to choose from
     depths: int
 
     @property
@@ -72,21 +58,9 @@ def layer_view(
     depth: int = 0,
     grid: tuple[int, ...] | None = None,
 ) -> LayerView:
-    """Cut one sample, and of a volume one slice, out of a layer's tensors.
+    """Cut one sample, and of a volume one slice, out of a layer's tensors, see `as_maps`.
 
-    Parameters
-    ----------
-    activation, gradient : torch.Tensor
-        ``(N, C, *spatial)``, see `as_maps`.
-    sample, depth : int
-        Taken down to the last there is.
-    grid : tuple of int, optional
-        See `as_maps`.
-
-    Raises
-    ------
-    ValueError
-        No maps, or none in the tensor.
+    ``sample`` and ``depth`` are taken down to the last there is.
     """
     stacked = as_maps(activation, module, grid)
     if not stacked.numel():
@@ -102,14 +76,13 @@ def layer_view(
         return to_numpy(maps[:, None] if maps.ndim == 2 else maps)
 
     maps = cut(activation)
-    gradients = None if gradient is None else cut(gradient)
-    slopes = weights = None
-    if gradient is not None and gradients is not None:
-        slopes = channel_statistics(gradients)
-        weights = to_numpy(
-            at_least_float32(as_maps(gradient, module, grid)[sample].flatten(1)).mean(1)
-        )
     own = channel_statistics(maps)
+    gradients = slopes = weights = None
+    if gradient is not None:
+        gradients = cut(gradient)
+        slopes = channel_statistics(gradients)
+        whole = at_least_float32(as_maps(gradient, module, grid)[sample])
+        weights = to_numpy(whole.flatten(1).mean(1))
     return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
 
 
@@ -134,6 +107,7 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
         most = np.maximum(np.abs(known).max(1), np.finfo(known.dtype).tiny)
         scaled = known / most[:, None]
         norm = most * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    norm = np.where(np.isnan(low), np.nan, norm)  # of nothing but NaN it is not 0
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
 
 
@@ -143,15 +117,7 @@ Grad-CAM weight first."""
 
 
 def channel_order(view: LayerView, order: str) -> np.ndarray:
-    """Channel numbers in the order in which they are stepped through, ``(C,)``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> view = layer_view(torch.tensor([[1.0, 5.0, 3.0]]), None)
-    >>> channel_order(view, "max").tolist()
-    [1, 2, 0]
-    """
+    """Channel numbers in the order in which they are stepped through, ``(C,)``."""
     slopes = view.gradient_statistics
     if order == "index" or (order in ("gradient", "weight") and slopes is None):
         return np.arange(len(view.maps))

@@ -19,8 +19,6 @@ class Memo:
     def once(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` returned for this key; made anew only when the key changes.
 
-        Examples
-        --------
         >>> memo = Memo()
         >>> [memo.once("square", x, lambda x=x: print("made") or x * x) for x in (2, 2)]
         made

@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from ..hooking.tables import number as in_words
 from ..run.targets import Target, probabilities
 
 TOP = 5
 
 
 class Prediction(NamedTuple):
-    """A class, or an output that nobody calls one.
-
-    Attributes
-    ----------
-    number : int
-    name : str
-    value : float
-        A probability, 0 to 1, or the model's own score.
-    words : str
-        The value for people.
-    """
+    """A class, or an output that nobody calls one."""
 
     number: int
     name: str
-    value: float
-    words: str
+    value: float  # a probability, 0 to 1, or the model's own score
+    words: str  # the value for people
 
 
 def ranked(
     logits: Tensor | None, sample: int, class_names: Sequence[str], classes: bool = True
 ) -> list[Prediction]:
-    """A sample's five largest outputs; none of no classifier.
+    """A sample's five largest outputs; none of no classifier, and none where any is NaN.
 
-    Parameters
-    ----------
-    logits : torch.Tensor or None
-        ``(N, K)``.
-    class_names : sequence of str
-        May be shorter than there are classes, or empty.
-    classes : bool
-        Whether the outputs are of classes: then they become probabilities by the softmax, which
-        says nothing of anything else. Of a single output the sigmoid is told beside the score.
+    Outputs that are of ``classes`` become probabilities by the softmax, which says nothing of
+    anything else. Of a single output the sigmoid is told beside the score.
 
-    Examples
-    --------
     >>> import torch
     >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
     ['75.0 %', '25.0 %']
@@ -57,12 +40,14 @@ def ranked(
     if logits is None:
         return []
     row = logits[min(sample, len(logits) - 1)].detach().float()
+    if row.isnan().any():  # which is the largest, nobody can say
+        return []
     softmax = classes and len(row) > 1
     row = probabilities(row[None])[0] if softmax else row
     best = row.topk(min(TOP, len(row)))
     found = []
     for number, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
-        words = f"{100 * value:.1f} %" if softmax else f"score {value:.4g}"
+        words = f"{100 * value:.1f} %" if softmax else f"score {in_words(value)}"
         if len(row) == 1:
             words += f", sigmoid {100 * float(row.sigmoid()):.1f} %"
         name = class_name(number, class_names) if classes else f"output {number}"
@@ -79,6 +64,19 @@ def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[s
     return logits.shape[1] in said
 
 
+def class_labels(count: int, class_names: Sequence[str]) -> list[str]:
+    """What each class is called where all can be chosen: no two the same.
+
+    Examples
+    --------
+    >>> class_labels(4, ["crane", "moon", "crane"])
+    ['crane (0)', 'moon', 'crane (2)', 'class 3']
+    """
+    names = [class_name(index, class_names) for index in range(count)]
+    often = Counter(names)
+    return [f"{name} ({i})" if often[name] > 1 else name for i, name in enumerate(names)]
+
+
 def class_name(index: int, class_names: Sequence[str]) -> str:
     return class_names[index] if index < len(class_names) else f"class {index}"
 
@@ -88,8 +86,6 @@ def target_name(
 ) -> str:
     """What the gradient of a sample is of.
 
-    Examples
-    --------
     >>> target_name(["ball", (1, 0)], 1, ["ball", "moon"], [])
     'moon against ball'
     """

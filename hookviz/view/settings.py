@@ -9,6 +9,9 @@ from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..run.targets import Target
 
+CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
+"""The colormaps that are offered; any that matplotlib knows may be set."""
+
 PRODUCT = "activation × gradient"
 """The heatmap of the chosen channel alone."""
 
@@ -27,7 +30,7 @@ class Settings:
     cmap: str = "auto"
     normalize: str = "channel"
     heatmap: str = "gradcam"
-    alpha: float = 0.5
+    alpha: float = 0.8
     overlay: bool = True
     strip: bool = False
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..hooking.records import Call, LayerRecord
+from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
-from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges
+from ..render.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
 from ..render.input_picture import picture_of
 from ..run.progress import Progress
 from ..run.session import Run, Session
@@ -17,8 +18,10 @@ from ..run.targets import Target
 from .frame import Panel
 from .layer import ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo
-from .predictions import Prediction, are_classes, ranked, target_name
+from .predictions import Prediction, are_classes, class_labels, ranked, target_name
+from .ribbon import Cell, Verdict, ribbon, values_of, verdict
 from .settings import INDICES, Settings, heatmap_names
+from .words import LayerWords, layer_words
 
 
 def run_session(
@@ -32,14 +35,7 @@ def run_session(
 class View:
     """A session's run at some settings. Cheap to make anew: what is the same is remembered.
 
-    Attributes
-    ----------
-    at : Settings
-    session : Session
-    run : Run
-        Its `cache` is here, too.
-    memo, input_memo : Memo
-        Of what follows from the run, and of what follows from the inputs alone.
+    In `memo` is what follows from the run, in `input_memo` what follows from the inputs alone.
     """
 
     def __init__(
@@ -154,9 +150,13 @@ class View:
     @property
     def picture(self) -> np.ndarray | None:
         """The input of the shown sample and, for a volume, at the same share of its depth."""
-        inputs, sample, depth = self.session.inputs, self.input_sample, self.depth_share
-        key, make = (sample, depth), lambda: picture_of(inputs, sample, depth)
-        return self.input_memo.once("picture", key, make)
+        return self.picture_and_words[0]
+
+    @property
+    def picture_and_words(self) -> tuple[np.ndarray | None, str]:
+        """The picture, and what was undone for it."""
+        inputs, key = self.session.inputs, (self.input_sample, self.depth_share)
+        return self.input_memo.once("picture", key, lambda: picture_of(inputs, *key))
 
     @property
     def predictions(self) -> list[Prediction]:
@@ -168,42 +168,33 @@ class View:
     @property
     def target_name(self) -> str:
         """What the gradient is of."""
-        names = self.session.class_names
+        names, logits = self.session.class_names, self.run.logits
+        if self.at.target is None and logits is not None and not self.predictions:
+            return "scores that are NaN" if logits.numel() else "nothing"
         return target_name(self.at.target, self.input_sample, names, self.predictions)
 
-    # Colours
+    @property
+    def classes(self) -> list[str]:
+        """What all classes are called; none of no classifier."""
+        logits, names = self.run.logits, self.session.class_names
+        count = 0 if logits is None else logits.shape[1]
+        return self.memo.once("classes", None, lambda: class_labels(count, names))
 
-    def colours(self) -> tuple[str, np.ndarray, np.ndarray]:
-        """Colormap, and low and high for each channel."""
-        diverging = self.at.cmap == "auto" and self.layer.signed
-        name = (DIVERGING if diverging else SEQUENTIAL) if self.at.cmap == "auto" else self.at.cmap
-        return name, *self._ranges("colours", self.layer.maps, self.layer.statistics, diverging)
+    @property
+    def ribbon(self) -> list[Cell]:
+        """One cell a layer."""
+        return self.memo.once("ribbon", None, lambda: ribbon(self.cache, self.layers))
 
-    def _ranges(
-        self, name: str, maps: np.ndarray, statistics: ChannelStatistics, diverging: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        normalize, ends = self.at.normalize, (statistics.min, statistics.max)
-        return self.memo.once(
-            name,
-            (self.layer, normalize, diverging),
-            lambda: colour_ranges(maps, *ends, normalize, diverging=diverging),
-        )
+    @property
+    def verdict(self) -> Verdict:
+        """What the ribbon says of the network."""
+        return self.memo.once("verdict", None, lambda: verdict(self.ribbon))
 
-    def panels(self) -> list[Panel]:
-        """The feature map and, where one arrived, its gradient."""
-        layer, here = self.layer, self.at.channel
-        name, low, high = self.colours()
-        words = self.describe()
-        caption = f"channel {here}, {map_size(layer.maps)}{self.magnitudes}"
-        shown = [Panel(caption, words, layer.maps[here], name, low[here], high[here])]
-        slopes = layer.gradient_statistics
-        if layer.gradients is not None and slopes is not None:
-            low, high = self._ranges("gradient colours", layer.gradients, slopes, True)
-            caption = f"gradient of {self.target_name}{self.magnitudes}"
-            values = layer.gradients[here]
-            alt = f"{caption}: {words}"
-            shown.append(Panel(caption, alt, values, DIVERGING, low[here], high[here]))
-        return shown
+    @property
+    def words(self) -> dict[str, LayerWords]:
+        """What each layer is."""
+        make = lambda: {name: layer_words(self.cache[name]) for name in self.layers}  # noqa: E731
+        return self.memo.once("words", None, make)
 
     def describe(self) -> str:
         """This view in words: the alt text of pictures made of it."""
@@ -212,6 +203,113 @@ class View:
             f"channel {self.at.channel} of {len(maps)} of layer {self.layer_name} "
             f"({kind}), a map of {map_size(maps)}, in {self.session.name}"
         )
+
+
+class ShownMaps:
+    """The feature map of a view and its gradient, and their colours."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def colours(self) -> tuple[str, np.ndarray, np.ndarray]:
+        """Colormap, and low and high for each channel."""
+        diverging = self.view.at.cmap == "auto" and self.view.layer.signed
+        name = (
+            (DIVERGING if diverging else SEQUENTIAL)
+            if self.view.at.cmap == "auto"
+            else self.view.at.cmap
+        )
+        return name, *self._ranges(
+            False, self.view.layer.maps, self.view.layer.statistics, diverging
+        )
+
+    def _ranges(
+        self, slopes: bool, maps: np.ndarray, statistics: ChannelStatistics, diverging: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        normalize, ends = self.view.at.normalize, (statistics.min, statistics.max)
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            whole = self.network_range(slopes) if normalize == "network" else (0.0, 0.0)
+            return colour_ranges(maps, *ends, normalize, diverging=diverging, network=whole)
+
+        name = "gradient colours" if slopes else "colours"
+        return self.view.memo.once(name, (self.view.layer, normalize, diverging), make)
+
+    def network_range(self, slopes: bool) -> tuple[float, float]:
+        """Least and largest finite value of all layers' activations or gradients."""
+
+        def make() -> tuple[float, float]:
+            every = [self.view.cache[name].last.outputs[0] for name in self.view.layers]
+            ends = [each for tensor in every if (each := _ends(tensor, slopes)) is not None]
+            return (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.0, 0.0)
+
+        return self.view.memo.once("network gradients" if slopes else "network", None, make)
+
+    def panels(self) -> list[Panel]:
+        """The feature map and, where one arrived, its gradient."""
+        layer, here = self.view.layer, self.view.at.channel
+        cmap, low, high = self.colours()
+        words = self.view.describe()
+        values = layer.maps[here]
+        shown = [self._panel(f"channel {here}", words, "map", values, cmap, low, high)]
+        slopes = layer.gradient_statistics
+        if layer.gradients is not None and slopes is not None:
+            low, high = self._ranges(True, layer.gradients, slopes, True)
+            name, values = f"gradient of {self.view.target_name}", layer.gradients[here]
+            alt = f"{name}: {words}"
+            shown.append(self._panel(name, alt, "gradient", values, DIVERGING, low, high))
+        return shown
+
+    def _panel(
+        self,
+        name: str,
+        alt: str,
+        role: str,
+        values: np.ndarray,
+        cmap: str,
+        lows: np.ndarray,
+        highs: np.ndarray,
+    ) -> Panel:
+        low, high = (ends[self.view.at.channel] for ends in (lows, highs))
+        return Panel(
+            name=name,
+            detail=f"{map_size(values)}{self.view.magnitudes}",
+            alt=alt,
+            role=role,
+            values=values,
+            cmap=cmap,
+            low=low,
+            high=high,
+            note=self._stretched(role == "gradient", low, high),
+        )
+
+    def _stretched(self, slopes: bool, low: float, high: float) -> str:
+        """What must be said of a map whose colours span next to nothing."""
+        statistics = self.view.layer.gradient_statistics if slopes else self.view.layer.statistics
+        if statistics is None or statistics.dead[self.view.at.channel]:
+            return ""  # the same everywhere: nothing is stretched
+        most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
+        known = [cell.gradient if slopes else cell.activation for cell in self.view.ribbon]
+        scales = {
+            "layer": float(np.fmax.reduce(most)),
+            "network": max((each for each in known if each and math.isfinite(each)), default=0.0),
+        }
+        for name, scale in scales.items():
+            if faint(low, high, scale):
+                return f"stretched: less than {FAINT:g} of the {name}'s scale"
+        return ""
+
+
+def _ends(tensor: CapturedTensor, slopes: bool) -> tuple[float, float] | None:
+    """Least and largest finite value of a tensor or its gradient; None where there is none."""
+    if slopes and not tensor.has_gradient:
+        return None
+    if (values := values_of(tensor, slopes)) is not None:
+        low, high = values.aminmax()  # many times faster than all statistics
+        if low.isfinite() and high.isfinite():
+            return low.item(), high.item()
+    known = tensor.gradient_statistics if slopes else tensor.statistics
+    return None if known is None or math.isnan(known.min) else (known.min, known.max)
 
 
 def map_size(maps: np.ndarray) -> str:

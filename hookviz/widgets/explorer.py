@@ -21,6 +21,7 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..render import html
 from ..render.colours import NORMALIZATIONS
+from ..render.style import ROOT_CLASS
 from ..run.inputs import ModelInput
 from ..run.session import Session
 from ..run.targets import Target, check_target
@@ -30,10 +31,10 @@ from ..view.heatmaps import heatmaps
 from ..view.layer import ORDERS
 from ..view.settings import SETTINGS, Settings
 from ..view.view import View, run_session
-from .controls import Controls, Unfolding
+from .controls import Unfolding
+from .face import Face
 from .lifecycle import close_earlier, made
-from .pictures import Heading, Pictures
-from .state import ViewWidget
+from .pages import PageMaker
 
 
 def explore(
@@ -102,14 +103,13 @@ def explore(
     if isinstance(model, str):
         known, (model, weights) = model, pretrained(model, weights)
     select_layers(model, layers)
-    how = {"weights": weights, "transform": transform, "class_names": class_names}
     settings |= {"target": check_target(target), "layers": layers}
-    session = Session(model, image, **how)
+    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
     given = Given(image, weights, transform, known)
     return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
 
 
-class Explorer(ViewWidget):
+class Explorer(PageMaker):
     """The widget that `explore` returns.
 
     Attributes
@@ -123,19 +123,21 @@ class Explorer(ViewWidget):
     cmap : str
         ``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap
         that matplotlib knows.
-    normalize : {"channel", "layer", "percentile", "symmetric"}
+    normalize : {"channel", "layer", "network", "percentile", "symmetric"}
         What the colours span, see `hookviz.render.colours.colour_ranges`.
     order : {"index", "mean", "max", "zeros", "gradient", "weight"}
-        The order of the channels on the slider and in the mosaic.
+        The order of the channels on the slider and in the mosaic; the first of a new one is shown.
     heatmap : str
         One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone, or,
         with captum installed, one of ``hookviz.ATTRIBUTIONS``, which run the model again.
     alpha : float
-        How much of the heatmap is seen over the input, 0 to 1.
+        How much of the heatmap is seen over the input where it is largest, 0 to 1.
     overlay : bool
         Whether the heatmap is over the input, or alone, at its own size.
     strip : bool
         Whether the heatmaps of all layers are shown in a row.
+    image
+        What was given; setting another runs the model on it, and keeps all settings.
     cache : FeatureCache
         All that was captured by the latest forward and backward.
     inputs : ModelInput
@@ -155,7 +157,7 @@ class Explorer(ViewWidget):
     normalize = traitlets.Enum(NORMALIZATIONS, "channel")
     order = traitlets.Enum(ORDERS, "index")
     heatmap = traitlets.Unicode("gradcam")
-    alpha = traitlets.Float(0.5, min=0.0, max=1.0)
+    alpha = traitlets.Float(0.8, min=0.0, max=1.0)
     overlay = traitlets.Bool(True)
     strip = traitlets.Bool(False)
 
@@ -172,18 +174,19 @@ class Explorer(ViewWidget):
         **settings: Any,
     ) -> None:
         close_earlier()  # first of all, so that memory never holds both
-        ask = partial(run_session, session, layers=layers, max_bytes=max_bytes)
-        run = allow_interrupts(ask, target)
+        ask = partial(run_session, layers=layers, max_bytes=max_bytes)
+        run = allow_interrupts(ask, session, target)
         super().__init__(View(Settings(first_layer(run.cache), target=target), session, run), ask)
         try:
             for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
                 setattr(self, name, settings[name])
             self._given, view = given, self._now
             code = Unfolding("the hooks", self._code_html)
-            self.children = (Heading(), Controls(self._user_set), Pictures(), code)
-            self.add_class(html.ROOT_CLASS)
+            self.children = (Face(self._user_set, self._say), code)
+            self.add_class(ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))
+            self._offer_canvas()
         except BaseException:
             self.close()
             raise

@@ -37,16 +37,10 @@ class LiveWidget(widgets.VBox):
     """A widget that is closed when the cell that made it runs again.
 
     Call `close_earlier` before making one, and `made` when it is ready.
-
-    Attributes
-    ----------
-    closed : bool
-    why_closed : str
-        What to say, once it is, to who wants to use it.
     """
 
     closed = True  # until it is made
-    why_closed = ""
+    why_closed = ""  # what to say, once it is, to who wants to use it
 
     def __init__(self) -> None:
         super().__init__()

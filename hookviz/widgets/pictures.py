@@ -1,98 +1,140 @@
-"""The widget's pictures and words: a frame becomes HTML, sent only where it changed."""
+"""The widget's pictures and tables: a frame becomes HTML, sent only where it changed."""
 
 from __future__ import annotations
 
-from itertools import zip_longest
 from uuid import uuid4
 
 import ipywidgets as widgets
 
 from ..render import html
 from ..render.arrays import shown_size
-from ..render.colours import levels_png, map_png, picture_png, scale_png
+from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
+from ..render.overlay import strip_box
 from ..view.frame import Frame, Panel, Sheet
 
-_PANELS = 3  # the feature map, the gradient, and a heatmap that stands alone
 
+class Pictures:
+    """The input, the maps, the mosaic, the strip, the numbers; where they stand others say.
 
-class Heading(widgets.VBox):
-    """Who is explored, what a control could not do, and the predictions."""
-
-    def __init__(self) -> None:
-        super().__init__([widgets.HTML() for _ in range(3)])
-
-    def show(self, frame: Frame) -> None:
-        """Bring the page to this frame."""
-        title, note, predictions = self.children
-        title.value = html.title(frame.model, frame.facts)
-        note.value = html.note(frame.note)
-        ranked = [(each.name, each.words) for each in frame.predictions]
-        predictions.value = html.readings([("predictions", ranked)]) if ranked else ""
-
-
-class Pictures(widgets.VBox):
-    """Input, feature map, gradient, heatmap, mosaic, readings. `show` draws a frame."""
+    Attributes
+    ----------
+    input, map, gradient, heatmap, mosaic, mosaic_caption, strip, readings : ipywidgets.HTML
+    marks : ipywidgets.HTML
+        A style sheet: which tile is the chosen one, how many have room.
+    """
 
     def __init__(self) -> None:
-        self._input, self._overlay = column("150px", "210px"), column("150px", "210px")
-        self._panels = [column("150px", "210px") for _ in range(_PANELS)]
-        self._strip, self._strip_outline = column("100%", "850px"), widgets.HTML()
-        self._tiles = column("300px", "420px")
-        self._readings, self._outline = widgets.HTML(), widgets.HTML()
+        names = ("input", "map", "gradient", "heatmap", "mosaic", "mosaic_caption", "strip")
+        for name in (*names, "readings", "marks", "grid"):
+            setattr(self, name, widgets.HTML())
+        self.strip.add_class("hookviz-strip")
         self._css = f"hookviz-{uuid4().hex[:8]}"  # several explorers may be on one page
         self._shown: Frame | None = None
-        row = wrapping([self._input, *self._panels, self._overlay])
-        row.layout.flex, row.layout.max_width = "1 1 400px", "450px"
-        both = wrapping([row, self._tiles])
-        outlines = (self._outline, self._strip_outline)
-        super().__init__([both, self._readings, self._strip, *outlines])
+
+    input: widgets.HTML
+    map: widgets.HTML
+    gradient: widgets.HTML
+    heatmap: widgets.HTML
+    mosaic: widgets.HTML
+    mosaic_caption: widgets.HTML
+    strip: widgets.HTML
+    readings: widgets.HTML
+    marks: widgets.HTML
+    grid: widgets.HTML
 
     def show(self, frame: Frame) -> None:
         """Bring the page to this frame."""
-        sheets = (
-            (self._input, "input", ""),
-            (self._overlay, "overlay", ""),
-            (self._strip, "strip", f"{self._css}-strip"),
-        )
-        for widget, name, css in sheets:
-            _show_sheet(widget, getattr(frame, name), getattr(self._shown, name, None), css)
-        for widget, panel in zip_longest(self._panels, frame.panels):
-            _visible(widget, panel is not None)
-            if panel is not None:
-                widget.value = _panel_html(panel)
-        if frame.strip is not None and frame.strip.box is not None:
-            self._strip_outline.value = html.outline(f"{self._css}-strip", frame.strip.box)
-        tiles, before = frame.tiles, None if self._shown is None else self._shown.tiles
-        if before is None or (tiles.mosaic, tiles.cmap) != (before.mosaic, before.cmap):
-            png = levels_png(tiles.mosaic.levels, tiles.cmap)
-            self._tiles.value = html.picture(png, tiles.alt, tiles.caption, css=self._css)
-        self._outline.value = html.outline(self._css, tiles.box)
-        self._readings.value = html.readings(frame.readings)
+        before = self._shown
+        panels = {panel.role: panel for panel in frame.panels}
+        for role in ("map", "gradient"):
+            widget = getattr(self, role)
+            visible(widget, role in panels)
+            if role in panels:
+                widget.value = panel_html(panels[role])
+        visible(self.input, frame.input is not None)
+        if frame.input is not None and (before is None or _changed(frame.input, before.input)):
+            self.input.value = _sheet_html(frame.input)
+        if "heatmap" in panels:
+            self.heatmap.value = panel_html(panels["heatmap"])
+        elif frame.overlay is None:
+            self.heatmap.value = html.plain(f"no {frame.settings.heatmap} here: no gradient came")
+        elif before is None or _changed(frame.overlay, before.overlay):
+            self.heatmap.value = _sheet_html(frame.overlay)
+        self._show_tiles(frame)
+        self._show_strip(frame)
+        self.readings.value = html.table(frame.readings)
         self._shown = frame
 
+    def _show_tiles(self, frame: Frame) -> None:
+        tiles, before = frame.tiles, None if self._shown is None else self._shown.tiles
+        marks = html.mark(self._css, tiles.place)
+        if frame.strip is not None and frame.strip.place is not None:
+            marks += html.mark(f"{self._css}-strip", frame.strip.place)
+        self.marks.value = marks
+        self.mosaic_caption.value = html.plain(tiles.caption)
+        if before is not None and (tiles.mosaic, tiles.cmap) == (before.mosaic, before.cmap):
+            return
+        png, count = levels_png(tiles.mosaic.levels, tiles.cmap), len(tiles.channels)
+        boxes = [tiles.mosaic.box(place) for place in range(count)]
+        names, dark = list(map(str, tiles.channels)), on_dark(png, tiles.cmap)
+        self.mosaic.value = html.tiles(self._css, png, dark, boxes, names, tiles.alt)
+        aspect = tiles.mosaic.tile_height / tiles.mosaic.tile_width
+        self.grid.value = html.columns(self._css, count, aspect)
 
-def _show_sheet(
-    widget: widgets.HTML, sheet: Sheet | None, before: Sheet | None, css: str = ""
-) -> None:
-    _visible(widget, sheet is not None)
-    if sheet is not None and (before is None or _drawn(sheet) != _drawn(before)):
-        css = css if sheet.box else ""
-        png = picture_png(sheet.pixels)
-        widget.value = html.picture(png, sheet.alt, sheet.caption, css=css, smooth=True)
+    def _show_strip(self, frame: Frame) -> None:
+        strip, before = frame.strip, None if self._shown is None else self._shown.strip
+        visible(self.strip, strip is not None)
+        if strip is None:
+            return
+        if before is not None and (strip.pixels is before.pixels, strip.alt) == (True, before.alt):
+            return
+        count = len(strip.names)
+        boxes = [strip_box(place, count) for place in range(count)]
+        css, names = f"{self._css}-strip", [name or "(model)" for name in strip.names]
+        png = picture_png(strip.pixels)
+        made = html.tiles(css, png, None, boxes, names, strip.alt)
+        self.strip.value = html.plain(strip.caption) + made
 
 
-def _drawn(sheet: Sheet) -> tuple:
-    """What a sheet's picture depends on; where its outline is does not matter."""
-    return sheet.caption, sheet.alt, id(sheet.pixels), sheet.box is None
+def _changed(sheet: Sheet, before: Sheet | None) -> bool:
+    """Whether another picture is to be sent."""
+    said = [(each.caption, each.alt, id(each.pixels)) for each in (sheet, before) if each]
+    return len({*said}) > 1 or before is None
 
 
-def _panel_html(panel: Panel) -> str:
-    values = shown_size(panel.values[None])[0]
+def _sheet_html(sheet: Sheet) -> str:
+    below = ""
+    if sheet.colours is not None:
+        cmap, low, high = sheet.colours
+        below = html.scale(scale_png(cmap), low, high)
+    png, note = picture_png(sheet.pixels), sheet.note
+    height, width = sheet.pixels.shape[:2]
     return html.picture(
-        map_png(values, panel.cmap, panel.low, panel.high),
+        png,
+        sheet.alt,
+        sheet.name,
+        detail=sheet.detail,
+        note=note,
+        below=below,
+        smooth=True,
+        wide=width > 3 * height,
+    )
+
+
+def panel_html(panel: Panel) -> str:
+    """A map, with the colours' range below it."""
+    values = shown_size(panel.values[None])[0]
+    png, bar = map_png(values, panel.cmap, panel.low, panel.high), scale_png(panel.cmap)
+    averaged = html.shown_at(panel.values.shape, values.shape)
+    return html.picture(
+        png,
         panel.alt,
-        panel.caption + html.shown_at(panel.values.shape, values.shape),
-        below=html.scale(scale_png(panel.cmap), panel.low, panel.high),
+        panel.name,
+        detail=panel.detail,
+        note="; ".join(filter(None, (panel.note, averaged))),
+        below=html.scale(bar, panel.low, panel.high, on_dark(bar, panel.cmap)),
+        dark=on_dark(png, panel.cmap),
+        wide=len(panel.values) == 1,
     )
 
 
@@ -108,5 +150,6 @@ def wrapping(parts: list[widgets.Widget]) -> widgets.HBox:
     return widgets.HBox(parts, layout=layout)
 
 
-def _visible(widget: widgets.Widget, visible: bool) -> None:
-    widget.layout.display = None if visible else "none"
+def visible(widget: widgets.Widget, shown: bool) -> None:
+    """Show a widget, or take it out of the page."""
+    widget.layout.display = None if shown else "none"

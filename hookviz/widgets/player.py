@@ -15,6 +15,7 @@ from ..analysis.events import Event
 from ..render import html
 from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges, map_png, scale_png
 from ..view.frame import Readings
+from ..view.layer import channel_statistics
 from .lifecycle import LiveWidget, close_earlier, made
 from .pictures import column, wrapping
 
@@ -108,12 +109,8 @@ class Player(LiveWidget):
         head = widgets.HTML(f"{html.title('Hooks', [title])}{_STYLE}{_NAMES}")
         seen = wrapping([self._picture, self._readings])
         seen.layout.flex = "1 1 460px"
-        self.children = (
-            head,
-            wrapping([self._slider, self._play]),
-            self._code,
-            wrapping([self._tree, seen]),
-        )
+        controls = wrapping([self._slider, self._play])
+        self.children = (head, controls, self._code, wrapping([self._tree, seen]))
         self.add_class("hookviz-player")
         self._draw()
         made(self)
@@ -136,9 +133,8 @@ class Player(LiveWidget):
         self._picture.value = picture_html(event)
         self._picture.layout.display = "none" if event.sample is None else None
         self._readings.value = html.readings(readings(event))
-        self._code.value = (
-            f'<div class="hookviz"><code class="line">{escape(event.code)}</code></div>'
-        )
+        code = escape(event.code)
+        self._code.value = f'<div class="hookviz"><code class="line">{code}</code></div>'
 
     def close(self) -> None:
         """Release every widget that belongs to this one; may be called twice."""
@@ -174,12 +170,10 @@ def picture_html(event: Event) -> str:
     values = event.sample
     if values is None:
         return ""
-    finite = values[np.isfinite(values)]
-    least, most = (finite.min(), finite.max()) if finite.size else (np.nan, np.nan)
-    diverging = event.backward or bool(least < 0)
-    ends = np.array([least]), np.array([most])
-    lows, highs = colour_ranges(values[None], *ends, normalize="channel", diverging=diverging)
-    low, high = float(lows[0]), float(highs[0])
+    seen = channel_statistics(values[None])
+    diverging = event.backward or bool(seen.min < 0)
+    ends = colour_ranges(values[None], seen.min, seen.max, "channel", diverging=diverging)
+    low, high = (float(end) for (end,) in ends)
     cmap = DIVERGING if diverging else SEQUENTIAL
     caption = f"{RECEIVED[event.kind]}{part(event)}"
     return html.picture(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,36 +10,54 @@ from typing import Any
 
 import traitlets
 
+from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
-from ..run.session import Run
+from ..hooking.select import close_names
+from ..run.session import Run, Session
 from ..run.targets import Target
 from ..view.build import build_frame
-from ..view.check import check
+from ..view.check import check, first_layer
 from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from ..view.view import View
-from .lifecycle import LiveWidget
+from .lifecycle import LiveWidget, close_tree
+
+
+def offered(*calls: Callable[..., Any]) -> Any:
+    """A `Canvas`, or None: without anywidget core widgets are enough for everything.
+
+    ``HOOKVIZ_CANVAS=off`` in the environment does without it, too.
+    """
+    if os.environ.get("HOOKVIZ_CANVAS") == "off":
+        return None
+    try:
+        from .canvas import Canvas
+    except Exception:  # not installed, or broken in a way of its own
+        return None
+    return Canvas(*calls)
 
 
 class ViewWidget(LiveWidget):
     """Shows a `View` in its children, each of which has a method ``show(frame)``.
 
-    A subclass declares a trait for each of `Settings`, and has ``why_closed``.
+    A subclass declares a trait for each of `Settings`, and has ``why_closed`` and ``_given``.
 
     Parameters
     ----------
     view : View
         Where to begin.
     run : callable
-        Target -> the session's run for it.
+        Session and target -> its run.
     """
 
+    _given: Given
+    _canvas: Any = None
     _quiet = True  # settings change without being checked or drawn
 
-    def __init__(self, view: View, run: Callable[[Target], Run]) -> None:
+    def __init__(self, view: View, run: Callable[[Session, Target], Run]) -> None:
         super().__init__()
         self._view: View | None = view  # what is shown; None once it is closed
-        self._run: Callable[[Target], Run] | None = run
+        self._run: Callable[[Session, Target], Run] | None = run
         self._frame: Frame | None = None
         self._go_to(view)
         self._quiet = False
@@ -46,8 +65,8 @@ class ViewWidget(LiveWidget):
     @property
     def frame(self) -> Frame:
         """All that is on the screen, in numbers and words."""
-        if self._frame is None:
-            raise RuntimeError(self.why_closed)
+        if self._frame is None:  # the canvas has moved on without it
+            self._frame = build_frame(self._now)
         return self._frame
 
     @property
@@ -75,21 +94,107 @@ class ViewWidget(LiveWidget):
         try:
             view = self._now.moved(**{name: change["new"]})
             if name == "target" and self._run is not None:
-                view = view.of_run(allow_interrupts(self._run, change["new"]))
+                view = view.of_run(allow_interrupts(self._run, view.session, change["new"]))
+            if name == "order" and change["new"] != "index" and self.children:
+                view = view.moved(channel=int(view.channels[0]))
             self._go_to(view.fitted())
         except BaseException:  # the model raises, say, or a heatmap: back to what is still shown
             with self._quietly():
                 setattr(self, name, change["old"])
             raise
 
+    def notify_change(self, change: Any) -> None:
+        """A setting that somebody who is linked cannot have is taken back."""
+        before = getattr(self, "_view", None)
+        try:
+            super().notify_change(change)
+        except BaseException:
+            if before is not None and self._view not in (None, before) and not self._quiet:
+                self._go_to(before)
+            raise
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
+            near = close_names(name, (*SETTINGS, "image"))
+            raise AttributeError(f"There is no setting {name!r}; {near}.")
+        super().__setattr__(name, value)
+
+    @property
+    def image(self) -> Any:
+        """What was given; setting another runs the model on it, and keeps all settings."""
+        return self._given.image
+
+    @image.setter
+    def image(self, image: Any) -> None:
+        given, old = replace(self._given, image=image), self._now.session
+        how = {"weights": given.weights, "transform": given.transform}
+        session = Session(old.given, image, class_names=old.class_names or None, **how)
+        self._rerun(session)
+        self._given = given
+        self._show()  # the code says which picture
+
+    def refresh(self) -> None:
+        """Run the model again, whose weights may be others by now; all settings stay.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.channel = 5
+        >>> explorer.refresh()  # after a training step
+        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
+        >>> explorer.channel
+        5
+        >>> explorer.close()
+        """
+        self._rerun(self._now.session)
+
+    @defer_interrupts
+    def _rerun(self, session: Session) -> None:
+        """Another run, of another picture or of other weights, at the same settings."""
+        at, ask = self._now.at, self._run
+        assert ask is not None  # not closed
+        run = allow_interrupts(ask, session, at.target)
+        layer = at.layer if at.layer in run.cache else first_layer(run.cache)
+        self._go_to(View(replace(at, layer=layer), session, run).fitted())
+
     def _go_to(self, view: View) -> None:
         """The one path: bring settings, controls and pictures to this view."""
         frame = allow_interrupts(build_frame, view) if self.children else None
+        self._settle(view, frame)
+        self._show()
+
+    def _settle(self, view: View, frame: Frame | None) -> None:
         self._view, self._frame = view, frame
         with self._quietly():
             for name in SETTINGS:
                 setattr(self, name, getattr(view.at, name))
-        self._show()
+
+    @defer_interrupts
+    def _follow(self, settings: dict[str, Any]) -> None:
+        """Bring the settings to what the canvas shows; the frame is made when it is asked for."""
+        view = self._now
+        for name in SETTINGS:  # the layer says what is in range
+            if name in settings and settings[name] != getattr(view.at, name):
+                view = view.moved(**{name: check(name, settings[name], view)})
+        self._settle(view.fitted(), None)
+        for part in self.children:
+            if part is not self._canvas:
+                part.show(None)
+
+    def _offer_canvas(self) -> None:
+        """Let the browser draw, where its front end says that it can: then core widgets go."""
+        self._canvas = offered(lambda: self._now, self._user_set, self._follow)
+        if self._canvas is not None:
+            self._canvas.observe(self._take_place, "alive")
+
+    def _take_place(self, change: dict[str, Any]) -> None:
+        if self.closed or self._canvas is None or self._canvas in self.children:
+            return
+        *drawn, code = self.children
+        self.set_trait("children", (self._canvas, code))
+        for part in drawn:
+            close_tree(part)
 
     def _show(self) -> None:
         for part in self.children:  # none once somebody who observes a setting has closed it
@@ -110,11 +215,17 @@ class ViewWidget(LiveWidget):
             setattr(self, name, value)
         except Exception as error:
             note = str(error)
+        self._say(note)
+
+    def _say(self, note: str) -> None:
+        """Say what a control could not do, until it can do something."""
         if self._frame is not None and (note or self._frame.note):
             self._frame = replace(self._frame, note=note)
             self._show()  # the control goes back to what is shown
 
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
+        if self._canvas is not None and self._canvas not in self.children:
+            close_tree(self._canvas)
         super().close()
-        self._view = self._frame = self._run = None
+        self._view = self._frame = self._run = self._canvas = None

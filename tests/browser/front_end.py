@@ -47,6 +47,8 @@ class FrontEnd:
             "JUPYTER_RUNTIME_DIR": home / "runtime",
             "IPYTHONDIR": home / "ipython",
             "OMP_WAIT_POLICY": "PASSIVE",
+            # Core widgets are tried by themselves; a test of the canvas turns it on.
+            "HOOKVIZ_CANVAS": "off",
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", self.module, "--no-browser", *self.flags()]

@@ -15,7 +15,8 @@ import hookviz
 from hookviz.render.overlay import blend
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
-MENUS = ["target", "heatmap", "shown", "all layers", "order", "colours", "range"]
+FIELDS = ["any class", "find a layer", "colours", "range", "heatmap", "shown", "order"]
+IMAGES = "figure .frame img:not(.dark)"  # a light page's; the mosaic is no image
 
 # Draw an <img> as the browser decoded it, at its own size, and read the pixels back, as base64:
 # a list of millions of numbers would take seconds.
@@ -85,7 +86,7 @@ def test_tour(open_notebook, shots, reference):
     page = notebook.page
     widget = page.locator(".hookviz-explorer").first
     widget.scroll_into_view_if_needed()
-    pictures = widget.locator("figure .frame img")
+    pictures = widget.locator(IMAGES)
     page.wait_for_timeout(1000)
     page.screenshot(path=shots / "tour-light.png")
 
@@ -104,26 +105,24 @@ def test_tour(open_notebook, shots, reference):
     count = reference.frame.counts["channel"]
     assert f"channel 5 of {count}" in pictures.nth(1).get_attribute("alt")
 
-    before = pixels(pictures.nth(4))
+    tiles = widget.locator(".tiles").first
+    before = tiles.locator(".t").count()
     widget.get_by_role("slider", name="layer").focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
     reference.layer = layers[4]
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
     assert same(pixels(pictures.nth(2)), expected(reference, 1))
-    assert (
-        before.shape != pixels(pictures.nth(4)).shape or (before != pixels(pictures.nth(4))).any()
-    )
-    assert layers[4] in pictures.nth(4).get_attribute("alt")
-    assert layers[4] in widget.inner_text()
+    assert before == len(reference.cache[layers[0]].activation[0])
+    assert layers[4] in tiles.get_attribute("aria-label")
+    assert widget.locator(".heading b").inner_text() == layers[4]
+    assert widget.get_by_role("slider", name="layer").get_attribute("aria-valuetext") == layers[4]
 
-    widget.get_by_label("order").select_option("max")
+    widget.get_by_label("order", exact=True).select_option("max")
     reference.order = "max"
-    widget.get_by_role("slider", name="channel").focus()
-    page.keyboard.press("Home")
-    reference.channel = int(reference.frame.channels[0])
+    assert reference.channel == int(reference.frame.channels[0])  # the first is shown
     wait_until(lambda: same(pixels(pictures.nth(1)), expected(reference, 0)), page)
-    widget.get_by_label("order").select_option("index")
+    widget.get_by_label("order", exact=True).select_option("index")
     reference.order = "index"
 
     for theme in notebook.themes[1:]:
@@ -148,25 +147,29 @@ def test_names_and_alternatives(open_notebook):
             names
             == {
                 "slider": ["layer", "channel", "opacity"],
-                "combobox": MENUS,
+                "combobox": FIELDS,
             }[role]
         )
         for name in names:  # and the browser's own idea of the name agrees
             assert widget.get_by_role(role, name=name, exact=True).count() == 1
-    texts = [image.get_attribute("alt") for image in widget.locator("figure .frame img").all()]
-    assert len(texts) == 5
+    texts = [image.get_attribute("alt") for image in widget.locator(IMAGES).all()]
+    assert len(texts) == 4
     assert "as the network saw it" in texts[0]
     assert texts[1] == "channel 0 of 24 of layer stem.0 (Conv2d), a map of 56×56, in DemoNet"
     assert texts[2].startswith("gradient of moon: ")
     assert texts[3] == "Heatmap over the input, gradcam of moon, layer stem.0"
-    assert texts[4] == "All 24 channels of layer stem.0"
+    tiles = widget.locator(".tiles").first
+    assert tiles.get_attribute("aria-label") == "All 24 channels, layer stem.0"
+    bars = widget.get_by_role("button", name="%")
+    assert [bar.get_attribute("aria-pressed") for bar in bars.all()] == ["true"] + 4 * ["false"]
 
     handle = widget.get_by_role("slider", name="channel")
     handle.focus()
     for value in (1, 2):  # what a screen reader says follows
         notebook.page.keyboard.press("ArrowRight")
         wait_until(
-            lambda v=value: float(handle.get_attribute("aria-valuetext")) == v, notebook.page
+            lambda v=value: handle.get_attribute("aria-valuetext") == f"channel {v} of 24",
+            notebook.page,
         )
     assert notebook.errors == []
 
@@ -180,7 +183,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     )
     page = notebook.page
     widget = page.locator(".hookviz-explorer")
-    pictures = widget.locator("figure .frame img")
+    pictures = widget.locator(IMAGES)
     pictures.nth(3).wait_for()
     page.wait_for_timeout(2500)  # until the arrow keys are the menus' own
     explorer = hookviz.explore(
@@ -204,31 +207,103 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
         page.keyboard.press("ArrowDown")
         explorer.heatmap = method
         wait_until(agrees, page)
-        assert f"{method} of moon" in widget.inner_text()
+        assert f"{method} of moon" in pictures.nth(3).get_attribute("alt")
 
     widget.get_by_role("slider", name="opacity").focus()
     for _ in range(20):
-        page.keyboard.press("ArrowRight")
-    explorer.alpha = 0.7
+        page.keyboard.press("ArrowLeft")
+    explorer.alpha = 0.6
     wait_until(agrees, page)
 
-    widget.get_by_role("combobox", name="target").focus()
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowDown")
+    widget.get_by_role("button", name="flower").focus()
+    page.keyboard.press("Enter")
     explorer.target = explorer.frame.predictions[1][0]
     wait_until(agrees, page)
     wait_until(lambda: same(pixels(pictures.nth(2)), expected(explorer, 1)), page)
     assert "gradient of flower" in widget.inner_text()
 
-    widget.get_by_role("combobox", name="all layers").focus()
-    page.keyboard.press("ArrowDown")
-    explorer.strip = True
-    wait_until(lambda: pictures.count() == 6, page)
-    wait_until(lambda: close(pixels(pictures.nth(5)), explorer.frame.strip.pixels), page)
+    field = widget.get_by_role("combobox", name="any class")
+    field.fill("fish")
+    page.keyboard.press("Enter")
+    explorer.target = "fish"
+    wait_until(lambda: same(pixels(pictures.nth(2)), expected(explorer, 1)), page)
+    wait_until(lambda: field.input_value() == "", page)
+
+    field = widget.get_by_role("combobox", name="find a layer")
+    field.fill("layer2 1x1")
+    page.keyboard.press("Enter")
+    explorer.layer = "layer2.0.downsample.0"
+    wait_until(lambda: same(pixels(pictures.nth(1)), expected(explorer, 0)), page)
+    assert widget.locator(".heading b").inner_text() == "layer2.0.downsample.0"
+
+    widget.get_by_role("button", name="heatmaps of all layers").focus()
+    page.keyboard.press("Enter")
+    strip = widget.locator(".tiles").nth(1)
+    wait_until(lambda: strip.locator(".t").count() == 15, page)
+    assert strip.locator(".t i").first.inner_text() == "stem.0"
+    assert strip.locator(".t").first.bounding_box()["height"] > 60
     for theme in notebook.themes:
         notebook.theme(theme)
         page.screenshot(path=shots / f"heatmaps-{theme}.png")
     explorer.close()
+    assert notebook.errors == []
+
+
+@pytest.mark.parametrize(("width", "room"), [(700, 740), (1100, 670), (1920, 670)])
+def test_two_rows_of_panels_on_a_small_screen(open_notebook, width, room):
+    """What is looked at and what moves it stand together; the width is used, nothing overflows."""
+    notebook = open_notebook(
+        [
+            "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6],"
+            " layer='layer3.0.conv1')"
+        ]
+    )
+    page = notebook.page
+    page.set_viewport_size({"width": width, "height": 800})
+    if (sidebar := page.locator(".jp-SideBar .lm-TabBar-tab.lm-mod-current")).count():
+        sidebar.first.click()
+    widget = page.locator(".hookviz-explorer")
+    seen = widget.locator("figure .frame img:visible")  # the theme's own
+    seen.nth(3).wait_for()
+    page.wait_for_timeout(2500)
+    whole = widget.bounding_box()
+    images = [image.bounding_box() for image in seen.all()]
+    assert max(box["y"] + box["height"] for box in images) - whole["y"] < room
+    for box in images:
+        assert 120 <= box["width"] <= 340
+        assert abs(box["width"] - box["height"]) <= 1
+    right = max(tile.bounding_box()["x"] for tile in widget.locator(".t > div").all()[:40])
+    assert right > whole["x"] + 0.8 * whole["width"]
+    for tile in widget.locator(".t > div").all()[:12]:
+        assert tile.bounding_box()["width"] >= 32
+    assert widget.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+
+    slider = widget.locator(".hookviz-by-layer .noUi-base, .hookviz-by-layer .slider").first
+    before = slider.bounding_box()["width"]
+    handle = widget.get_by_role("slider", name="layer")
+    handle.focus()
+    for name in ("layer3.0.conv2", "layer3.0.downsample.0"):  # a longer name
+        page.keyboard.press("ArrowRight")
+        wait_until(lambda n=name: handle.get_attribute("aria-valuetext") == n, page)
+        assert slider.bounding_box()["width"] == before
+    top = [image.bounding_box()["y"] for image in seen.all()]
+    assert top == [box["y"] for box in images]  # no picture has jumped
+    assert notebook.errors == []
+
+
+def test_keys_on_a_button_are_not_the_notebooks(open_notebook):
+    notebook = open_notebook(
+        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])", "1"]
+    )
+    page = notebook.page
+    page.wait_for_timeout(2500)
+    cells = page.locator(".jp-CodeCell, .code_cell")
+    button = page.locator(".hookviz-explorer").get_by_role("button", name="show the hooks")
+    button.focus()
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    page.wait_for_timeout(500)
+    assert cells.count() == 2
     assert notebook.errors == []
 
 
@@ -266,7 +341,7 @@ def test_progress_bar_comes_and_goes(open_notebook):
         ],
         own_kernel=True,  # it puts something else into the place of the bar
     )
-    assert "bars True and then {'text/plain': ''}" in notebook.outputs().last.inner_text()
+    assert "bars True and then {'text/plain': 'done in " in notebook.outputs().last.inner_text()
     assert notebook.page.locator("progress").count() == 0
     assert notebook.errors == []
 

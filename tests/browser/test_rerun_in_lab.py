@@ -70,7 +70,7 @@ def test_shift_enter_again_and_again(open_notebook):
 
     widget = page.locator(".hookviz-explorer")
     wait_for(page, lambda: widget.count() == 1, "the new explorer")
-    picture = widget.locator("figure .frame img").nth(1)
+    picture = widget.locator("figure .frame img:not(.dark)").nth(1)
     widget.get_by_role("slider", name="channel").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")

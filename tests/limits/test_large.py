@@ -21,13 +21,14 @@ from seen import INPUT, MAP, OVERLAY, READINGS, STRIP, TILES, TITLE, control, ht
 from torch import nn
 
 import hookviz
+from hookviz.hooking.tables import number
 from hookviz.render.arrays import SHOWN_SIDE, averaged, shown_size
 from hookviz.render.colours import levels_png
 from hookviz.render.html import picture
 from hookviz.render.mosaic import mosaic
 
 MESSAGE = 2_000_000  # bytes: the most that one message to the browser may have
-FILE = 1_000_000
+FILE = 1_250_000  # 128 tiles of noise, which nothing compresses
 MB = 1_000_000
 
 
@@ -121,7 +122,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget():
         warnings.simplefilter("ignore", RuntimeWarning)  # says which layers went over it
         before = held_by()
         explorer = opened(model, x, max_bytes=budget, strip=True, layer="layer1.0.conv1")
-        slack = x.nbytes + 2 * MB  # input, logits, heatmaps of all layers
+        slack = x.nbytes + 2.75 * MB  # input, logits, heatmaps of all layers, the strip
         assert explorer.cache.nbytes <= budget
         assert held_by() - before < budget + slack
         dropped = explorer.cache.dropped
@@ -131,7 +132,7 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget():
             explorer.layer = name
             needs = explorer.cache[name].last.outputs[0].needs
             assert held_by() - before < budget + needs + slack
-        assert needs > slack + MB
+        assert needs > slack
         explorer.layer = next(name for name in explorer.cache if name not in dropped)
         assert held_by() - before < budget + slack
         for sample in range(32):
@@ -178,12 +179,16 @@ def test_a_layer_of_4096_channels(tmp_path):
     explorer = opened(network("4096 channels"), pictures(1, 56))
     assert control(explorer, "channel").max == 4095
     tiles = explorer.frame.tiles.mosaic
-    assert tiles.columns == 64
+    assert explorer.frame.tiles.pages == 32  # of 128 channels
     assert decoded(html(explorer, TILES).value).shape == tiles.levels.shape
-    assert max(tiles.levels.shape) <= 640
+    assert max(tiles.levels.shape) <= 720
     sent = walk(explorer)
-    # A channel step sends two maps, two outlines and texts, not the mosaic of all of them.
-    assert all(len(step) <= 6 and sum(step) < 60_000 for step in sent["channel"])
+    # A channel step sends maps, outlines and texts; the tiles only where it turns the page.
+    assert all(sum(step) < MESSAGE for step in sent["channel"])
+    explorer.channel = 4095
+    with sent_by() as sizes:
+        explorer.channel = 4090
+    assert len(sizes) <= 8 and sum(sizes) < 60_000
     explorer.order = "mean"
     explorer.channel = 4095
     left, top, wide, high = explorer.frame.tiles.box
@@ -209,8 +214,7 @@ def test_mosaics_of_very_many_channels(count):
 def test_a_model_of_500_convolutions(tmp_path):
     model = network("500 convolutions")
     explorer = opened(model, pictures(1, 48))
-    slider = control(explorer, "layer")
-    assert len(slider.options) == len(explorer.cache) == 500
+    assert control(explorer, "layer").max + 1 == len(explorer.cache) == 500
     assert "500 layers" in html(explorer, TITLE).value
     names = list(explorer.cache)
     explorer.layer = names[100]
@@ -224,8 +228,7 @@ def test_a_model_of_500_convolutions(tmp_path):
     sent = walk(explorer)
     assert len(sent["strip"][0]) <= 6
     strip = explorer.frame.strip
-    *_, wide, high = strip.box
-    assert (round(1 / wide), round(1 / high)) == (36, 14)
+    assert strip.columns == 36
     assert strip.pixels.shape == (14 * 28, 36 * 28, 3)
     assert_small_files(explorer, tmp_path)
     explorer.close()
@@ -259,11 +262,12 @@ def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
     shown = decoded(html(explorer, INPUT).value)
     mean = x[0].numpy().reshape(3, 512, 4, 512, 4).mean((2, 4)).transpose(1, 2, 0)
     assert np.abs(shown / 255 - mean).max() < 0.01
-    assert "input, 2048×2048, averaged to 512×512" in html(explorer, INPUT).value
-    assert "channel 3, 1024×1024, averaged to 512×512" in html(explorer, MAP).value
+    for each, size in ((INPUT, "2048×2048"), (MAP, "1024×1024")):
+        value = html(explorer, each).value
+        assert f"<span>{size}</span>" in value and "averaged to 512×512" in value
     assert decoded(html(explorer, MAP).value).shape == (512, 512)
     values = explorer.cache["0"].activation[0, 3]
-    assert f"max {values.max():.4g}".replace("-", "−") in html(explorer, READINGS).value
+    assert f"<td>{number(values.max().item())}</td>" in html(explorer, READINGS).value
     assert explorer.frame.panels[0].values.shape == (1024, 1024)
 
 
@@ -279,7 +283,8 @@ def test_a_signal_of_200000_values(tmp_path):
     )
     explorer = opened(model, torch.randn(1, 2, 200_000))
     walk(explorer)
-    assert "input, 2×200000, averaged to 2×639" in html(explorer, INPUT).value
+    value = html(explorer, INPUT).value
+    assert "2×200000" in value and "averaged to 2×639" in value
     assert_small_files(explorer, tmp_path)
     explorer.close()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import ipywidgets
 import numpy as np
@@ -16,17 +17,32 @@ import torch
 from matplotlib import pyplot
 from reference import CONVOLUTION, Truths, assert_exact, true_outputs
 from torch import Tensor, nn
-from untouched import changes, snapshot
+from torch.utils._pytree import tree_map
+from untouched import Snapshot, changes, snapshot
 
 import hookviz
 from hookviz.hooking.nested import tensors_in
 
-from .models import Case
 from .rivals import RIVALS, Rival, Subject, Tally, measure
 
 GAINS = (1.0, 0.8, 0.6)
 """Of the random weights, the first at which gates and softmaxes are not so far out that they have
 no gradient."""
+
+
+class Case(Protocol):
+    """A model to be checked: what it is, how it is built, and what it is called with."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+
+    @property
+    def refused(self) -> str:
+        """In hookviz's message, if it cannot show this model."""
+
+    def build(self, gain: float = 1.0) -> nn.Module: ...
+    def input(self) -> Any: ...
 
 
 @dataclass
@@ -47,73 +63,132 @@ class Result:
     explored: int = 0  # layers that the explorer offered and showed
     touched: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)  # widgets, figures
+    raised: list[str] = field(default_factory=list)  # by hookviz, step by step
+    changing: list[str] = field(default_factory=list)  # what the model itself changes as it runs
+    refused: list[str] = field(default_factory=list)  # what hookviz says it cannot do
+    seconds: dict[str, float] = field(default_factory=dict)
+    absent: str = ""  # why the library is not there
     rivals: dict[str, Tally] = field(default_factory=dict)
     error: str = ""
 
     @property
     def faults(self) -> list[str]:
         """All that is wrong with hookviz, or with the check itself."""
-        found = [*self.wrong, *self.explored_wrong, *self.touched, *self.left]
+        found = [*self.wrong, *self.explored_wrong, *self.touched, *self.left, *self.raised]
         return [*found, self.error] if self.error else found
 
 
-def check(case: Case, rivals: Sequence[Rival] = RIVALS) -> Result:
+Step = Callable[[Case, Truths, Result], None]
+"""One thing that is done with a model; what it raises is a fault."""
+
+
+def check(
+    case: Case, rivals: Sequence[Rival] = RIVALS, steps: Sequence[Step] | None = None
+) -> Result:
     """Check hookviz, and measure its rivals, on one model; never raises."""
+    steps = (capture, explore) if steps is None else steps
     result = Result(case.name, case.kind, case.shape)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _check(case, result, rivals)
-    except Exception as error:
-        lines = traceback.format_exception(error)
-        result.error = f"{type(error).__name__}: {str(error).strip()[:300]} | {lines[-2].strip()}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if case.refused:
+                _refuse(case, result)
+                return result
+            truths = _trusted(case, result)
+        except Exception as error:
+            result.error = said(error)
+            return result
+        for step in steps:
+            try:
+                step(case, truths, result)
+            except Exception as error:
+                result.raised.append(f"{step.__name__}: {said(error)}")
+        _rivals(case, truths, result, rivals)
     return result
 
 
-def _check(case: Case, result: Result, rivals: Sequence[Rival]) -> None:
+def said(error: Exception) -> str:
+    """An error in one line: its type, its message and where it was raised."""
+    lines = traceback.format_exception(error)
+    message = " ".join(str(error).split())[:300]
+    return f"{type(error).__name__}: {message} | {' '.join(lines[-2].split())}"
+
+
+def _trusted(case: Case, result: Result) -> Truths:
+    """Run the model, with the first gain that has gradients: the truth of each call."""
     for result.gain in GAINS:
-        model = _build(case, result.gain)
+        model = build(case, result.gain)
         seed()
         before = snapshot(model)
         truths = find_truths(model, case.input())
-        by_itself = changes(model, before)  # such as anchors that a detector keeps
+        # Such as anchors that a detector keeps.
+        result.changing = [_what(change) for change in changes(model, before)]
         if not (trivial := _count(model, truths, result)):
-            break
-    else:
-        raise ArithmeticError(trivial)
+            return truths
+    raise ArithmeticError(trivial)
 
+
+def _refuse(case: Case, result: Result) -> None:
+    """A model that cannot be shown: one sentence says so, and it is untouched."""
+    model = case.build()
+    _call(model, case.input())
+    before = snapshot(model)
+    try:
+        hookviz.explore(model, case.input()).close()
+    except (TypeError, ValueError) as error:
+        result.refused.append(str(error))
+        if case.refused not in str(error):
+            result.raised.append(f"explore, not of {case.refused!r}: {said(error)}")
+    else:
+        result.raised.append("explore shows what it cannot know")
+    note_changes("explore", model, before, result)
+
+
+def capture(case: Case, truths: Truths, result: Result) -> None:
+    """Capture every convolution in a new model, and compare each call."""
+    model = build(case, result.gain)
     seed()
     before = snapshot(model)
     with hookviz.capture(model) as cache:
         value, sources = ask(model, case.input())
         torch.autograd.grad(value, sources, allow_unused=True)
-    result.wrong = _differences(cache, truths)
+    result.wrong = differences(cache, truths)
     del value, sources, cache
-    names = {change.partition(" is ")[0] for change in by_itself}
-    result.touched = [
-        f"capture: {change}"
-        for change in changes(model, before)
-        if change.partition(" is ")[0] not in names
-    ]
-    del model, before
-    _explore(case, truths, result)
-    build = partial(_build, case, result.gain)
-    subject = Subject(build, partial(ask, given=case.input()), case.input(), score, truths)
+    note_changes("capture", model, before, result)
+
+
+def note_changes(step: str, model: nn.Module, before: Snapshot, result: Result) -> None:
+    """Add to the result what a step has changed and the model itself does not."""
+    for change in changes(model, before):
+        if _what(change) not in result.changing:
+            result.touched.append(f"{step}: {change}")
+
+
+def _what(change: str) -> str:
+    """What has changed, without the numbers that torch gives to hooks."""
+    return re.sub(r"hooks'\]\[\d+\]", "hooks']", change.partition(" is ")[0])
+
+
+def _rivals(case: Case, truths: Truths, result: Result, rivals: Sequence[Rival]) -> None:
+    made = partial(build, case, result.gain)
+    subject = Subject(made, partial(ask, given=case.input()), case.input(), score, truths)
     for rival in rivals:
         seed()
         result.rivals |= measure(rival, subject)
 
 
-def _build(case: Case, gain: float) -> nn.Module:
+def build(case: Case, gain: float) -> nn.Module:
     """Build a model with something to disturb: flags, frozen parameters, an earlier `.grad`."""
     model = case.build(gain)
     for place, module in enumerate(m for m in model.modules() if isinstance(m, CONVOLUTION)):
         module.training = place % 2 == 0  # which a convolution does not care for
     generator = torch.Generator().manual_seed(5)
     for place, parameter in enumerate(model.parameters()):
+        if not parameter.is_floating_point():
+            continue
         parameter.requires_grad_(parameter.ndim < 2 or place % 10 == 0)
-        if place % 7 == 0 and parameter.numel() < 100_000:
-            parameter.grad = torch.rand(parameter.shape, generator=generator)
+        if place % 7 == 0 and parameter.numel() < 100_000 and not parameter.is_meta:
+            parameter.grad = torch.rand(parameter.shape, generator=generator).to(parameter.dtype)
     return model
 
 
@@ -133,10 +208,22 @@ def find_truths(model: nn.Module, given: Any) -> Truths:
 
 def ask(model: nn.Module, given: Any) -> tuple[Tensor, list[Tensor]]:
     """Run the model: a score, and all that it may be differentiated by."""
-    images = given if isinstance(given, list) else [given]
-    images = [image.clone().requires_grad_() for image in images]
-    output = model(images if isinstance(given, list) else images[0])
-    return score(output), [*images, *(p for p in model.parameters() if p.requires_grad)]
+    sources = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def own(value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        sources.append(value.clone().requires_grad_())
+        return sources[-1]
+
+    given = tree_map(own, given)
+    return score(_call(model, given)), sources
+
+
+def _call(model: nn.Module, given: Any) -> Any:
+    if isinstance(given, dict):
+        return model(**given)
+    return model(*given) if isinstance(given, tuple) else model(given)
 
 
 def score(output: Any) -> Tensor:
@@ -176,9 +263,10 @@ def _count(model: nn.Module, truths: Truths, result: Result) -> str:
     return ""
 
 
-def _differences(cache: Any, truths: Truths) -> list[str]:
+def differences(cache: Any, truths: Truths) -> list[str]:
     """Calls that are not equal to the bit, by name."""
-    found = [f"{name} captured, and should not be" for name in cache if name not in truths]
+    known = {cache[name].name for name in truths if name in cache}  # without a wrapper's prefix
+    found = [f"{name} captured, and should not be" for name in set(cache) - known]
     for name, calls in truths.items():
         try:
             assert_exact({name: cache[name]}, {name: calls})
@@ -187,16 +275,16 @@ def _differences(cache: Any, truths: Truths) -> list[str]:
     return found
 
 
-def _explore(case: Case, truths: Truths, result: Result) -> None:
+def explore(case: Case, truths: Truths, result: Result) -> None:
     """Open an explorer of a new model, walk through its layers, change the target, close it.
 
     New, because what models keep from their first run, such as attention biases, must not stay.
     """
-    model = _build(case, result.gain)
+    model = build(case, result.gain)
     chance = random.Random(4)
     for module in model.modules():
         module.training = chance.random() < 0.5
-    widgets, figures = _widgets(), set(pyplot.get_fignums())
+    alive, figures = widgets(), set(pyplot.get_fignums())
     seed()
     before = snapshot(model)
     explorer = hookviz.explore(model, case.input())
@@ -205,17 +293,22 @@ def _explore(case: Case, truths: Truths, result: Result) -> None:
         explorer.layer = name
         result.explored += explorer.layer == name
     explorer.target = score
-    result.explored_wrong = [f"explore: {each}" for each in _differences(explorer.cache, truths)]
+    result.explored_wrong = [f"explore: {each}" for each in differences(explorer.cache, truths)]
     result.touched += [f"explore, open: {each}" for each in changes(model, before)]
     explorer.close()
     result.touched += [f"explore, closed: {each}" for each in changes(model, before)]
-    if more := _widgets() - widgets:
+    note_left(alive, figures, result)
+
+
+def note_left(alive: set[str], figures: set[int], result: Result) -> None:
+    """Add to the result the widgets and figures that are still there."""
+    if more := widgets() - alive:
         result.left.append(f"{len(more)} widgets")
     if more := set(pyplot.get_fignums()) - figures:
         result.left.append(f"{len(more)} figures")
 
 
-def _widgets() -> set[str]:
+def widgets() -> set[str]:
     """Ids of all widgets that are alive, in ipywidgets 7 and 8."""
     module: Any = ipywidgets.widgets.widget
     return set(module._instances if hasattr(module, "_instances") else ipywidgets.Widget.widgets)

@@ -75,6 +75,7 @@ class Case:
     kind: str
     shape: tuple[int, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    refused = ""
 
     def build(self, gain: float = 1.0) -> nn.Module:
         """Build the model with random weights, see `fill`, in eval mode."""

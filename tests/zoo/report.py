@@ -25,7 +25,7 @@ def report(results: list[Result], cases: int) -> str:
             + ", ".join(f"{package} {version(package)}" for package in PACKAGES)
             + ".",
             "",
-            *_summary(results),
+            *summary(results),
             "",
             *_rivals(results),
             "",
@@ -39,12 +39,17 @@ def _families(results: list[Result]) -> int:
     return len({result.kind for result in results if result.name.startswith("timm/")})
 
 
-def _summary(results: list[Result]) -> Iterator[str]:
+def summary(results: list[Result], walked: bool = True) -> Iterator[str]:
+    """What was found on all models, counted; ``walked`` if all layers were to be shown."""
     calls = sum(result.calls for result in results)
     wrong = sum(len(result.wrong) + len(result.explored_wrong) for result in results)
+    shown = [
+        ("models explored layer by layer", len(results), sum(map(_explored, results))),
+        ("layers shown in the explorer", _ran(results), sum(r.explored for r in results)),
+    ]
     yield "## hookviz"
     yield ""
-    yield from _table(
+    yield from table(
         ["", "of", "count"],
         [
             ("models", "", len(results)),
@@ -56,8 +61,7 @@ def _summary(results: list[Result]) -> Iterator[str]:
             ("layers wrong, by `capture` or by `explore`, to the bit", calls, wrong),
             ("models wrong", len(results), sum(bool(r.wrong or r.explored_wrong) for r in results)),
             ("models touched", len(results), sum(bool(result.touched) for result in results)),
-            ("models explored layer by layer", len(results), sum(map(_explored, results))),
-            ("layers shown in the explorer", _ran(results), sum(r.explored for r in results)),
+            *shown[not walked :],
             ("widgets or figures left", len(results), sum(bool(r.left) for r in results)),
             ("models that could not be checked", len(results), sum(bool(r.error) for r in results)),
         ],
@@ -89,7 +93,7 @@ def _rivals(results: list[Result]) -> Iterator[str]:
         for label, quantity in rival.finds.items():
             tallies = [result.rivals[label] for result in results if label in result.rivals]
             rows.append((label, quantity, *_counts(tallies)))
-    yield from _table(
+    yield from table(
         [
             "",
             "of it, measured",
@@ -152,7 +156,7 @@ def _models(results: list[Result]) -> Iterator[str]:
         "zero",
         "hookviz",
     ]
-    yield from _table([*header, "others"], map(_line, results))
+    yield from table([*header, "others"], map(_line, results))
 
 
 def _labels() -> list[str]:
@@ -170,7 +174,7 @@ def _line(result: Result) -> tuple[object, ...]:
         result.calls,
         result.not_graded,
         result.zero,
-        _cell("; ".join(result.faults)) if result.faults else "exact, untouched",
+        cell("; ".join(result.faults)) if result.faults else "exact, untouched",
         " ".join(others),
     )
 
@@ -179,11 +183,13 @@ def _missed(tally: Tally) -> str:
     return "—" if tally.crashed else str(tally.wrong + tally.lost)
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text that may stand in a table."""
     return text.replace("|", "/").replace("\n", " ")[:300]
 
 
-def _table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+def table(header: list[str], rows: Iterable[tuple[object, ...]]) -> Iterator[str]:
+    """Lines of Markdown."""
     yield "| " + " | ".join(header) + " |"
     yield "|" + "---|" * len(header)
     for row in rows:

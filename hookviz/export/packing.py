@@ -1,0 +1,187 @@
+"""Numbers as bytes: as they are for a kernel's canvas, packed into a budget for a page."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..render.arrays import averaged
+from ..render.colours import COLOURS, GAP, to_levels
+
+Coding = dict[str, Any]
+"""What `hookviz/static/arrays.js` needs to read an array: name, kind, shape, how it is packed."""
+
+_WHOLE = {"float32": "f4", "float64": "f8", "uint32": "u4", "uint8": "b1"}
+
+
+def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
+    """An array as it is; in planes, byte by byte of all numbers, it can be compressed.
+
+    Examples
+    --------
+    >>> list(raw("x", np.array([1, 2], np.uint32), planes=True)[1])
+    [1, 2, 0, 0, 0, 0, 0, 0]
+    """
+    kind = _WHOLE[array.dtype.name]
+    data = np.ascontiguousarray(array)
+    coding = {"name": name, "kind": kind, "shape": list(array.shape), "bytes": data.nbytes}
+    if not planes:
+        return coding, data.tobytes()
+    return coding | {"planes": True}, _planes(data)
+
+
+def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
+    """In half precision, scaled so that nothing overflows and little is lost at the other end."""
+    most = np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)
+    scale = 2.0 ** (np.floor(np.log2(most)) - 14) if most > 0 else 1.0
+    data = (array / array.dtype.type(scale)).astype(np.float16)
+    coding = {"name": name, "kind": "f2", "shape": list(array.shape), "bytes": data.nbytes}
+    coding["scale"] = float(scale)
+    return (coding | {"planes": True}, _planes(data)) if planes else (coding, data.tobytes())
+
+
+def stepped(
+    name: str, maps: np.ndarray, low: np.ndarray, high: np.ndarray, steps: int = COLOURS
+) -> list[tuple[Coding, bytes]]:
+    """Maps ``(C, H, W)`` in so many steps between each one's ends: the ends, then a byte a value.
+
+    In 252 steps it is the palette's levels: colours between these ends stay as they are. Zeros,
+    NaN and infinite values stay what they are.
+    """
+    levels = to_levels(maps, low[:, None, None], high[:, None, None])
+    finite = levels < COLOURS
+    levels = np.where(finite, levels.astype(np.uint16) * steps // COLOURS, levels).astype(np.uint8)
+    levels[maps == 0] = GAP
+    differences = np.diff(levels.ravel(), prepend=np.uint8(0))
+    plain, delta = levels.tobytes(), differences.tobytes()
+    smaller = len(zlib.compress(delta[: 1 << 16], 1)) < len(zlib.compress(plain[: 1 << 16], 1))
+    coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape), "steps": steps}
+    coding |= {"bytes": len(plain), "delta": smaller}
+    ends = raw(f"{name} ends", np.array([low, high], np.float32), planes=True)
+    return [ends, (coding, delta if smaller else plain)]
+
+
+def _planes(array: np.ndarray) -> bytes:
+    own = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    return own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize).T.tobytes()
+
+
+@dataclass
+class Stream:
+    """Arrays that are compressed together."""
+
+    codings: list[Coding]
+    data: bytes
+
+    @classmethod
+    def of(cls, arrays: Iterable[tuple[Coding, bytes]]) -> Stream:
+        every = list(arrays)
+        return cls([c for c, _ in every], zlib.compress(b"".join(d for _, d in every), 6))
+
+
+EXACT, HALF, STEPS, COARSE, HALVED, QUARTERED, OUT = range(7)
+"""How well maps are kept: each takes fewer bytes than the one before."""
+
+COARSE_STEPS = 64
+
+
+@dataclass
+class Part:
+    """Maps or gradients of one layer, to be packed as well as there is room for.
+
+    Attributes
+    ----------
+    name : str
+        ``"maps"`` or ``"gradients"``.
+    values : numpy.ndarray
+        ``(C, H, W)``.
+    low, high : numpy.ndarray
+        Of each map, ``(C,)``.
+    quality : int
+    """
+
+    name: str
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    quality: int = EXACT
+    _made: dict[int, Stream] = field(default_factory=dict)
+
+    @property
+    def stream(self) -> Stream:
+        if self.quality not in self._made:
+            self._made = {self.quality: Stream.of(self._arrays())}  # one at a time
+        return self._made[self.quality]
+
+    def _arrays(self) -> list[tuple[Coding, bytes]]:
+        if self.quality == OUT:
+            return []
+        if self.quality == EXACT:
+            return [raw(self.name, self.values, planes=True)]
+        if self.quality == HALF:
+            return [half(self.name, self.values, planes=True)]
+        factor = {HALVED: 2, QUARTERED: 4}.get(self.quality, 1)
+        steps = COLOURS if self.quality == STEPS else COARSE_STEPS
+        return stepped(self.name, averaged(self.values, factor), self.low, self.high, steps)
+
+    def can(self, quality: int) -> bool:
+        """Whether this is another state: what is small already is not averaged."""
+        least = {HALVED: 14, QUARTERED: 28}.get(quality, 0)
+        return quality > self.quality and min(self.values.shape[1:]) >= least
+
+
+LADDER = (
+    ("gradients", HALF, "gradients are in half precision"),
+    ("maps", HALF, "maps are in half precision"),
+    ("gradients", STEPS, "gradients are rounded to 252 steps between their least and largest"),
+    ("maps", STEPS, "maps are rounded to 252 steps between their least and largest value"),
+    ("gradients", COARSE, "gradients are rounded to 64 steps"),
+    ("maps", COARSE, "maps are rounded to 64 steps"),
+    ("gradients", HALVED, "gradients are averaged over 2×2 places"),
+    ("maps", HALVED, "maps are averaged over 2×2 places"),
+    ("gradients", QUARTERED, "gradients are averaged over 4×4 places"),
+    ("gradients", OUT, "gradients are left out"),
+    ("maps", QUARTERED, "maps are averaged over 4×4 places"),
+    ("maps", OUT, "maps are left out"),
+)
+"""What is given up, in this order, each time from the layer with the most values on."""
+
+_HOPE = {EXACT: 2.0, HALF: 0.9, STEPS: 0.3}
+"""Bytes a value that packing has never gone below: what cannot fit is not tried."""
+
+
+def fit(parts: list[Part], budget: int) -> list[str]:
+    """Lower the quality of parts until they fit into so many bytes; says what was given up."""
+    # Of equals those with more channels first: large maps lose most by being averaged.
+    order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
+    total = sum(part.values.size for part in parts)
+    for quality, least in _HOPE.items():
+        if total * least > budget and quality < STEPS:
+            for part in parts:
+                part.quality = quality + 1
+    size = sum(len(part.stream.data) for part in parts)
+    for name, quality, _ in LADDER:
+        for part in order:
+            if size <= budget:
+                return _said(parts)
+            if part.name == name and part.can(quality):
+                size -= len(part.stream.data)
+                part.quality = quality
+                size += len(part.stream.data)
+    return _said(parts)
+
+
+def _said(parts: list[Part]) -> list[str]:
+    """One sentence for each quality below the best, with the number of layers."""
+    found = []
+    for name, quality, words in LADDER:
+        own = [part for part in parts if part.name == name]
+        count = sum(part.quality == quality for part in own)
+        if count:
+            where = "" if count == len(own) else f" of {count} of {len(own)} layers"
+            found.append(f"{words.replace(name, name + where, 1)}")
+    return found

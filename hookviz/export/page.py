@@ -1,0 +1,239 @@
+"""A view and all its layers as one HTML file, which needs no kernel and no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from ..attribution.cam import HEATMAPS
+from ..hooking.select import Layers, select_layers
+from ..hooking.tables import megabytes
+from ..render import html
+from ..render.colours import colour_ranges
+from ..render.overlay import heat_colours
+from ..run.session import Run
+from ..run.targets import Target
+from ..view.build import build_frame
+from ..view.payload import (
+    class_number,
+    heatmap_payload,
+    layer_payload,
+    model_payload,
+    picture_payload,
+    settings_payload,
+)
+from ..view.settings import PRODUCT, heatmap_names
+from ..view.view import View
+from .bundle import script, style
+from .figure import draw_figure, small_png
+from .packing import Part, Stream, fit, raw, stepped
+
+SMALLEST = 300_000
+"""Below this no page can be: program, still picture and the names take as much."""
+
+
+def write_page(
+    view: View,
+    run: Callable[[Target], Run],
+    *,
+    layers: Layers = None,
+    max_bytes: float = 10e6,
+    title: str | None = None,
+    tick: Callable[[float], object] = lambda share: None,
+) -> str:
+    """The explorer as a page.
+
+    Parameters
+    ----------
+    view : View
+        Where the page begins.
+    run : callable
+        Target -> a run, for the heatmaps of other classes.
+    layers, max_bytes, title
+        As for `hookviz.Explorer.to_html`.
+    tick : callable
+        Called with the share of the work that is done, 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        No such layer, or a budget in which not even the program fits.
+    """
+    names = _chosen(view, layers)
+    view = view if view.at.layer in names else view.moved(layer=names[0]).fitted()
+    if max_bytes < SMALLEST:
+        raise ValueError(
+            f"max_bytes={max_bytes:g} is too little for any page: give {SMALLEST:,} at least."
+        )
+    facts = _facts(view, names)
+    blocks, parts = {}, []
+    for place, name in enumerate(names):
+        header, small, own = _layer(_at(view, name))
+        blocks[f"layer-{place}"] = (header, small, own)
+        parts += own
+        tick(0.6 * (place + 1) / len(names))
+    heats = _heatmaps(view, names, run, facts["predictions"])
+    tick(0.8)
+    still = html.data_url(small_png(draw_figure(build_frame(view))))
+    picture = picture_payload(view)
+    facts["blind"] = picture is None
+    if picture is not None:
+        said, pixels = picture
+        blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
+    blocks["heatmaps"] = ({}, heats, [])
+    fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
+    program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
+    room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
+    facts["notes"] = _notes(fit(parts, int(room)), max_bytes, view)
+    tick(1.0)
+    texts = {
+        name: _block(header, [small, *(part.stream for part in own)])
+        for name, (header, small, own) in blocks.items()
+    }
+    settings = settings_payload(view)
+    start = _json({"facts": facts, "settings": settings})
+    size = program + sum(map(len, texts.values()))
+    if size > max_bytes:
+        raise ValueError(
+            f"max_bytes={max_bytes:g} is too little: without any maps this page takes {size:,} "
+            "bytes; give more, or fewer layers with layers=."
+        )
+    return _document(title or f"{facts['model']} in hookviz", start, texts, view.describe(), still)
+
+
+def _chosen(view: View, layers: Layers) -> list[str]:
+    """The layers that the page has."""
+    if layers is None:
+        return view.layers
+    wanted = {names[0] for names in select_layers(view.session.given, layers).values()}
+    names = [name for name in view.layers if name in wanted]
+    if not names:
+        raise ValueError(f"None of layers={layers!r} was captured, or none can be shown.")
+    return names
+
+
+def _at(view: View, layer: str) -> View:
+    """The same view of another layer; what was made for the shown one is not thrown away."""
+    return view.of_run(view.run).moved(layer=layer).fitted()
+
+
+def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
+    facts = model_payload(view, classes=False) | {"run": 1}
+    facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
+    captum = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
+    heatmaps = [each for each in facts["choices"]["heatmap"] if each not in captum]
+    facts["choices"] = facts["choices"] | {"heatmap": heatmaps}
+    return facts
+
+
+def _layer(view: View) -> tuple[dict[str, Any], Stream, list[Part]]:
+    """What is said of a layer, its statistics, and its maps and gradients, yet to be packed."""
+    header, arrays = layer_payload(view)
+    layer, parts = view.layer, []
+    ends = {
+        "maps": (layer.statistics, layer.signed),
+        "gradients": (layer.gradient_statistics, True),
+    }
+    for name, (numbers, diverging) in ends.items():
+        if (maps := arrays.pop(name, None)) is None or numbers is None:
+            continue
+        low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
+        parts.append(Part(name, maps, low, high))
+    small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
+    calls, samples = header["counts"]["call"], header["counts"]["sample"]
+    header["notes"] = [
+        *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
+        *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
+    ]
+    header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
+    return header, small, parts
+
+
+def _heatmaps(
+    view: View, names: Sequence[str], run: Callable[[Target], Run], predictions: list[dict]
+) -> Stream:
+    """Heatmaps of all methods for the target, and of gradcam for the top classes."""
+    arrays = []
+
+    def add(view: View, said: str) -> None:
+        values = heatmap_payload(view)
+        if values is not None:
+            _, low, high = heat_colours(values) or ("", 0.0, 1.0)
+            ends = np.array([low], np.float32), np.array([high], np.float32)
+            packed = stepped(said, values[None], *ends)
+            packed[1][0]["shape"] = list(values.shape)
+            arrays.extend(packed)
+
+    for place, name in enumerate(names):
+        here = _at(view, name)  # the layer is cut out once
+        for method in HEATMAPS:
+            add(here.moved(heatmap=method), f"{method} {place}")
+    shown = class_number(view)
+    for each in predictions if view.run.scored else ():
+        if (number := each["number"]) != shown:
+            other = view.of_run(run(number)).moved(target=number, heatmap="gradcam")
+            for place, name in enumerate(names):
+                add(_at(other, name), f"gradcam {number} {place}")
+    return Stream.of(arrays)
+
+
+def _notes(given_up: list[str], max_bytes: float, view: View) -> list[str]:
+    if not given_up:
+        return ["This page needs no kernel: all numbers in it are exact."]
+    told = "; ".join(given_up)
+    return [f"This page needs no kernel. To fit {megabytes(int(max_bytes))}: {told}."]
+
+
+def _block(header: dict[str, Any], streams: list[Stream]) -> str:
+    codings = [coding for stream in streams for coding in stream.codings]
+    header = header | {"arrays": codings, "streams": [len(each.data) for each in streams]}
+    data = base64.b64encode(b"".join(each.data for each in streams)).decode()
+    return _json({"header": header, "data": data})
+
+
+def _json(value: Any) -> str:
+    """As the text of a script, which nothing in it can end."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _document(title: str, start: str, blocks: dict[str, str], alt: str, still: str) -> str:
+    program, sheet = f'(() => {{\n"use strict";\n{script("page")}}})();', style()
+    policy = (
+        f"default-src 'none'; script-src '{_hash(program)}'; style-src '{_hash(sheet)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    data = "\n".join(
+        f'<script type="application/json" id="{name}">{text}</script>'
+        for name, text in {"facts": start, **blocks}.items()
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{sheet}</style>
+</head>
+<body class="hookviz-page">
+<div class="hookviz-app" id="hookviz">
+<p>{escape(alt)}</p>
+<img class="hv-still" alt="{escape(alt)}" src="{still}">
+</div>
+{data}
+<script>{program}</script>
+</body>
+</html>
+"""

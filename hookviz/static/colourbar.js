@@ -1,0 +1,100 @@
+// The colours from low to high; a drag, or a number that is typed, chooses what they span.
+
+import { el, mark } from "./dom.js";
+import { COLOURS, paint, toLevels } from "./levels.js";
+import { short } from "./numbers.js";
+
+/** @typedef {{low: number, high: number}} Ends */
+
+/** A colourbar; `onChoose` gets the chosen ends, or null for the range's own. */
+export class Colourbar {
+  /**
+   * @param {string} name
+   * @param {((ends: Ends | null) => void) | null} onChoose Null: it cannot be changed.
+   */
+  constructor(name, onChoose) {
+    this.canvas = el("canvas", { width: COLOURS, height: 1, "aria-hidden": "true" });
+    this.track = el("div", { class: "hv-bar" }, this.canvas);
+    this.low = this.field(`least value of the colours of the ${name}`);
+    this.high = this.field(`largest value of the colours of the ${name}`);
+    this.middle = el("span", { class: "hv-middle" });
+    this.ends = el("div", { class: "hv-ends" }, this.low, this.middle, this.high);
+    this.root = el("div", { class: "hv-scale" }, this.track, this.ends);
+    this.onChoose = onChoose;
+    /** @type {Ends} */
+    this.whole = { low: 0, high: 1 };
+    /** @type {Ends} */
+    this.shown = this.whole;
+    this.drawn = "";
+    for (const end of [this.low, this.high]) end.readOnly = !onChoose;
+    if (onChoose) this.listen(onChoose);
+  }
+
+  /** @param {string} label */
+  field(label) {
+    return el("input", { class: "hv-end", "aria-label": label, size: 8, inputmode: "decimal" });
+  }
+
+  /**
+   * @param {Ends} whole What the range says.
+   * @param {Ends | null} chosen
+   * @param {Uint32Array} palette
+   * @param {string} key Of the palette.
+   */
+  show(whole, chosen, palette, key) {
+    this.whole = whole;
+    const ends = (this.shown = chosen ?? whole);
+    const now = `${whole.low} ${whole.high} ${ends.low} ${ends.high} ${key}`;
+    if (now === this.drawn) return;
+    this.drawn = now;
+    // All values of the range from left to right, each in its colour.
+    const step = (whole.high - whole.low) / COLOURS;
+    const values = Float64Array.from({ length: COLOURS }, (_, i) => whole.low + (i + 0.5) * step);
+    const levels = toLevels(values, { ...ends, precision: "double" });
+    paint(this.canvas, levels, COLOURS, 1, palette);
+    for (const [field, value] of [
+      [this.low, ends.low],
+      [this.high, ends.high],
+    ]) {
+      field.value = short(value);
+      mark(field, "title", String(value));
+    }
+    this.root.classList.toggle("hv-chosen", Boolean(chosen));
+  }
+
+  /** @param {(ends: Ends | null) => void} onChoose */
+  listen(onChoose) {
+    const { track } = this;
+    mark(track, "title", "drag to choose what the colours span; double-click for all");
+    /** @type {number | null} */
+    let from = null;
+    const value = (/** @type {PointerEvent} */ event) => {
+      const box = track.getBoundingClientRect();
+      const share = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+      return this.whole.low + share * (this.whole.high - this.whole.low);
+    };
+    track.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      track.setPointerCapture(event.pointerId);
+      from = value(event);
+      event.preventDefault();
+    });
+    track.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      if (from === null) return;
+      const to = value(event);
+      const size = Math.abs(to - from) / (this.whole.high - this.whole.low);
+      if (size > 0.01) onChoose({ low: Math.min(from, to), high: Math.max(from, to) });
+    });
+    for (const over of ["pointerup", "pointercancel"])
+      track.addEventListener(over, () => (from = null));
+    track.addEventListener("dblclick", () => onChoose(null));
+    for (const field of [this.low, this.high])
+      field.addEventListener("change", () => {
+        const typed = Number(field.value.replace(/[−]/g, "-"));
+        const ends = { ...this.shown, [field === this.low ? "low" : "high"]: typed };
+        const good = field.value.trim() && ends.low < ends.high;
+        this.drawn = "";
+        onChoose(good ? ends : null);
+        if (!good) this.show(this.whole, null, new Uint32Array(256), "");
+      });
+  }
+}

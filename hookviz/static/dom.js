@@ -1,0 +1,71 @@
+// Elements of the page; names and numbers become text, never markup.
+
+/**
+ * Make an element.
+ * @param {string} tag
+ * @param {Record<string, string | number | boolean>} [attributes] True is an empty attribute, false none.
+ * @param {...(Node | string)} children
+ * @returns {any}
+ */
+export function el(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes))
+    if (value !== false) made.setAttribute(name, value === true ? "" : String(value));
+  made.append(...children);
+  return made;
+}
+
+/**
+ * Set a text only where it changes: what stays the same costs no layout.
+ * @param {Element} element
+ * @param {string} text
+ */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/**
+ * Set an attribute only where it changes; null takes it away.
+ * @param {Element} element
+ * @param {string} name
+ * @param {string | number | boolean | null} value
+ */
+export function mark(element, name, value) {
+  if (value === null || value === false) element.removeAttribute(name);
+  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+}
+
+/**
+ * Show or hide.
+ * @param {HTMLElement} element
+ * @param {boolean} shown
+ */
+export function visible(element, shown) {
+  element.hidden = !shown;
+}
+
+/**
+ * A menu; `onChange` gets the chosen value.
+ * @param {string} label
+ * @param {Array<[string, string]>} options Values and what they are called.
+ * @param {(value: string) => void} onChange
+ * @returns {HTMLSelectElement}
+ */
+export function menu(label, options, onChange) {
+  const made = el("select", { "aria-label": label, title: label });
+  for (const [value, name] of options) made.append(el("option", { value }, name));
+  made.addEventListener("change", () => onChange(made.value));
+  return made;
+}
+
+/**
+ * Bring a menu to a value; one that it did not know is added.
+ * @param {HTMLSelectElement} made
+ * @param {string} value
+ */
+export function choose(made, value) {
+  if (made.value === value) return;
+  if (![...made.options].some((option) => option.value === value))
+    made.append(el("option", { value }, value));
+  made.value = value;
+}

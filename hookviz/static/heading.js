@@ -1,0 +1,114 @@
+// The shown layer in words and as two sliders, with the fields that find another.
+
+import { choose, el, mark, menu, say, visible } from "./dom.js";
+import { ordinal } from "./numbers.js";
+import { Search } from "./search.js";
+
+/**
+ * A slider that says in words where it stands.
+ * @param {string} label
+ * @param {(position: number) => void} onMove
+ */
+export function slider(label, onMove) {
+  const made = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": label });
+  made.addEventListener("input", () => onMove(Number(made.value)));
+  return made;
+}
+
+/**
+ * @param {any} made
+ * @param {number} count How many positions it has.
+ * @param {number} position
+ * @param {string} words
+ */
+export function slide(made, count, position, words) {
+  if (Number(made.max) !== count - 1) made.max = String(count - 1);
+  if (made.value !== String(position)) made.value = String(position);
+  mark(made, "aria-valuetext", words);
+  made.disabled = count < 2;
+}
+
+/** Name and words of the layer, channel and what else there is to choose from. */
+export class Heading {
+  /**
+   * @param {import("./state.js").State} state
+   * @param {any} facts
+   * @param {(position: number) => void} toChannel
+   * @param {(name: string) => void} toLayer
+   */
+  constructor(state, facts, toChannel, toLayer) {
+    this.name = el("h2", { class: "hv-name" });
+    this.words = el("span", { class: "hv-dim hv-does" });
+    this.find = new Search("find a layer", "find a layer: name, type, size …", toLayer);
+    this.channel = slider("channel", toChannel);
+    this.number = el("b", { class: "hv-number-now" });
+    this.rank = el("span", { class: "hv-dim" });
+    this.order = menu(
+      "order of the channels",
+      facts.choices.order.map((/** @type {string} */ name) => [name, ORDERS[name] ?? name]),
+      (order) => state.set({ order }),
+    );
+    /** @type {Record<string, any>} */
+    this.others = {};
+    const more = ["call", "sample", "depth"].map((name) => {
+      const made = slider(name, (position) => state.set({ [name]: position }));
+      const number = el("b", { class: "hv-number-now" });
+      const root = el("label", { class: "hv-line hv-more" }, el("span", {}, name), made, number);
+      this.others[name] = { made, number, root };
+      return root;
+    });
+    this.root = el(
+      "div",
+      { class: "hv-heading" },
+      el("div", { class: "hv-line" }, this.name, this.words, this.find.root),
+      el(
+        "div",
+        { class: "hv-line" },
+        el("span", { class: "hv-dim hv-what" }, "channel"),
+        this.channel,
+        this.number,
+        el("span", { class: "hv-by" }, this.rank, this.order),
+      ),
+      el("div", { class: "hv-line hv-others" }, ...more),
+    );
+  }
+
+  /**
+   * @param {any} layer Its entry among the layers.
+   * @param {boolean} waiting
+   */
+  layer(layer, waiting) {
+    say(this.name, layer.name || "(model)");
+    const parts = [`${layer.kind} ${layer.text}`.trim(), layer.size].filter(Boolean);
+    say(this.words, waiting ? "on its way …" : parts.join(" · "));
+    mark(this.words, "title", parts.join(" · "));
+  }
+
+  /**
+   * @param {Record<string, number>} counts
+   * @param {any} at
+   * @param {number} position
+   */
+  show(counts, at, position) {
+    slide(this.channel, counts.channel, position, `channel ${at.channel} of ${counts.channel}`);
+    say(this.number, String(at.channel));
+    const by = at.order === "index" ? `of ${counts.channel} by` : `${ordinal(position + 1)} of ${counts.channel} by`;
+    say(this.rank, by);
+    choose(this.order, at.order);
+    for (const [name, { made, number, root }] of Object.entries(this.others)) {
+      visible(root, counts[name] > 1);
+      slide(made, counts[name], at[name], `${name} ${at[name]} of ${counts[name]}`);
+      say(number, `${at[name]} of ${counts[name]}`);
+    }
+  }
+}
+
+/** @type {Record<string, string>} */
+const ORDERS = {
+  index: "number",
+  mean: "largest mean",
+  max: "largest maximum",
+  zeros: "most zeros",
+  gradient: "largest gradient",
+  weight: "Grad-CAM weight",
+};

@@ -1,0 +1,153 @@
+// One layer's numbers, as they came from the kernel or out of the page.
+
+import { colourRanges } from "./levels.js";
+
+/**
+ * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
+ * @typedef {import("./levels.js").Range} Range
+ */
+
+const ROWS = ["min", "max", "mean", "zeros", "norm", "nans", "infs"];
+
+/** Maps, gradients and statistics of one layer, call, sample and depth. */
+export class Layer {
+  /**
+   * @param {any} header
+   * @param {Record<string, Numbers>} arrays
+   * @param {string[]} orders
+   * @param {number[][]} network Least and largest value of all layers' maps, and gradients.
+   */
+  constructor(header, arrays, orders, network) {
+    this.network = network;
+    this.header = header;
+    this.arrays = arrays;
+    this.orders = orders;
+    const [count, height, width] = arrays.maps?.shape ?? [arrays.numbers.shape[1], 0, 0];
+    this.count = count;
+    this.height = height;
+    this.width = width;
+    /** @type {Map<string, any>} */
+    this.made = new Map();
+  }
+
+  /** Whether there is a gradient of every place. */
+  get graded() {
+    return Boolean(this.arrays.gradients);
+  }
+
+  /** Whether the numbers are doubles. */
+  get double() {
+    return this.arrays.numbers.values instanceof Float64Array;
+  }
+
+  /** How many bytes it holds. */
+  get bytes() {
+    return Object.values(this.arrays).reduce((sum, each) => sum + each.values.byteLength, 0);
+  }
+
+  /**
+   * A channel's values; a view, not a copy.
+   * @param {"maps" | "gradients"} which
+   * @param {number} channel
+   */
+  map(which, channel) {
+    const { shape, values } = this.arrays[which];
+    const size = shape[1] * shape[2];
+    return values.subarray(channel * size, (channel + 1) * size);
+  }
+
+  /**
+   * @param {"numbers" | "slopes"} which Of the maps, or of the gradients.
+   * @param {string} name
+   */
+  row(which, name) {
+    const start = ROWS.indexOf(name) * this.count;
+    return this.arrays[which].values.subarray(start, start + this.count);
+  }
+
+  /**
+   * Channel numbers in the order in which the slider and the mosaic have them.
+   * @param {string} name
+   * @returns {ArrayLike<number>}
+   */
+  order(name) {
+    const place = this.orders.indexOf(name) - 1;
+    if (place < 0) return this.once("index", () => Array.from({ length: this.count }, (_, i) => i));
+    return this.arrays.orders.values.subarray(place * this.count, (place + 1) * this.count);
+  }
+
+  /**
+   * The colour range of each channel.
+   * @param {"maps" | "gradients"} which
+   * @param {string} normalize
+   * @param {boolean} diverging
+   * @returns {Range[]}
+   */
+  ranges(which, normalize, diverging) {
+    return this.once(`${which} ${normalize} ${diverging}`, () => {
+      const rows = which === "maps" ? "numbers" : "slopes";
+      let ends = [this.row(rows, "min"), this.row(rows, "max")];
+      if (normalize === "percentile") {
+        const from = which === "maps" ? 0 : 2;
+        ends = [from, from + 1].map((place) =>
+          this.arrays.percentiles.values.subarray(place * this.count, (place + 1) * this.count),
+        );
+      }
+      if (normalize === "network") {
+        const whole = this.network[which === "maps" ? 0 : 1];
+        ends = whole.map((end) => new Float64Array(this.count).fill(end));
+      }
+      const wide = normalize === "percentile" || normalize === "network";
+      const precision = this.double || wide ? "double" : "single";
+      return colourRanges(ends[0], ends[1], normalize, diverging, precision);
+    });
+  }
+
+  /**
+   * Maps as they are drawn small: averaged over squares, or all if they are not larger.
+   * @param {number} factor
+   * @param {number} channel
+   * @returns {{values: ArrayLike<number>, height: number, width: number}}
+   */
+  small(factor, channel) {
+    const whole = this.map("maps", channel);
+    if (factor <= 1) return { values: whole, height: this.height, width: this.width };
+    return this.once(`small ${factor} ${channel}`, () =>
+      averaged(whole, this.height, this.width, factor),
+    );
+  }
+
+  /**
+   * @template T
+   * @param {string} name
+   * @param {() => T} make
+   * @returns {T}
+   */
+  once(name, make) {
+    if (!this.made.has(name)) this.made.set(name, make());
+    return this.made.get(name);
+  }
+}
+
+/**
+ * The mean of each square of `factor` pixels, or of what is left of one at an edge.
+ * @param {ArrayLike<number>} values
+ * @param {number} height
+ * @param {number} width
+ * @param {number} factor
+ */
+export function averaged(values, height, width, factor) {
+  const tall = Math.ceil(height / factor);
+  const wide = Math.ceil(width / factor);
+  const sums = new Float32Array(tall * wide);
+  const counts = new Uint16Array(tall * wide);
+  for (let y = 0; y < height; y++) {
+    const row = Math.floor(y / factor) * wide;
+    for (let x = 0; x < width; x++) {
+      const place = row + Math.floor(x / factor);
+      sums[place] += values[y * width + x];
+      counts[place] += 1;
+    }
+  }
+  return { values: sums.map((sum, i) => sum / counts[i]), height: tall, width: wide };
+}

@@ -1,0 +1,157 @@
+// Values -> palette levels -> pixels, to the bit as hookviz.render.colours does it.
+
+export const COLOURS = 252;
+export const MINUS_INF = 252;
+export const PLUS_INF = 253;
+export const NAN = 254;
+export const GAP = 255;
+
+/**
+ * What is single and what is double precision in numpy's arithmetic: with ends in single
+ * precision all is; percentiles are doubles; a heatmap's ends are Python's numbers.
+ * @typedef {"single" | "double" | "mixed"} Precision
+ * @typedef {{low: number, high: number, precision: Precision}} Range
+ */
+
+/**
+ * Values as levels: low and below 0, high and above 251.
+ * @param {ArrayLike<number>} values
+ * @param {Range} range
+ * @param {number} [start]
+ * @param {number} [count]
+ * @returns {Uint8Array}
+ */
+export function toLevels(values, range, start = 0, count = values.length) {
+  let { low, high, precision } = range;
+  const span = high - low;
+  if (span < 1e-30 || span > 1e30) precision = "double"; // single would over- or underflow
+  const round = precision === "single" ? Math.fround : asItIs;
+  const less = precision === "double" ? asItIs : Math.fround;
+  low = less(low);
+  const scale = round(COLOURS / (precision === "single" ? Math.fround(high - low) : span));
+  const levels = new Uint8Array(count);
+  for (let i = 0; i < count; i++) {
+    const value = values[start + i];
+    const scaled = round(less(value - low) * scale);
+    if (scaled > 0 && value !== Infinity) levels[i] = scaled < COLOURS ? scaled : COLOURS - 1;
+    else if (value !== value) levels[i] = NAN;
+    else if (value === Infinity) levels[i] = PLUS_INF;
+    else if (value === -Infinity) levels[i] = MINUS_INF;
+  }
+  return levels;
+}
+
+/** @param {number} value */
+function asItIs(value) {
+  return value;
+}
+
+/**
+ * What value gets the first and what the last colour, for every map of a layer.
+ * @param {ArrayLike<number>} least Of each map; NaN where none is finite.
+ * @param {ArrayLike<number>} most
+ * @param {string} normalize "channel", "layer", "symmetric", or "percentile": then `least` and
+ *   `most` are the percentiles.
+ * @param {boolean} diverging Zero must be in the middle.
+ * @param {Precision} precision
+ * @returns {Range[]}
+ */
+export function colourRanges(least, most, normalize, diverging, precision) {
+  const known = (/** @type {ArrayLike<number>} */ ends) =>
+    Array.from(ends, (end) => (Number.isNaN(end) ? 0 : end));
+  let low = known(least);
+  let high = known(most);
+  if (normalize === "layer") {
+    const [first, last] = extent(least, most);
+    low = low.map(() => first);
+    high = high.map(() => last);
+  }
+  const plusOne = (/** @type {number} */ end) =>
+    precision === "single" ? Math.fround(end + 1) : end + 1;
+  return low.map((first, i) => {
+    const last = high[i];
+    if (diverging || normalize === "symmetric") {
+      const size = Math.max(Math.abs(first), Math.abs(last)) || 1;
+      return { low: -size, high: size, precision };
+    }
+    return { low: first, high: first < last ? last : plusOne(first), precision };
+  });
+}
+
+/**
+ * The least and the largest of all maps that have a finite value; 0 and 0 of none.
+ * @param {ArrayLike<number>} least
+ * @param {ArrayLike<number>} most
+ */
+function extent(least, most) {
+  const known = Array.from(least, (_, i) => i).filter((i) => !Number.isNaN(least[i]));
+  if (!known.length) return [0, 0];
+  const ends = (/** @type {ArrayLike<number>} */ of) => known.map((i) => of[i]);
+  return [Math.min(...ends(least)), Math.max(...ends(most))];
+}
+
+/**
+ * The range of a heatmap: 0 to its maximum, or symmetric about zero; null if all is zero, or
+ * nothing finite.
+ * @param {ArrayLike<number>} heat
+ * @returns {(Range & {diverging: boolean}) | null}
+ */
+export function heatRange(heat) {
+  let most = 0;
+  let least = 0;
+  for (let i = 0; i < heat.length; i++) {
+    if (!Number.isFinite(heat[i])) continue;
+    most = Math.max(most, Math.abs(heat[i]));
+    least = Math.min(least, heat[i]);
+  }
+  if (most === 0) return null;
+  return { low: least < 0 ? -most : 0, high: most, precision: "mixed", diverging: least < 0 };
+}
+
+/**
+ * A palette: the RGBA colours of all levels, as a picture's pixels have them.
+ * @param {string} text base64
+ * @returns {Uint32Array}
+ */
+export function paletteOf(text) {
+  return new Uint32Array(fromBase64(text).buffer);
+}
+
+/**
+ * @param {string} text
+ * @returns {Uint8Array<ArrayBuffer>}
+ */
+export function fromBase64(text) {
+  const raw = atob(text.trim());
+  const bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
+  return bytes;
+}
+
+/**
+ * Draw levels on a canvas, one pixel each.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Uint8Array} levels
+ * @param {number} width
+ * @param {number} height
+ * @param {Uint32Array} palette
+ */
+export function paint(canvas, levels, width, height, palette) {
+  const pixels = new Uint32Array(width * height);
+  for (let i = 0; i < pixels.length; i++) pixels[i] = palette[levels[i]];
+  put(canvas, new Uint8ClampedArray(pixels.buffer), width, height);
+}
+
+/**
+ * Put RGBA pixels on a canvas of their size.
+ * @param {HTMLCanvasElement} canvas
+ * @param {Uint8ClampedArray<ArrayBuffer>} pixels
+ * @param {number} width
+ * @param {number} height
+ */
+export function put(canvas, pixels, width, height) {
+  if (canvas.width !== width) canvas.width = width;
+  if (canvas.height !== height) canvas.height = height;
+  const context = canvas.getContext("2d");
+  if (context) context.putImageData(new ImageData(pixels, width, height), 0, 0);
+}

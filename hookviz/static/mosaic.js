@@ -1,0 +1,196 @@
+// All channels as tiles, as large as fit; what does not fit is on the next page.
+
+import { el, mark, say } from "./dom.js";
+import { paint, toLevels } from "./levels.js";
+
+/**
+ * @typedef {import("./layer.js").Layer} Layer
+ * @typedef {import("./levels.js").Range} Range
+ * @typedef {{columns: number, rows: number, width: number, height: number}} Grid
+ */
+
+const LEAST_TILE = 36; // a tile's side, in pixels of the page
+const MOST_TILE = 150;
+const SPACE = 4;
+
+/** The mosaic; `onChoose` gets a channel number. */
+export class Mosaic {
+  /** @param {(channel: number) => void} onChoose */
+  constructor(onChoose) {
+    this.onChoose = onChoose;
+    this.label = el("span", { class: "hv-label" });
+    this.pages = el("span", { class: "hv-dim hv-pages" });
+    this.back = el("button", { class: "hv-turn", "aria-label": "page before" }, "‹");
+    this.forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
+    this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
+    this.tools = el("span", { class: "hv-tools" });
+    this.head = el("div", { class: "hv-cap" }, this.label, this.tools, this.side);
+    this.grid = el("div", {
+      class: "hv-tiles",
+      tabindex: 0,
+      role: "listbox",
+      "aria-label": "all channels",
+    });
+    this.root = el("div", { class: "hv-mosaic" }, this.head, this.grid);
+    /** @type {any[]} */
+    this.tiles = [];
+    this.page = 0;
+    this.count = 1; // of pages
+    this.size = 1; // tiles on a page
+    this.shown = -1; // the position that the page was chosen for
+    this.drawn = "";
+    this.room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
+    new ResizeObserver(([entry]) => {
+      this.room = entry.contentRect;
+      this.onPage();
+    }).observe(this.grid);
+    /** @type {() => void} */
+    this.onPage = () => {};
+    this.back.addEventListener("click", () => this.turn(-1));
+    this.forth.addEventListener("click", () => this.turn(1));
+    this.grid.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const tile = /** @type {HTMLElement} */ (event.target).closest(".hv-tile");
+      if (tile instanceof HTMLElement) this.onChoose(Number(tile.dataset.channel));
+    });
+  }
+
+  /** @param {number} by */
+  turn(by) {
+    this.page = Math.min(Math.max(this.page + by, 0), this.count - 1);
+    this.onPage();
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {ArrayLike<number>} order
+   * @param {number} position
+   * @param {Range[]} ranges
+   * @param {Uint32Array} palette
+   * @param {string} key All that the colours depend on.
+   * @param {string} by What the order is by.
+   */
+  show(data, order, position, ranges, palette, key, by) {
+    const { room } = this;
+    if (room.width < LEAST_TILE) return; // not on the page yet
+    const ratio = data.height === 1 && data.width > 1 ? 1 / 6 : data.height / data.width;
+    const fit = layout(data.count, ratio, room.width, room.height);
+    this.size = Math.max(1, fit.columns * fit.rows);
+    this.count = Math.ceil(data.count / this.size);
+    if (position !== this.shown) this.page = Math.floor(position / this.size);
+    this.shown = position;
+    this.page = Math.min(this.page, this.count - 1);
+    const first = this.page * this.size;
+    const last = Math.min(first + this.size, data.count);
+    const now = `${key} ${first} ${last} ${fit.columns} ${fit.width}`;
+    if (now !== this.drawn) {
+      this.drawn = now;
+      this.grid.style.setProperty("--columns", String(fit.columns));
+      this.grid.style.setProperty("--wide", `${fit.width}px`);
+      this.grid.style.setProperty("--high", `${fit.height}px`);
+      this.fill(last - first);
+      for (let place = first; place < last; place++)
+        this.draw(this.tiles[place - first], data, order[place], ranges, palette, fit);
+    }
+    this.choose(position >= first && position < last ? position - first : Infinity);
+    this.words(data, first, last, by);
+  }
+
+  /** @param {number} count How many tiles there are. */
+  fill(count) {
+    while (this.tiles.length < count) {
+      const canvas = el("canvas", { class: "hv-map" });
+      const number = el("i", { class: "hv-number" });
+      const root = el("div", { class: "hv-tile", role: "option" }, canvas, number);
+      this.tiles.push({ root, canvas, number });
+    }
+    const shown = this.tiles.slice(0, count).map((tile) => tile.root);
+    if (this.grid.children.length !== count) this.grid.replaceChildren(...shown);
+  }
+
+  /**
+   * @param {any} tile
+   * @param {Layer} data
+   * @param {number} channel
+   * @param {Range[]} ranges
+   * @param {Uint32Array} palette
+   * @param {Grid} fit
+   */
+  draw(tile, data, channel, ranges, palette, fit) {
+    const device = fit.width * (globalThis.devicePixelRatio || 1);
+    const factor = Math.max(1, Math.floor(data.width / device));
+    const { values, height, width } = data.small(factor, channel);
+    paint(tile.canvas, toLevels(values, ranges[channel]), width, height, palette);
+    tile.canvas.classList.toggle("hv-smooth", width > device);
+    tile.root.dataset.channel = String(channel);
+    const dead = data.row("numbers", "min")[channel] === data.row("numbers", "max")[channel];
+    tile.root.classList.toggle("hv-dead", dead);
+    mark(tile.root, "aria-label", `channel ${channel}${dead ? ", the same everywhere" : ""}`);
+    mark(tile.root, "title", dead ? `channel ${channel}: the same value everywhere` : null);
+    say(tile.number, fit.width > 30 ? String(channel) : "");
+  }
+
+  /** @param {number} place Of a tile on the page; one beyond it for none. */
+  choose(place) {
+    const tile = this.tiles[place]?.root;
+    if (tile === this.chosen) return;
+    for (const [root, on] of [
+      [this.chosen, false],
+      [tile, true],
+    ]) {
+      root?.classList.toggle("hv-on", on);
+      if (root) mark(root, "aria-selected", on ? "true" : "false");
+    }
+    this.chosen = tile;
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {number} first
+   * @param {number} last
+   * @param {string} by
+   */
+  words(data, first, last, by) {
+    const all = last - first === data.count;
+    const dead = data.once("dead", () => {
+      const [least, most] = ["min", "max"].map((name) => data.row("numbers", name));
+      return least.filter((/** @type {number} */ low, /** @type {number} */ i) => low === most[i])
+        .length;
+    });
+    const which = all ? `all ${data.count}` : `${first + 1}–${last} of ${data.count}`;
+    const constant = dead ? `, ${dead} constant` : "";
+    say(this.label, `${data.count === 1 ? "the channel" : `${which} channels`}${by}${constant}`);
+    this.side.hidden = this.count === 1;
+    say(this.pages, `page ${this.page + 1} of ${this.count}`);
+    this.back.disabled = this.page === 0;
+    this.forth.disabled = this.page === this.count - 1;
+  }
+}
+
+/**
+ * The largest tiles with which all channels fit into a room; or the least size, if they do not.
+ * @param {number} count
+ * @param {number} ratio Height by width of a tile.
+ * @param {number} width
+ * @param {number} height
+ * @returns {Grid}
+ */
+export function layout(count, ratio, width, height) {
+  const grid = (/** @type {number} */ side) => {
+    const columns = Math.max(1, Math.floor((width + SPACE) / (side + SPACE)));
+    const rows = Math.max(1, Math.floor((height + SPACE) / (side * ratio + SPACE)));
+    return { columns, rows, width: side, height: side * ratio };
+  };
+  const least = ratio < 0.5 ? 3 * LEAST_TILE : LEAST_TILE;
+  let side = Math.min(ratio < 0.5 ? 3 * MOST_TILE : MOST_TILE, width);
+  while (side > least && grid(side).columns * grid(side).rows < count) side -= 1;
+  const found = grid(side);
+  // The width is used up: tiles grow until as many columns fill it.
+  const columns = Math.min(found.columns, count);
+  if (columns === found.columns) {
+    const grown = (width + SPACE) / columns - SPACE - 0.01;
+    const rows = Math.max(1, Math.floor((height + SPACE) / (grown * ratio + SPACE)));
+    if (rows * columns >= Math.min(count, found.columns * found.rows))
+      return { columns, rows, width: grown, height: grown * ratio };
+  }
+  return { ...found, columns };
+}

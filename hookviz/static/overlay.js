@@ -1,0 +1,70 @@
+// A heatmap over the input: opacity follows the value, what does not matter loses its colour.
+
+import { toLevels } from "./levels.js";
+
+/**
+ * A heatmap at the picture's size, bilinear between the pixels' centres.
+ * @param {ArrayLike<number>} heat
+ * @param {number} tall
+ * @param {number} wide
+ * @param {number} height
+ * @param {number} width
+ */
+export function upsampled(heat, tall, wide, height, width) {
+  const rows = steps(tall, height);
+  const columns = steps(wide, width);
+  const values = new Float32Array(height * width);
+  for (let y = 0; y < height; y++) {
+    const { first, second, share } = rows[y];
+    for (let x = 0; x < width; x++) {
+      const at = columns[x];
+      const mix = (/** @type {number} */ row) =>
+        heat[row * wide + at.first] * (1 - at.share) + heat[row * wide + at.second] * at.share;
+      values[y * width + x] = mix(first) * (1 - share) + mix(second) * share;
+    }
+  }
+  return values;
+}
+
+/**
+ * For each pixel of a side the two cells that it lies between.
+ * @param {number} cells
+ * @param {number} pixels
+ */
+function steps(cells, pixels) {
+  return Array.from({ length: pixels }, (_, i) => {
+    const place = Math.max(((i + 0.5) * cells) / pixels - 0.5, 0);
+    const first = Math.min(Math.floor(place), cells - 1);
+    return { first, second: Math.min(first + 1, cells - 1), share: place - first };
+  });
+}
+
+const GAMMA = 2.2;
+const LIGHT = Float64Array.from({ length: 256 }, (_, byte) => (byte / 255) ** GAMMA);
+
+/**
+ * As `blend` of hookviz/render/overlay.py: colours go, in linear light, and the luminance stays.
+ * @param {Uint8ClampedArray} picture RGBA
+ * @param {Float32Array} heat At the picture's size.
+ * @param {import("./levels.js").Range | null} range
+ * @param {Uint32Array} palette
+ * @param {number} alpha
+ * @returns {Uint8ClampedArray<ArrayBuffer>}
+ */
+export function blended(picture, heat, range, palette, alpha) {
+  const mixed = new Uint8ClampedArray(picture);
+  if (!range) return mixed;
+  const levels = toLevels(heat, range);
+  const colours = new Uint8Array(palette.buffer);
+  for (let i = 0; i < heat.length; i++) {
+    const share = Number.isFinite(heat[i]) ? Math.min(Math.abs(heat[i]) / range.high, 1) : 1;
+    const p = 4 * i;
+    const light = [LIGHT[picture[p]], LIGHT[picture[p + 1]], LIGHT[picture[p + 2]]];
+    const grey = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
+    for (let c = 0; c < 3; c++) {
+      const ground = 255 * (light[c] + alpha * (grey - light[c])) ** (1 / GAMMA);
+      mixed[p + c] = ground + alpha * share * (colours[4 * levels[i] + c] - ground);
+    }
+  }
+  return mixed;
+}

@@ -1,0 +1,149 @@
+// The entry of a page: all numbers are in it, packed; no kernel, no network.
+
+import { App } from "./app.js";
+import { decoded } from "./arrays.js";
+import { fromBase64 } from "./levels.js";
+import { Layer } from "./layer.js";
+import { pictureOf } from "./pictures.js";
+
+/**
+ * The arrays of a block: a header that says how each is packed, and all bytes, deflated.
+ * @param {string} id
+ */
+async function block(id) {
+  const script = document.getElementById(id);
+  if (!script) return null;
+  const { header, data } = JSON.parse(script.textContent ?? "");
+  const bytes = await inflated(fromBase64(data), header.streams);
+  /** @type {Record<string, any>} */
+  const arrays = {};
+  let from = 0;
+  for (const coding of header.arrays) {
+    const part = bytes.subarray(from, from + coding.bytes);
+    from += coding.bytes;
+    arrays[coding.name] = decoded(coding, part, arrays[`${coding.name} ends`]?.values);
+  }
+  return { header, arrays };
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} packed
+ * @param {number[]} lengths Of the streams in it.
+ */
+async function inflated(packed, lengths) {
+  let from = 0;
+  const streams = lengths.map((length) => packed.subarray(from, (from += length)));
+  const unpacked = streams.map(async (stream) => {
+    const through = new Blob([stream]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(through).arrayBuffer();
+  });
+  return new Uint8Array(await new Blob(await Promise.all(unpacked)).arrayBuffer());
+}
+
+/** What is in the page. */
+class PageSource {
+  /** @param {any} facts */
+  constructor(facts) {
+    this.facts = facts;
+    this.live = false;
+    /** @type {Set<() => void>} */
+    this.arrivals = new Set();
+    /** @type {Map<string, any>} */
+    this.known = new Map();
+    this.asked = new Set();
+  }
+
+  /**
+   * A block that is unpacked, or null: then it will be.
+   * @param {string} id
+   * @param {(found: any) => any} make
+   */
+  get(id, make) {
+    if (!this.asked.has(id)) {
+      this.asked.add(id);
+      block(id).then((found) => {
+        this.known.set(id, found && make(found));
+        for (const tell of this.arrivals) tell();
+      });
+    }
+    return this.known.get(id) ?? null;
+  }
+
+  /** @param {any} at */
+  layer(at) {
+    const place = this.place(at.layer);
+    const { order } = this.facts.choices;
+    const { network } = this.facts;
+    const made = (/** @type {any} */ found) =>
+      new Layer(found.header, found.arrays, order, network);
+    return this.get(`layer-${place}`, made);
+  }
+
+  /** @param {string} name */
+  place(name) {
+    return this.facts.layers.findIndex((/** @type {any} */ each) => each.name === name);
+  }
+
+  /**
+   * @param {any} at
+   * @param {string} layer
+   * @param {number | null} goal
+   */
+  heat(at, layer, goal) {
+    const heats = this.get("heatmaps", (found) => found);
+    if (!heats) return null;
+    const own = goal === null || goal === this.facts.target.number;
+    const name = `${own ? at.heatmap : `gradcam ${goal}`} ${this.place(layer)}`;
+    const found = heats.arrays[name];
+    if (!found) return { values: null, shape: [], none: "no heatmap of this layer is in the page" };
+    return found;
+  }
+
+  picture() {
+    return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
+  }
+
+  /** The page has the heatmaps of this class already; nothing is to be asked. */
+  target() {}
+
+  value() {
+    return null;
+  }
+
+  /**
+   * @param {any} _
+   * @param {string[]} layers
+   */
+  ahead(_, layers) {
+    for (const layer of layers) this.layer({ layer });
+  }
+}
+
+/** Put the app into the still picture's place. */
+function start() {
+  const { facts, settings } = JSON.parse(document.getElementById("facts")?.textContent ?? "");
+  const root = document.getElementById("hookviz");
+  if (!root) return;
+  const source = new PageSource(facts);
+  const ready = () => {
+    const there = source.layer(settings) && (facts.blind || source.picture());
+    if (!there) return;
+    source.arrivals.delete(ready);
+    root.replaceChildren();
+    new App(root, source, settings, document);
+  };
+  source.arrivals.add(ready);
+  ready();
+  tellSize();
+}
+
+/** In a frame of a notebook, say how high the page is. */
+function tellSize() {
+  if (globalThis.parent === globalThis) return;
+  document.body.classList.add("hookviz-framed"); // a share of its height would chase itself
+  const tell = () =>
+    globalThis.parent.postMessage({ hookvizHeight: document.documentElement.scrollHeight }, "*");
+  new ResizeObserver(tell).observe(document.body);
+}
+
+start();

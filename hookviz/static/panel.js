@@ -1,0 +1,157 @@
+// One picture in its frame: at its own pixels, zoomed and crossed together with all others.
+
+import { el, mark, say } from "./dom.js";
+import { put } from "./levels.js";
+
+/** @typedef {import("./state.js").State} State */
+
+/** A heading, a picture, and room for what stands below it. */
+export class Panel {
+  /**
+   * @param {State} state
+   * @param {string} name
+   */
+  constructor(state, name) {
+    this.state = state;
+    this.canvas = el("canvas", { class: "hv-map", width: 1, height: 1 });
+    this.label = el("span", { class: "hv-label" });
+    this.side = el("span", { class: "hv-dim" });
+    this.head = el("div", { class: "hv-cap" }, this.label, this.side);
+    this.vertical = el("i", { class: "hv-cross hv-vertical" });
+    this.horizontal = el("i", { class: "hv-cross hv-horizontal" });
+    this.cell = el("i", { class: "hv-cell" });
+    this.words = el("span", { class: "hv-words" });
+    this.frame = el(
+      "div",
+      { class: "hv-frame", tabindex: 0, role: "img" },
+      this.canvas,
+      this.vertical,
+      this.horizontal,
+      this.cell,
+      this.words,
+    );
+    this.below = el("div", { class: "hv-below" });
+    this.root = el("div", { class: `hv-panel hv-${name}` }, this.head, this.frame, this.below);
+    this.drawn = "";
+    this.listen();
+  }
+
+  /**
+   * Draw, where what it depends on has changed.
+   * @param {string} key All that the picture depends on.
+   * @param {() => void} paintIt
+   */
+  draw(key, paintIt) {
+    if (key === this.drawn) return;
+    this.drawn = key;
+    paintIt();
+  }
+
+  /**
+   * @param {string} label
+   * @param {string} side
+   * @param {string} alt
+   */
+  title(label, side, alt) {
+    say(this.label, label);
+    mark(this.label, "title", label);
+    say(this.side, side);
+    mark(this.frame, "aria-label", alt);
+  }
+
+  /**
+   * Say something in the picture's place; nothing shows the picture.
+   * @param {string} text
+   */
+  tell(text) {
+    say(this.words, text);
+    this.canvas.hidden = Boolean(text);
+  }
+
+  /** Follow zoom and crosshair. */
+  place() {
+    const { zoom, hover } = this.state.values;
+    const { k, x, y } = zoom;
+    this.canvas.style.transform = k === 1 ? "" : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)`;
+    const seen = hover && !this.canvas.hidden;
+    for (const line of [this.vertical, this.horizontal]) line.hidden = !seen;
+    if (!hover) return;
+    this.vertical.style.left = `${100 * k * (hover.u - x)}%`;
+    this.horizontal.style.top = `${100 * k * (hover.v - y)}%`;
+  }
+
+  /**
+   * Outline the part of the picture that belongs to one value of the layer; null for none.
+   * @param {{u: number, v: number, wide: number, high: number} | null} part
+   */
+  outline(part) {
+    this.cell.hidden = !part;
+    if (!part) return;
+    const { k, x, y } = this.state.values.zoom;
+    const share = (/** @type {number} */ value) => `${100 * k * value}%`;
+    const style = this.cell.style;
+    style.left = share(part.u - part.wide / 2 - x);
+    style.top = share(part.v - part.high / 2 - y);
+    style.width = share(part.wide);
+    style.height = share(part.high);
+  }
+
+  /** Pointer and wheel. */
+  listen() {
+    const { frame, state } = this;
+    /** @type {{x: number, y: number, zoom: {k: number, x: number, y: number}} | null} */
+    let held = null;
+    const at = (/** @type {MouseEvent} */ event) => {
+      const box = frame.getBoundingClientRect();
+      const { k, x, y } = state.values.zoom;
+      const u = x + (event.clientX - box.left) / box.width / k;
+      const v = y + (event.clientY - box.top) / box.height / k;
+      return { u: Math.min(Math.max(u, 0), 1), v: Math.min(Math.max(v, 0), 1) };
+    };
+    frame.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      if (held) {
+        const box = frame.getBoundingClientRect();
+        const { k, x, y } = held.zoom;
+        const right = (event.clientX - held.x) / box.width / k;
+        const down = (event.clientY - held.y) / box.height / k;
+        if (k > 1) state.pan(k, x - right, y - down);
+      }
+      state.set({ hover: at(event) });
+    });
+    frame.addEventListener("pointerleave", () => {
+      if (!held) state.set({ hover: null });
+    });
+    frame.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      if (event.button) return;
+      held = { x: event.clientX, y: event.clientY, zoom: state.values.zoom };
+      frame.setPointerCapture(event.pointerId);
+      state.set({ hover: at(event) });
+    });
+    for (const over of ["pointerup", "pointercancel"])
+      frame.addEventListener(over, () => (held = null));
+    frame.addEventListener("dblclick", () => state.fit());
+    frame.addEventListener(
+      "wheel",
+      (/** @type {WheelEvent} */ event) => {
+        // A page that is scrolled past the pictures goes on scrolling: out of a fitted one, and
+        // into one that has not been looked at.
+        const near = state.values.zoom.k > 1 || frame.contains(document.activeElement);
+        if (!near && !event.ctrlKey) return;
+        if (state.values.zoom.k === 1 && event.deltaY > 0) return;
+        event.preventDefault();
+        const { u, v } = at(event);
+        state.zoom(Math.exp(-event.deltaY / 300), u, v);
+      },
+      { passive: false },
+    );
+  }
+}
+
+/**
+ * Draw a picture as it is.
+ * @param {HTMLCanvasElement} canvas
+ * @param {{pixels: Uint8ClampedArray<ArrayBuffer>, width: number, height: number}} picture
+ */
+export function putPicture(canvas, picture) {
+  put(canvas, picture.pixels, picture.width, picture.height);
+}

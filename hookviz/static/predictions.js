@@ -1,0 +1,57 @@
+// What the model answered, as bars; a click asks for the gradient of that class.
+
+import { el, mark } from "./dom.js";
+
+/** @typedef {{number: number, name: string, value: number | null, words: string}} Prediction */
+
+/** Bars; `onChoose` gets a class number. */
+export class Predictions {
+  /** @param {(number: number) => void} onChoose */
+  constructor(onChoose) {
+    this.root = el("div", { class: "hv-predictions", role: "group", "aria-label": "predictions" });
+    this.drawn = "";
+    this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const chosen = /** @type {HTMLElement} */ (event.target).closest(".hv-prediction");
+      if (chosen instanceof HTMLElement) onChoose(Number(chosen.dataset.number));
+    });
+  }
+
+  /**
+   * @param {Prediction[]} predictions
+   * @param {{name: string, number: number | null}} target
+   * @param {string} words What a click does.
+   */
+  show(predictions, target, words) {
+    const key = JSON.stringify([predictions, target, words]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    const known = predictions.some((each) => each.number === target.number);
+    /** @type {any[]} */
+    const all = predictions.map((each) => this.bar(each, each.number === target.number, words));
+    if (!known && target.name !== "nothing")
+      all.push(el("span", { class: "hv-prediction hv-on hv-other" }, el("b", {}, target.name)));
+    this.root.replaceChildren(...all);
+  }
+
+  /**
+   * @param {Prediction} prediction
+   * @param {boolean} on
+   * @param {string} words
+   */
+  bar(prediction, on, words) {
+    const { number, name, value } = prediction;
+    const share = el("i", { class: "hv-share" });
+    const isShare = value !== null && value >= 0 && value <= 1 && prediction.words.endsWith("%");
+    share.style.width = isShare ? `${100 * value}%` : "0";
+    const bar = el(
+      "button",
+      { class: `hv-prediction${on ? " hv-on" : ""}`, "data-number": number },
+      share,
+      el("b", {}, name),
+      el("em", {}, prediction.words),
+    );
+    mark(bar, "aria-pressed", on ? "true" : "false");
+    mark(bar, "title", `${name}, class ${number}, ${prediction.words}: ${words}`);
+    return bar;
+  }
+}

@@ -1,0 +1,129 @@
+// Exact numbers: what is under the pointer, the channel, its gradient, the layer.
+
+import { el, say } from "./dom.js";
+import { percent, short } from "./numbers.js";
+
+/** @typedef {import("./layer.js").Layer} Layer */
+
+const NAMES = ["min", "max", "mean", "norm", "zeros"];
+
+/** A table, and beside it what the pointer is at. */
+export class Readings {
+  constructor() {
+    this.here = el("dl", { class: "hv-here", "aria-live": "off" });
+    this.table = el("table", { class: "hv-table" });
+    this.notes = el("div", { class: "hv-notes" });
+    this.root = el("div", { class: "hv-readings" }, this.here, this.table, this.notes);
+    this.drawn = "";
+    this.shape = "";
+    /** @type {any[][]} */
+    this.cells = [];
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {number} channel
+   * @param {string} target
+   * @param {string} key
+   */
+  show(data, channel, target, key) {
+    if (key === this.drawn) return;
+    this.drawn = key;
+    const graded = Boolean(data.arrays.slopes);
+    const rows = [
+      [`channel ${channel}`, ofChannel(data, "numbers", channel)],
+      ...(graded ? [[`gradient of ${target}`, ofChannel(data, "slopes", channel)]] : []),
+      [`layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
+    ];
+    const bad = rows.some(([, numbers]) => numbers.nans || numbers.infs);
+    const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : []), ...(graded ? ["weight"] : [])];
+    const cells = [
+      ["", ...names],
+      ...rows.map(([name, numbers], place) => {
+        const weight = graded && place === 1 ? data.arrays.weights.values[channel] : null;
+        return [name, ...names.map((column) => text(column, numbers, weight))];
+      }),
+    ];
+    this.fill(cells);
+  }
+
+  /**
+   * Write into the cells that there are; a table of another shape is made anew.
+   * @param {string[][]} rows
+   */
+  fill(rows) {
+    const shape = `${rows.length} ${rows[0].length}`;
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.cells = rows.map((row, y) =>
+        row.map((_, x) => el(x && y ? "td" : "th", { scope: y ? "row" : "col" })),
+      );
+      const lines = this.cells.map((row) => el("tr", {}, ...row));
+      this.table.replaceChildren(el("thead", {}, lines[0]), el("tbody", {}, ...lines.slice(1)));
+    }
+    rows.forEach((row, y) => row.forEach((words, x) => say(this.cells[y][x], words)));
+  }
+
+  /** @param {Array<[string, string]>} pairs Names and values. */
+  point(pairs) {
+    const known = this.here.children;
+    if (known.length !== 2 * pairs.length)
+      this.here.replaceChildren(...pairs.flatMap(() => [el("dt"), el("dd")]));
+    pairs.forEach(([name, value], place) => {
+      say(known[2 * place], name);
+      say(known[2 * place + 1], value);
+    });
+  }
+
+  /** @param {string[]} notes */
+  note(notes) {
+    const now = [...this.notes.children].map((each) => each.textContent);
+    if (now.join("\n") !== notes.join("\n"))
+      this.notes.replaceChildren(...notes.map((each) => el("p", {}, each)));
+  }
+}
+
+/**
+ * @param {string} column
+ * @param {any} numbers
+ * @param {number | null} weight
+ */
+function text(column, numbers, weight) {
+  if (column === "zeros") return percent(numbers.zeros);
+  if (column === "NaN") return numbers.nans ? String(numbers.nans) : "";
+  if (column === "Inf") return numbers.infs ? String(numbers.infs) : "";
+  if (column === "weight") return weight === null ? "" : short(weight);
+  return short(numbers[column]);
+}
+
+/**
+ * @param {Layer} data
+ * @param {"numbers" | "slopes"} which
+ * @param {number} channel
+ */
+function ofChannel(data, which, channel) {
+  const names = ["min", "max", "mean", "zeros", "norm", "nans", "infs"];
+  const numbers = Object.fromEntries(names.map((name) => [name, data.row(which, name)[channel]]));
+  if (Number.isNaN(numbers.min)) numbers.norm = NaN; // nothing finite has no length
+  return numbers;
+}
+
+/** @param {Layer} data */
+function ofLayer(data) {
+  return data.once("of the layer", () => {
+    const finite = (/** @type {string} */ name) =>
+      Array.from(data.row("numbers", name)).filter((value) => !Number.isNaN(value));
+    const sum = (/** @type {number[]} */ values) => values.reduce((a, b) => a + b, 0);
+    const means = finite("mean");
+    const least = finite("min");
+    return {
+      min: least.length ? Math.min(...least) : NaN,
+      max: least.length ? Math.max(...finite("max")) : NaN,
+      mean: means.length ? sum(means) / means.length : NaN,
+      norm: least.length ? Math.sqrt(sum(finite("norm").map((value) => value * value))) : NaN,
+      zeros: sum(finite("zeros")) / data.count,
+      nans: sum(finite("nans")),
+      infs: sum(finite("infs")),
+    };
+  });
+}

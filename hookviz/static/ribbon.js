@@ -1,0 +1,168 @@
+// One cell a layer, in order: its height is the map's size, its colour the layer's health.
+
+import { el, mark, menu, say } from "./dom.js";
+import { COLOURS } from "./levels.js";
+import { percent, short } from "./numbers.js";
+
+/** @typedef {{name: string, block: string, side: number, activation: number | null,
+ *   gradient: number | null, zeros: number, nans: number, infs: number, kind: string,
+ *   text: string, size: string}} Cell */
+
+const MEASURES = ["gradient", "activation", "zeros"];
+
+/** The ribbon; `onChoose` gets a layer's name. */
+export class Ribbon {
+  /**
+   * @param {(name: string) => void} onChoose
+   * @param {(measure: string) => void} onMeasure
+   */
+  constructor(onChoose, onMeasure) {
+    this.cells = el("div", {
+      class: "hv-cells",
+      role: "listbox",
+      tabindex: 0,
+      "aria-label": "all layers",
+      "aria-orientation": "horizontal",
+    });
+    this.blocks = el("div", { class: "hv-blocks", "aria-hidden": "true" });
+    /** @type {Array<[string, string]>} */
+    const names = [
+      ["gradient", "size of gradients"],
+      ["activation", "size of activations"],
+      ["zeros", "share of zeros"],
+    ];
+    this.measure = menu("what the colour of a layer says", names, onMeasure);
+    this.from = el("span");
+    this.to = el("span");
+    this.bar = el("i", { class: "hv-legend" });
+    this.legend = el("span", { class: "hv-dim hv-measure" }, this.measure);
+    this.legend.append(this.from, this.bar, this.to);
+    this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
+    this.drawn = "";
+    this.cells.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const cell = /** @type {HTMLElement} */ (event.target).closest(".hv-layer");
+      if (cell instanceof HTMLElement) onChoose(cell.dataset.layer ?? "");
+    });
+  }
+
+  /**
+   * @param {Cell[]} layers
+   * @param {string} now The shown layer.
+   * @param {string} measure
+   * @param {Uint32Array} palette
+   */
+  show(layers, now, measure, palette) {
+    const scored = layers.some((layer) => Number(layer.gradient) > 0);
+    if (measure === "gradient" && !scored) measure = "activation";
+    const key = `${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
+    if (key !== this.drawn) {
+      this.drawn = key;
+      this.fill(layers, measure, palette);
+      this.measure.options[MEASURES.indexOf("gradient")].disabled = !scored;
+      this.measure.value = measure;
+    }
+    for (const cell of this.cells.children) {
+      const on = cell.dataset.layer === now;
+      cell.classList.toggle("hv-on", on);
+      mark(cell, "aria-selected", on ? "true" : "false");
+    }
+  }
+
+  /**
+   * @param {Cell[]} layers
+   * @param {string} measure
+   * @param {Uint32Array} palette
+   */
+  fill(layers, measure, palette) {
+    const scale = scaleOf(layers, measure);
+    const sides = layers.map((layer) => Math.log2(Math.max(layer.side, 1)));
+    const [least, most] = [Math.min(...sides), Math.max(...sides)];
+    const cells = layers.map((layer, place) => {
+      const share = most > least ? (sides[place] - least) / (most - least) : 1;
+      const wrong = layer.nans + layer.infs > 0;
+      const cell = el("div", {
+        class: `hv-layer${wrong ? " hv-wrong" : ""}`,
+        role: "option",
+        "data-layer": layer.name,
+        "aria-label": words(layer),
+        title: words(layer),
+      });
+      const first = place > 0 && layers[place - 1].block !== layer.block;
+      cell.classList.toggle("hv-first", first);
+      const bar = el("i");
+      bar.style.height = `${12 + 22 * share}px`;
+      bar.style.background = colour(palette, scale.share(layer));
+      cell.append(bar);
+      return cell;
+    });
+    this.cells.replaceChildren(...cells);
+    this.blocks.replaceChildren(...blocksOf(layers));
+    say(this.from, scale.from);
+    say(this.to, scale.to);
+    const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
+    this.bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
+  }
+}
+
+/** @param {Cell[]} layers */
+function blocksOf(layers) {
+  /** @type {Array<{name: string, count: number}>} */
+  const blocks = [];
+  for (const { block } of layers) {
+    const last = blocks[blocks.length - 1];
+    if (last?.name === block) last.count += 1;
+    else blocks.push({ name: block, count: 1 });
+  }
+  return blocks.map(({ name, count }) => {
+    const block = el("span", { title: name }, name);
+    block.style.flexGrow = String(count);
+    return block;
+  });
+}
+
+/**
+ * Where each layer stands between the least and the largest.
+ * @param {Cell[]} layers
+ * @param {string} measure
+ */
+function scaleOf(layers, measure) {
+  if (measure === "zeros") {
+    const share = (/** @type {Cell} */ layer) => layer.zeros;
+    return { share, from: "0 %", to: "100 %" };
+  }
+  const size = (/** @type {any} */ layer) => layer[measure];
+  const known = layers.map(size).filter((value) => value > 0);
+  if (!known.length) return { share: () => null, from: "none", to: "" };
+  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const span = Math.log(high) - Math.log(low) || 1;
+  const share = (/** @type {Cell} */ layer) =>
+    size(layer) > 0 ? (Math.log(size(layer)) - Math.log(low)) / span : null;
+  return { share, from: short(low), to: short(high) };
+}
+
+/**
+ * @param {Uint32Array} palette
+ * @param {number | null} share
+ */
+function colour(palette, share) {
+  if (share === null) return "var(--hv-nothing)";
+  const level = Math.min(Math.floor(share * COLOURS), COLOURS - 1);
+  const [r, g, b] = new Uint8Array(palette.buffer, 4 * level, 3);
+  return `rgb(${r}, ${g}, ${b})`;
+}
+
+/** @param {Cell} layer */
+function words(layer) {
+  const size = (/** @type {number | null} */ value) => (value === null ? "none" : short(value));
+  const wrong = [
+    ...(layer.nans ? [`${layer.nans} NaN`] : []),
+    ...(layer.infs ? [`${layer.infs} infinite`] : []),
+  ];
+  const facts = [
+    `${layer.name || "(model)"}, ${layer.kind} ${layer.size}`,
+    `activation ${size(layer.activation)}`,
+    `gradient ${size(layer.gradient)}`,
+    `zeros ${percent(layer.zeros)}`,
+  ];
+  return [...facts, ...wrong].join(", ");
+}

@@ -1,0 +1,119 @@
+// A text field that finds one of many: what is typed filters the list below it.
+
+import { el, mark } from "./dom.js";
+
+/** @typedef {{key: string, name: string, more: string}} Item */
+
+const LISTED = 200; // that are listed at once
+let fields = 0;
+
+/** A combobox; `onChoose` gets an item's key. */
+export class Search {
+  /**
+   * @param {string} label
+   * @param {string} hint
+   * @param {(key: string) => void} onChoose
+   */
+  constructor(label, hint, onChoose) {
+    fields += 1;
+    this.id = `hv-search-${fields}-${Math.floor(performance.now())}`;
+    this.input = el("input", {
+      type: "text",
+      role: "combobox",
+      "aria-label": label,
+      "aria-expanded": "false",
+      "aria-autocomplete": "list",
+      "aria-controls": this.id,
+      autocomplete: "off",
+      spellcheck: "false",
+      placeholder: hint,
+    });
+    this.list = el("div", { class: "hv-list", role: "listbox", id: this.id, "aria-label": label });
+    this.list.hidden = true;
+    this.root = el("div", { class: "hv-search" }, this.input, this.list);
+    this.onChoose = onChoose;
+    /** @type {Item[]} */
+    this.items = [];
+    /** @type {Item[]} */
+    this.found = [];
+    this.place = 0;
+    this.listen();
+  }
+
+  /** Show those that hold every typed word. */
+  open() {
+    const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const holds = (/** @type {Item} */ item) => {
+      const text = `${item.name} ${item.more}`.toLowerCase();
+      return words.every((word) => text.includes(word));
+    };
+    const found = this.items.filter(holds);
+    this.found = found.slice(0, LISTED);
+    const options = this.found.map((item, place) =>
+      el(
+        "div",
+        { class: "hv-option", role: "option", id: `${this.id}-${place}`, "data-place": place },
+        el("b", {}, item.name),
+        el("span", {}, item.more),
+      ),
+    );
+    const rest = found.length - this.found.length;
+    const note = !found.length ? "nothing has that" : rest ? `${rest} more: type on` : "";
+    if (note) options.push(el("div", { class: "hv-none" }, note));
+    this.list.replaceChildren(...options);
+    this.list.hidden = false;
+    mark(this.input, "aria-expanded", "true");
+    this.light(0);
+  }
+
+  close() {
+    this.list.hidden = true;
+    mark(this.input, "aria-expanded", "false");
+    mark(this.input, "aria-activedescendant", null);
+  }
+
+  /** @param {number} place */
+  light(place) {
+    this.place = Math.min(Math.max(place, 0), this.found.length - 1);
+    for (const option of this.list.querySelectorAll(".hv-option")) {
+      const on = option.dataset.place === String(this.place);
+      option.classList.toggle("hv-on", on);
+      mark(option, "aria-selected", on ? "true" : "false");
+      if (on) {
+        option.scrollIntoView({ block: "nearest" });
+        mark(this.input, "aria-activedescendant", option.id);
+      }
+    }
+  }
+
+  /** @param {number} place */
+  take(place) {
+    const item = this.found[place];
+    this.close();
+    this.input.value = "";
+    if (item) this.onChoose(item.key);
+  }
+
+  listen() {
+    const { input, list } = this;
+    input.addEventListener("input", () => this.open());
+    input.addEventListener("focus", () => this.open());
+    input.addEventListener("blur", () => this.close());
+    input.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      event.stopPropagation(); // letters and arrows are the field's own
+      const shown = !list.hidden;
+      if (event.key === "ArrowDown") shown ? this.light(this.place + 1) : this.open();
+      else if (event.key === "ArrowUp") this.light(this.place - 1);
+      else if (event.key === "Enter" && shown) this.take(this.place);
+      else if (event.key === "Escape") this.close();
+      else return;
+      event.preventDefault();
+    });
+    // Before the field loses the focus, and the list with it.
+    list.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      event.preventDefault();
+      const option = /** @type {HTMLElement} */ (event.target).closest(".hv-option");
+      if (option instanceof HTMLElement) this.take(Number(option.dataset.place));
+    });
+  }
+}

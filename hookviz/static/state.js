@@ -1,0 +1,93 @@
+// All that can be set, and one event when something of it changes.
+
+/**
+ * @typedef {{low: number, high: number}} Ends
+ * @typedef {{
+ *   layer: string, channel: number, call: number, sample: number, depth: number, order: string,
+ *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
+ *   strip: boolean}} Settings The explorer's own.
+ * @typedef {Settings & {
+ *   goal: number | null, zoom: {k: number, x: number, y: number},
+ *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,
+ *   health: string}} Values
+ */
+
+/** The explorer's settings; all else is the browser's alone. */
+export const SETTINGS = ["layer", "channel", "call", "sample", "depth", "order", "cmap"].concat(
+  ["normalize", "heatmap", "alpha", "overlay", "strip"],
+);
+
+const FITTED = { k: 1, x: 0, y: 0 };
+
+/** Settings with one listener list. */
+export class State {
+  /** @param {Settings} settings */
+  constructor(settings) {
+    /** @type {Values} */
+    this.values = {
+      goal: null,
+      zoom: FITTED,
+      hover: null,
+      ends: null,
+      slopeEnds: null,
+      health: "gradient",
+      ...settings,
+    };
+    /** @type {Array<(changed: Set<string>) => void>} */
+    this.listeners = [];
+  }
+
+  /** @param {(changed: Set<string>) => void} listener */
+  onChange(listener) {
+    this.listeners.push(listener);
+  }
+
+  /**
+   * Set some; those who listen are told what changed, if anything did.
+   * @param {Partial<Values>} changes
+   */
+  set(changes) {
+    const before = /** @type {any} */ (this.values);
+    const changed = new Set(
+      Object.entries(changes).flatMap(([name, value]) => (before[name] === value ? [] : [name])),
+    );
+    if (!changed.size) return;
+    this.values = { ...this.values, ...changes };
+    for (const listener of this.listeners) listener(changed);
+  }
+
+  /** The explorer's own settings. */
+  get settings() {
+    const all = /** @type {any} */ (this.values);
+    return Object.fromEntries(SETTINGS.map((name) => [name, all[name]]));
+  }
+
+  /** All panels as they were. */
+  fit() {
+    this.set({ zoom: FITTED });
+  }
+
+  /**
+   * Zoom about a point of the pictures, given as shares of them.
+   * @param {number} factor
+   * @param {number} u
+   * @param {number} v
+   */
+  zoom(factor, u, v) {
+    const { k, x, y } = this.values.zoom;
+    const next = Math.min(Math.max(k * factor, 1), 64);
+    this.pan(next, u - ((u - x) * k) / next, v - ((v - y) * k) / next);
+  }
+
+  /**
+   * What part is seen: from x, y on, k times enlarged.
+   * @param {number} k
+   * @param {number} x
+   * @param {number} y
+   */
+  pan(k, x, y) {
+    const last = 1 - 1 / k;
+    const inside = (/** @type {number} */ share) => Math.min(Math.max(share, 0), last);
+    this.set({ zoom: k === 1 ? FITTED : { k, x: inside(x), y: inside(y) } });
+  }
+}

@@ -1,0 +1,243 @@
+// The entry of the widget: facts and settings are the model's traits, numbers come as messages.
+
+import { App } from "./app.js";
+import { decoded } from "./arrays.js";
+import { Layer } from "./layer.js";
+import { pictureOf } from "./pictures.js";
+
+const BUDGET = 300e6; // bytes of layers that are kept
+const PAUSE = 80; // milliseconds between two messages about the settings
+
+/** What the kernel sends, remembered. */
+class KernelSource {
+  /** @param {any} model */
+  constructor(model) {
+    this.model = model;
+    this.live = true;
+    /** @type {Set<() => void>} */
+    this.arrivals = new Set();
+    /** @type {Map<string, any>} The one that was used last is last. */
+    this.known = new Map();
+    this.asked = new Set();
+    model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
+      this.arrive(said, buffers ?? []);
+    });
+    model.on("change:facts", () => this.changed());
+    model.on("change:note", () => this.tell());
+  }
+
+  get facts() {
+    const note = this.model.get("note");
+    const facts = this.model.get("facts");
+    if (facts === this.ownFacts && note === this.ownNote) return this.shownFacts;
+    this.ownFacts = facts;
+    this.ownNote = note;
+    this.shownFacts = { ...facts, note };
+    return this.shownFacts;
+  }
+
+  tell() {
+    for (const arrival of [...this.arrivals]) arrival();
+  }
+
+  /** Another run: nothing that was sent is true any more. */
+  changed() {
+    const { run } = this.model.get("facts");
+    for (const store of [this.known, this.asked])
+      for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
+    this.tell();
+  }
+
+  /**
+   * What is known, or null: then it is asked for, once.
+   * @param {any} question
+   */
+  get(question) {
+    const key = `${this.facts.run} ${JSON.stringify(question)}`;
+    const found = this.known.get(key);
+    if (found !== undefined) {
+      this.known.delete(key);
+      this.known.set(key, found);
+      return found;
+    }
+    if (!this.asked.has(key)) {
+      this.asked.add(key);
+      this.model.send({ key, ...question });
+    }
+    return null;
+  }
+
+  /**
+   * @param {any} said
+   * @param {DataView[]} buffers
+   */
+  arrive(said, buffers) {
+    this.asked.delete(said.key);
+    if (!said.key.startsWith(`${this.facts.run} `)) return;
+    /** @type {Record<string, any>} */
+    const arrays = {};
+    (said.arrays ?? []).forEach((/** @type {any} */ coding, /** @type {number} */ place) => {
+      const { buffer, byteOffset, byteLength } = buffers[place];
+      arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
+    });
+    this.known.set(said.key, this.made(said, arrays));
+    this.forget();
+    this.tell();
+  }
+
+  /**
+   * @param {any} said
+   * @param {Record<string, any>} arrays
+   */
+  made(said, arrays) {
+    if (said.ask === "layer" && !said.none)
+      return new Layer(said.header, arrays, this.facts.choices.order, this.facts.network);
+    if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
+    if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
+    if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
+    return said.ask === "heatmaps" ? arrays : said;
+  }
+
+  /** Those that were not used for long go. */
+  forget() {
+    let bytes = 0;
+    for (const [key, value] of [...this.known].reverse()) {
+      bytes += value.bytes ?? 1000;
+      if (bytes > BUDGET) this.known.delete(key);
+    }
+  }
+
+  /** @param {any} at */
+  layer(at) {
+    const { layer, call, sample, depth } = at;
+    const found = this.get({ ask: "layer", layer, call, sample, depth });
+    return found instanceof Layer ? found : null;
+  }
+
+  /**
+   * @param {any} at
+   * @param {string} layer
+   */
+  heat(at, layer) {
+    const { call, sample, depth, heatmap: method } = at;
+    if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
+    return this.get({ ask: "heatmap", layer, call, sample, depth, method });
+  }
+
+  /** @param {[number, number]} place */
+  picture(place) {
+    return this.facts.blind ? null : this.get({ ask: "picture", place });
+  }
+
+  /** @param {number} number */
+  target(number) {
+    this.model.send({ set: "target", number });
+  }
+
+  /**
+   * The tensor's own numbers, where those that came were rounded or averaged.
+   * @param {any} at
+   * @param {number} row
+   * @param {number} column
+   */
+  value(at, row, column) {
+    const layer = this.layer(at);
+    const [height, width] = layer?.header.size ?? [];
+    const own = !layer?.arrays.maps.approximate && layer?.height === height && layer?.width === width;
+    if (!layer || own) return null;
+    // One question at a time: when its answer comes, the pointer's place then is asked for.
+    const waiting = [...this.asked].some((key) => key.includes('"ask":"value"'));
+    const { layer: name, call, sample, depth, channel } = at;
+    const question = { ask: "value", layer: name, call, sample, depth, channel, row, column };
+    return waiting ? null : this.get(question);
+  }
+
+  /**
+   * One at a time, so that what is wanted now never waits for what may be.
+   * @param {any} at
+   * @param {string[]} layers
+   */
+  ahead(at, layers) {
+    if (this.asked.size) return;
+    for (const layer of layers) if (!this.layer({ ...at, layer })) return;
+  }
+}
+
+/** @param {string | undefined} text As Python writes a number. */
+function numberOf(text) {
+  return text === undefined ? null : Number(text.replace("inf", "Infinity"));
+}
+
+/** @type {Map<string, KernelSource>} */
+const sources = new Map();
+
+/** @param {any} model */
+function sourceOf(model) {
+  const token = model.get("token");
+  const known = sources.get(token) ?? new KernelSource(model);
+  sources.set(token, known);
+  return known;
+}
+
+/**
+ * The settings follow, a few times a second; what the kernel sets goes first.
+ * @param {any} model
+ * @param {App} app
+ */
+function follow(model, app) {
+  let sent = JSON.stringify(model.get("settings"));
+  let timer = 0;
+  const send = () => {
+    timer = 0;
+    const settings = app.state.settings;
+    const text = JSON.stringify(settings);
+    if (text === sent) return;
+    sent = text;
+    model.set("settings", settings);
+    model.save_changes();
+  };
+  app.state.onChange(() => {
+    if (!timer && JSON.stringify(app.state.settings) !== sent) timer = setTimeout(send, PAUSE);
+  });
+  const changed = () => {
+    const text = JSON.stringify(model.get("settings"));
+    if (text === sent) return;
+    sent = text;
+    clearTimeout(timer);
+    timer = 0;
+    app.state.set(model.get("settings"));
+  };
+  model.on("change:settings", changed);
+  return () => {
+    clearTimeout(timer);
+    model.off("change:settings", changed);
+  };
+}
+
+export default {
+  /** Say that the front end runs, once there is something to show: so nothing flickers. */
+  initialize(/** @type {{model: any}} */ { model }) {
+    const source = sourceOf(model);
+    const ready = () => {
+      const layer = source.layer(model.get("settings"));
+      if (!layer || !(source.facts.blind || source.picture(layer.header.place))) return;
+      source.arrivals.delete(ready);
+      model.set("alive", true);
+      model.save_changes();
+    };
+    source.arrivals.add(ready);
+    ready();
+    return () => sources.delete(model.get("token"));
+  },
+
+  render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {
+    root.classList.add("hookviz-app");
+    root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
+    const app = new App(root, sourceOf(model), model.get("settings"), root);
+    const end = follow(model, app);
+    return () => {
+      end();
+      app.end();
+    };
+  },
+};

@@ -1,0 +1,194 @@
+"""What a browser needs to draw a view by itself: facts, and a layer's numbers as arrays.
+
+Nothing here is drawn: the browser turns values into colours, as `hookviz.render.colours` does, and
+what is computed (statistics, orders, heatmaps, percentiles) comes from here.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..attribution.cam import HEATMAPS
+from ..render.arrays import shown_size
+from ..render.colours import (
+    DIVERGING,
+    NORMALIZATIONS,
+    SEQUENTIAL,
+    dark_palette,
+    palette,
+    percentiles,
+)
+from ..render.input_picture import UNDONE
+from ..render.overlay import HEAT
+from ..run.targets import class_index
+from .build import facts
+from .heatmaps import ShownHeatmap
+from .layer import ORDERS, ChannelStatistics, channel_order
+from .settings import CMAPS, PRODUCT, heatmap_names
+from .view import ShownMaps, View
+
+DARK = "dark"
+"""What the diverging colormap is called on a dark page."""
+
+NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
+"""What is known of each channel, and of its gradient, in this order."""
+
+
+def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
+    """What is the same for all layers, of one run: all of it can be written as JSON.
+
+    Parameters
+    ----------
+    classes : bool
+        Whether the names of all classes come along, to choose from.
+    """
+    run, names = view.run, view.session.class_names
+    logits, target = run.logits, view.at.target
+    count = 0 if logits is None or not classes else logits.shape[1]
+    return {
+        "model": view.session.name,
+        "facts": facts(view),
+        "target": {"name": view.target_name, "number": class_number(view)},
+        "given": target if isinstance(target, int) else None,
+        "predictions": [
+            {name: _json(value) for name, value in each._asdict().items()}
+            for each in view.predictions
+        ],
+        "classes": {"count": count, "names": list(names[:count])},
+        "scored": run.scored,
+        "layers": layer_list(view),
+        "palettes": {name: palette_text(name) for name in palette_names(view)},
+        "choices": {
+            "order": list(ORDERS),
+            "cmap": list(CMAPS),
+            "normalize": list(NORMALIZATIONS),
+            "heatmap": list(heatmap_names()),
+        },
+        "network": [ShownMaps(view).network_range(slopes) for slopes in (False, True)],
+        "methods": list(HEATMAPS),
+        "product": PRODUCT,
+        "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
+        "verdict": view.verdict._asdict(),
+    }
+
+
+def layer_list(view: View) -> list[dict[str, Any]]:
+    """One entry a layer that can be shown: its name, its words and its cell of the ribbon."""
+    found = []
+    for cell in view.ribbon:
+        words = view.words[cell.name]
+        numbers = {name: _json(value) for name, value in asdict(cell).items()}
+        numbers["nans"] += numbers.pop("gradient_nans")
+        numbers["infs"] += numbers.pop("gradient_infs")
+        found.append(numbers | {"kind": words.kind, "text": words.text, "size": words.size})
+    return found
+
+
+def palette_names(view: View) -> list[str]:
+    """The colormaps that the browser may need."""
+    chosen = [name for name in (*CMAPS, view.at.cmap) if name != "auto"]
+    return list(dict.fromkeys([*chosen, SEQUENTIAL, DIVERGING, DARK, HEAT]))
+
+
+def palette_text(name: str) -> str:
+    """The RGBA colours of all levels, in base64."""
+    colours = dark_palette(DIVERGING) if name == DARK else palette(name)
+    return base64.b64encode(np.asarray(colours).tobytes()).decode()
+
+
+def settings_payload(view: View) -> dict[str, Any]:
+    """The settings, but for the target, which may be anything."""
+    return {name: value for name, value in asdict(view.at).items() if name != "target"}
+
+
+def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """One layer, call, sample and depth: what is said of it, and its numbers.
+
+    Returns
+    -------
+    header : dict
+        Can be written as JSON.
+    arrays : dict of str to numpy.ndarray
+        ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
+        `hookviz.render.arrays.shown_size`. ``numbers`` and ``slopes``, ``(len(NUMBERS), C)``, of
+        the maps and of the gradients. ``weights``, Grad-CAM's, ``(C,)``. ``percentiles``, of both,
+        the 1st and the 99th, ``(2 or 4, C)``. ``orders``, ``(len(ORDERS) - 1, C)``: all but the
+        first.
+    """
+    layer, record, output = view.layer, view.record, view.call.outputs[0]
+    arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
+    percentiles = [_percentiles(layer.maps)]
+    slopes, weights = layer.gradient_statistics, layer.weights
+    if layer.gradients is not None and slopes is not None and weights is not None:
+        arrays |= {
+            "gradients": shown_size(layer.gradients),
+            "slopes": _numbers(slopes),
+            "weights": weights,
+        }
+        percentiles.append(_percentiles(layer.gradients))
+    arrays["percentiles"] = np.concatenate(percentiles)
+    orders = [channel_order(layer, order) for order in ORDERS[1:]]
+    arrays["orders"] = np.array(orders).astype(np.uint32)
+    at = view.at
+    header = {
+        "layer": at.layer,
+        "call": at.call,
+        "sample": at.sample,
+        "depth": at.depth,
+        "counts": view.counts(),
+        "place": [view.input_sample, view.depth_share],
+        "size": list(layer.maps.shape[1:]),
+        "signed": layer.signed,
+        "kind": type(record.module).__name__,
+        "shape": list(output.shape),
+        "dtype": str(output.dtype).removeprefix("torch."),
+        "magnitudes": view.magnitudes,
+    }
+    return header, arrays
+
+
+def heatmap_payload(view: View) -> np.ndarray | None:
+    """The heatmap of a view, ``(h, w)``; None where there is none."""
+    return ShownHeatmap(view).values
+
+
+def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:
+    """The input's picture, uint8 ``(H, W, 3)``, with what is said of it; None if it has none."""
+    (picture, words), main = view.picture_and_words, view.session.inputs.main
+    if picture is None or main is None:
+        return None
+    said = {"height": picture.shape[0], "width": picture.shape[1], "size": list(main.shape[-2:])}
+    return said | {"words": "" if words == UNDONE else words}, picture
+
+
+def _numbers(values: ChannelStatistics) -> np.ndarray:
+    """Each of `NUMBERS` in a row: exact, also those of doubles."""
+    kind = np.float64 if values.min.dtype == np.float64 else np.float32
+    return np.array([getattr(values, name) for name in NUMBERS]).astype(kind)
+
+
+def _percentiles(maps: np.ndarray) -> np.ndarray:
+    """Where `hookviz.render.colours.colour_ranges` begins and ends by percentile, ``(2, C)``."""
+    return np.array(percentiles(maps)).astype(np.float64)
+
+
+def class_number(view: View) -> int | None:
+    """Which class the target is, if it is one."""
+    target, logits = view.at.target, view.run.logits
+    if isinstance(target, list):
+        target = target[min(view.input_sample, len(target) - 1)]
+    if logits is None or callable(target) or isinstance(target, tuple):
+        return None
+    if target is None:
+        return view.predictions[0].number if view.predictions else None
+    return class_index(target, logits.shape[1], view.session.class_names)
+
+
+def _json(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,202 @@
+"""The whole network at a glance: one cell a layer, and what can be said of its health."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from ..hooking.layout import as_maps
+from ..hooking.records import Call, CapturedTensor, FeatureCache, statistics
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One layer that can be shown, by its last call and all samples.
+
+    Attributes
+    ----------
+    name, block : str
+        The layer's name; and the part of it that says where in the model it is: the first one that
+        not all layers share.
+    side : int
+        The longest spatial side of its maps.
+    activation : float
+        Root of the mean square of the finite values; NaN where there is none.
+    gradient : float or None
+        The same of the gradient; None where none arrived.
+    zeros : float
+        Share of the activations that are exactly zero, 0 to 1.
+    nans, infs : int
+        How many of the activations are.
+    gradient_nans, gradient_infs : int
+        How many of the gradients are.
+    """
+
+    name: str
+    block: str
+    side: int
+    activation: float
+    gradient: float | None
+    zeros: float
+    nans: int
+    infs: int
+    gradient_nans: int = 0
+    gradient_infs: int = 0
+
+    @property
+    def wrong(self) -> bool:
+        """Whether there is any NaN or Inf."""
+        return bool(self.nans or self.infs or self.gradient_nans or self.gradient_infs)
+
+
+class Verdict(NamedTuple):
+    """What the cells say of the network: words, and ``"good"``, ``"odd"`` or ``"bad"``."""
+
+    text: str
+    kind: str
+
+
+def ribbon(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
+    """One cell for each of these layers, in order.
+
+    Examples
+    --------
+    >>> from hookviz import capture
+    >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
+    >>> with capture(model, ["0", "1"]) as cache:
+    ...     _ = model(torch.zeros(1, 1, 8, 8))
+    >>> [(cell.name, cell.side, cell.gradient) for cell in ribbon(cache, ["0", "1"])]
+    [('0', 6, None), ('1', 6, None)]
+    """
+    blocks = blocks_of(names)
+    return [_cell(cache[name].last, name, block) for name, block in zip(names, blocks, strict=True)]
+
+
+def _cell(call: Call, name: str, block: str) -> Cell:
+    output = call.outputs[0]
+    shape = as_maps(torch.empty(output.shape, device="meta"), call.module, call.grid).shape
+    own, slopes = _pass(output, False), _pass(output, True)
+    assert own is not None  # of a gradient alone there may be none
+    return Cell(
+        name,
+        block,
+        max(shape[2:]),
+        own.rms,
+        None if slopes is None else slopes.rms,
+        own.zeros,
+        own.nans,
+        own.infs,
+        0 if slopes is None else slopes.nans,
+        0 if slopes is None else slopes.infs,
+    )
+
+
+class _Passed(NamedTuple):
+    rms: float
+    zeros: float
+    nans: int
+    infs: int
+
+
+def _pass(tensor: CapturedTensor, gradient: bool) -> _Passed | None:
+    """One tensor or its gradient, in as few passes as can be: a ribbon is of every layer."""
+    if gradient and not tensor.has_gradient:
+        return None
+    if (values := values_of(tensor, gradient)) is not None:
+        wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+        norm = float(torch.linalg.vector_norm(values, dtype=wide))
+        if math.isfinite(norm):
+            zeros = 0.0 if gradient else 1 - int(torch.count_nonzero(values)) / values.numel()
+            return _Passed(norm / math.sqrt(values.numel()), zeros, 0, 0)
+        found = statistics(values)
+    else:
+        known = tensor.gradient_statistics if gradient else tensor.statistics
+        assert known is not None  # a gradient has come
+        found = known
+    finite = tensor.shape.numel() - found.nans - found.infs
+    rms = found.norm / math.sqrt(finite) if finite else math.nan
+    return _Passed(rms, found.zeros, found.nans, found.infs)
+
+
+def values_of(tensor: CapturedTensor, gradient: bool) -> torch.Tensor | None:
+    """Kept values that a single pass can sum up; None where all statistics are needed for it."""
+    values = (tensor.gradient if gradient else tensor.value) if tensor.kept else None
+    if values is None or values.layout != torch.strided or not values.is_floating_point():
+        return None
+    return values if values.numel() else None
+
+
+def blocks_of(names: Sequence[str]) -> list[str]:
+    """The block of each layer: the first part of its name that not all of them share.
+
+    Examples
+    --------
+    >>> blocks_of(["conv1", "layer1.0.conv1", "layer1.0.conv2"])
+    ['conv1', 'layer1', 'layer1']
+    >>> blocks_of(["features.0", "features.1.conv", "features.1.norm"])
+    ['0', '1', '1']
+    """
+    parts = [name.split(".") for name in names]
+    shared = 0
+    while all(len(each) > shared + 1 for each in parts) and len({e[shared] for e in parts}) == 1:
+        shared += 1
+    return [each[shared] or "(model)" for each in parts]
+
+
+def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
+    """What the ribbon's colours are of: the gradient's magnitudes, or else the activation's.
+
+    NaN where there is none.
+    """
+    cells = list(cells)
+    if any(cell.gradient is not None and cell.gradient > 0 for cell in cells):
+        return "gradient", [math.nan if c.gradient is None else c.gradient for c in cells]
+    return "activation", [cell.activation for cell in cells]
+
+
+def verdict(cells: Sequence[Cell]) -> Verdict:
+    """What is wrong, or that nothing is; only of what was looked at.
+
+    Examples
+    --------
+    >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
+    Verdict(text='healthy: no NaN or Inf, no layer of zeros, gradients within a factor of 10²', \
+kind='good')
+    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
+    Verdict(text='NaN in 1 of 1 layers, first in a', kind='bad')
+    """
+    wrong = (  # activations first: a gradient's NaN goes back from there through all layers
+        ("NaN", [cell for cell in cells if cell.nans]),
+        ("Inf", [cell for cell in cells if cell.infs]),
+        ("NaN in the gradient,", [cell for cell in cells if cell.gradient_nans][::-1]),
+        ("Inf in the gradient,", [cell for cell in cells if cell.gradient_infs][::-1]),
+    )
+    for what, bad in wrong:
+        if bad:
+            where = f"in {len(bad)} of {len(cells)} layers, first in {bad[0].name or '(model)'}"
+            return Verdict(f"{what} {where}", "bad")
+    found = (
+        ("all activations are zero in", [c for c in cells if c.zeros == 1]),
+        ("the gradient is zero in", [c for c in cells if c.gradient == 0]),
+    )
+    for words, odd in found:
+        if odd:
+            more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+            return Verdict(f"{words} {odd[0].name or '(model)'}{more}", "odd")
+    slopes = [cell.gradient for cell in cells if cell.gradient]
+    clean = "no NaN or Inf, no layer of zeros"
+    if not slopes:
+        return Verdict(f"healthy: {clean}", "good")
+    span = max(1, math.ceil(math.log10(max(slopes) / min(slopes)) - 1e-9))
+    power = "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(span))
+    power = "10" if span == 1 else power
+    if span > _WIDE:
+        return Verdict(f"{clean}; but gradients differ by up to {power}", "odd")
+    return Verdict(f"healthy: {clean}, gradients within a factor of {power}", "good")
+
+
+_WIDE = 5  # powers of ten between the largest and the smallest gradient

@@ -1,0 +1,153 @@
+"""The explorer drawn by the browser, which gets numbers once and asks for new ones only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import anywidget
+import numpy as np
+import traitlets
+
+from ..export.bundle import script, style
+from ..export.packing import half, raw
+from ..view.frame import Frame
+from ..view.heatmaps import emptiness
+from ..view.payload import (
+    heatmap_payload,
+    layer_payload,
+    model_payload,
+    picture_payload,
+    settings_payload,
+)
+from ..view.view import View
+
+EXACT_BYTES = 8_000_000
+"""Maps of a layer that take more go to the browser in half precision; single values are asked."""
+
+
+class Canvas(anywidget.AnyWidget):
+    """Shows a `View` in the browser.
+
+    Parameters
+    ----------
+    view : callable
+        The explorer's view as it is now.
+    on_user : callable
+        Called with a setting's name and its new value when the kernel must do it.
+    on_move : callable
+        Called with the settings when the browser has moved by itself.
+
+    Attributes
+    ----------
+    alive : bool
+        Set by the browser once it can draw.
+    """
+
+    _esm = script("widget")
+    _css = style()
+
+    alive = traitlets.Bool(False).tag(sync=True)
+    token = traitlets.Unicode().tag(sync=True)
+    facts = traitlets.Dict().tag(sync=True)
+    settings = traitlets.Dict().tag(sync=True)
+    note = traitlets.Unicode().tag(sync=True)
+
+    def __init__(
+        self,
+        view: Callable[[], View],
+        on_user: Callable[[str, Any], None],
+        on_move: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._explored, self._on_user, self._on_move = view, on_user, on_move
+        self._latest: tuple[Any, ...] = ()
+        self._count = 0
+        super().__init__(token=uuid4().hex, **self._seen())
+        self.observe(self._moved, "settings")
+        self.on_msg(self._asked)
+
+    def show(self, frame: Frame) -> None:
+        """Bring the browser to this frame."""
+        with self.hold_trait_notifications(), self.hold_sync():
+            self.unobserve(self._moved, "settings")
+            for name, value in self._seen().items():
+                setattr(self, name, value)
+            self.note = frame.note
+        self.observe(self._moved, "settings")
+
+    def _seen(self) -> dict[str, Any]:
+        """Settings and, where another run, sample or palette makes them new, facts."""
+        view = self._explored()
+        found = {"settings": settings_payload(view)}
+        now = (view.run, view.at.target, view.input_sample, view.at.cmap)
+        if now != self._latest:
+            if not self._latest or self._latest[:2] != now[:2]:
+                self._count += 1
+            self._latest = now
+            facts = model_payload(view) | {"run": self._count, "blind": view.picture is None}
+            found["facts"] = facts
+        return found
+
+    def close(self) -> None:
+        """Release what it knows of the explorer."""
+        self.unobserve_all()
+        self._latest, self._explored = (), _closed
+        super().close()
+
+    def _moved(self, change: dict[str, Any]) -> None:
+        self._on_move(change["new"])
+
+    def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
+        if question.get("set") == "target":
+            self._on_user("target", question["number"])
+            return
+        answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
+        try:
+            said, arrays = self._answer(question)
+        except Exception as error:  # a notebook hides what a callback raises
+            said, arrays = {"none": str(error)}, []
+        codings = [coding for coding, _ in arrays]
+        self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
+
+    def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
+        """What is said, and arrays."""
+        ask, now = question["ask"], self._explored()
+        wanted = {n: question[n] for n in ("layer", "call", "sample", "depth") if n in question}
+        # What was made for the shown layer is not thrown away for another.
+        same = all(getattr(now.at, name) == value for name, value in wanted.items())
+        view = now if same else now.of_run(now.run)
+        view = view.moved(**wanted).fitted()
+        if ask == "picture":
+            said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
+            return {"header": said}, [raw("pixels", pixels)]
+        if ask == "layer":
+            header, arrays = layer_payload(view)
+            return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "value":
+            place = question["channel"], question["row"], question["column"]
+            tensors = {"maps": view.layer.maps, "gradients": view.layer.gradients}
+            # As text: JSON knows neither NaN nor infinity.
+            return {n: str(float(v[place])) for n, v in tensors.items() if v is not None}, []
+        if ask == "heatmap":
+            values = heatmap_payload(view.moved(heatmap=question["method"]))
+            if values is None:
+                return {"none": ""}, []
+            return {"empty": emptiness(values)}, [_coded("heat", values)]
+        return {}, self._all_heatmaps(view.moved(heatmap=question["method"]))
+
+    def _all_heatmaps(self, view: View) -> list[Any]:
+        found = []
+        for name in view.layers:
+            values = heatmap_payload(view.of_run(view.run).moved(layer=name).fitted())
+            if values is not None:
+                found.append(_coded(name, values))
+        return found
+
+
+def _closed() -> View:
+    raise RuntimeError("This explorer is closed.")
+
+
+def _coded(name: str, array: np.ndarray) -> Any:
+    return half(name, array) if array.nbytes > EXACT_BYTES else raw(name, array)

@@ -1,0 +1,170 @@
+"""The canvas in JupyterLab: it takes over where it runs, and is not seen where it does not."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import numpy as np
+import pytest
+from front_end import WIDGETS, wait_for, write_notebook
+from lab import Lab, Notebook
+
+import hookviz
+from hookviz.render.colours import palette, to_levels
+
+pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+
+ON = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'\nimport hookviz, ipywidgets"
+MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+# What Python has is shown, so that a test can wait for it.
+TELL = (
+    "said = ipywidgets.Label('').add_class('said')\n"
+    "def tell(change=None):\n"
+    "    e, frame = explorer, explorer.frame\n"
+    "    said.value = f'{e.layer} {e.channel} {e.order} {e.alpha} '\n"
+    "    said.value += f'{frame.target} {frame.description}'\n"
+    "explorer.observe(tell)\n"
+)
+PIXELS = """(canvas) => {
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  return [canvas.height, canvas.width, btoa(String.fromCharCode(...data))];
+}"""
+
+
+@pytest.fixture(scope="module")
+def twin():
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    yield made
+    made.close()
+
+
+def drawn(canvas, panel):
+    height, width, data = canvas.evaluate(PIXELS)
+    got = np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
+    wanted = palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
+    return got.shape == wanted.shape and (got != wanted).any(-1).mean() < 0.01
+
+
+def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
+    move = "b = ipywidgets.Button(description='python moves')\n"
+    move += "b.on_click(lambda _: setattr(explorer, 'channel', 3))\n"
+    notebook = open_notebook(
+        [ON, MAKE, TELL + move + "display(said, b)", "explorer"], seconds=300, own_kernel=True
+    )
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
+    canvas = app.locator(".hv-activation canvas").first
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 20, "the first map")
+    said = page.locator(".said").first
+
+    slider = app.get_by_role("slider", name="channel")
+    slider.focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    twin.channel = 5
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 10, "channel 5")
+    wait_for(lambda: " 5 index" in said.inner_text(), 10, "Python to follow")
+    assert slider.get_attribute("aria-valuetext") == "channel 5 of 24"
+
+    page.keyboard.press("ArrowDown")
+    twin.layer = "layer1.0.conv1"
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 20, "the next layer")
+    app.locator(".hv-tile").nth(17).click()
+    twin.channel = 17
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 10, "the tile")
+    wait_for(lambda: "layer1.0.conv1 17" in said.inner_text(), 10, "Python to follow")
+
+    box = app.locator(".hv-activation .hv-frame").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 10.5 / 56, box["y"] + box["height"] * 20.5 / 56)
+    record = twin.cache["layer1.0.conv1"]
+    for place, tensor in ((1, record.activation), (2, record.gradient)):
+        value = tensor[0, 17, 20, 10].item()
+        shown = app.locator(".hv-here dd").nth(place)
+        wait_for(lambda s=shown: s.count() and s.inner_text(), 10, "the value")
+        assert float(shown.inner_text().replace("−", "-")) == pytest.approx(value, rel=1e-3)
+
+    app.locator(".hv-prediction").nth(1).click()
+    wait_for(lambda: "flower" in said.inner_text(), 30, "the class")
+    wait_for(lambda: "gradient of flower" in app.inner_text(), 20, "the gradient")
+    twin.target = 3
+    slope = app.locator(".hv-gradient canvas").first
+    wait_for(lambda: drawn(slope, twin.frame.panels[1]), 20, "the gradient's map")
+
+    page.get_by_role("button", name="python moves").click()
+    twin.channel = 3
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 20, "what Python set")
+    page.screenshot(path=shots / "canvas.png")
+    assert notebook.errors == []
+
+
+def test_channels_move_while_the_kernel_is_busy(open_notebook):
+    busy = "import time\nb = ipywidgets.Button(description='train')\n"
+    busy += "b.on_click(lambda _: time.sleep(8))\ndisplay(b)"
+    notebook = open_notebook([ON, MAKE, busy, "explorer"], seconds=300, own_kernel=True)
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    page.get_by_role("button", name="train").click()
+    slider = app.get_by_role("slider", name="channel")
+    slider.focus()
+    canvas = app.locator(".hv-activation canvas").first
+    seen = set()
+    for place in range(1, 12):
+        page.keyboard.press("ArrowRight")
+        wait_for(
+            lambda p=place: slider.get_attribute("aria-valuetext") == f"channel {p} of 24",
+            2,
+            "the slider",
+        )
+        seen.add(canvas.evaluate(PIXELS)[2])
+    assert len(seen) == 11
+    assert notebook.errors == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "Canvas._esm = 'throw new Error(1)'",
+        "Canvas._esm = 'export default {initialize() { throw new Error(1) }}'",
+        "import sys\nsys.modules['hookviz.widgets.canvas'] = None",
+    ],
+)
+def test_where_it_does_not_run_core_widgets_stay(open_notebook, broken):
+    spoil = f"import traitlets\nfrom hookviz.widgets.canvas import Canvas\n{broken}"
+    notebook = open_notebook([ON, spoil, MAKE, "explorer"], seconds=300, own_kernel=True)
+    page = notebook.page
+    page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for(timeout=30_000)
+    page.wait_for_timeout(3000)
+    assert page.locator(".hookviz-explorer figure .frame img").count() >= 4
+    assert page.locator(".hookviz-app").count() == 0
+    text = page.locator(".jp-Notebook").first.inner_text()
+    assert "Error" not in text.replace("throw new Error(1)", "") and "Failed" not in text
+
+
+class WithoutAnywidget(Lab):
+    """A Lab as it runs when hookviz was installed into it: it has no front end for the canvas."""
+
+    def configure(self) -> None:
+        super().configure()
+        folder = self.home / "config" / "labconfig"
+        folder.mkdir(parents=True)
+        off = {"disabledExtensions": {"anywidget": True}}
+        (folder / "page_config.json").write_text(json.dumps(off))
+
+
+def test_without_its_front_end_core_widgets_stay(browser, tmp_path):
+    server = WithoutAnywidget(tmp_path)
+    try:
+        path = write_notebook(server.files / "explorer.ipynb", [ON, MAKE, "explorer"])
+        notebook = Notebook(server, browser, path, 240)
+        page = notebook.page
+        page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for(timeout=30_000)
+        page.wait_for_timeout(3000)
+        assert page.locator(".hookviz-app").count() == 0
+        assert "rror" not in page.locator(".jp-Notebook").first.inner_text()
+        notebook.close()
+    finally:
+        server.close()

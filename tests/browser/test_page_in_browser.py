@@ -1,0 +1,192 @@
+"""The page in a real browser: from a disk, without a network, under its own strict policy."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookviz
+from hookviz.render.colours import palette, to_levels
+
+PIXELS = """(canvas) => {
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  return [canvas.height, canvas.width, btoa(String.fromCharCode(...data))];
+}"""
+CMAPS = ["auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm"]
+RANGES = ["channel", "layer", "percentile", "symmetric"]
+
+
+class Given(nn.Conv2d):
+    """A convolution that returns what it was given: maps of every kind."""
+
+    def __init__(self, maps: Tensor) -> None:
+        super().__init__(3, len(maps), 1)
+        self.maps = maps[None]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.maps + 0 * super().forward(x).mean()
+
+
+def odd_maps() -> Tensor:
+    torch.manual_seed(0)
+    maps = torch.randn(9, 6, 7)
+    maps[1] *= 1e-36
+    maps[2] *= 1e34
+    maps[3, 0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])
+    maps[4] = 0.25
+    maps[5] = torch.nan
+    maps[6] = 0
+    maps[7] = maps[7].abs()
+    maps[8, :, 3] = 0
+    return maps
+
+
+@pytest.fixture
+def chrome(browser):
+    """The one browser of these tests; a page here has a context of its own."""
+    return browser.browser
+
+
+@pytest.fixture
+def shown(chrome, tmp_path):
+    """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
+    noted, opened = [], []
+
+    def show(html, **options):
+        path = tmp_path / "view.html"
+        path.write_text(html, encoding="utf-8")
+        page = chrome.new_page(viewport={"width": 1280, "height": 900}, **options)
+        opened.append(page)
+        page.context.set_offline(True)
+        page.on("console", lambda said: noted.append(said.text))
+        page.on("pageerror", lambda error: noted.append(str(error)))
+        page.on("request", lambda asked: noted.append(asked.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield show
+    for page in opened:
+        page.close()
+    # The test itself reads pixels back, which Chromium calls slow.
+    fine = ("file:", "data:", "Canvas2D: Multiple readback")
+    assert [each for each in noted if not each.startswith(fine)] == []
+
+
+def pixels(canvas):
+    height, width, data = canvas.evaluate(PIXELS)
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
+
+
+def expected(panel):
+    return palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
+
+
+def settle(page):
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+
+
+def test_each_pixel_is_as_render_draws_it(shown):
+    model = nn.Sequential(Given(odd_maps()), nn.Flatten())
+    explorer = hookviz.explore(model, torch.rand(1, 3, 6, 7))
+    page = shown(explorer.to_html(), color_scheme="light")
+    canvas = page.locator(".hv-activation canvas").first
+    page.locator(".hv-tile").first.wait_for()
+    for cmap in CMAPS:
+        page.get_by_label("colours", exact=True).select_option(cmap)
+        for normalize in RANGES:
+            page.get_by_label("range of the colours").select_option(normalize)
+            explorer.cmap, explorer.normalize = cmap, normalize
+            for channel in range(9):
+                page.locator(".hv-tile").nth(channel).click()
+                settle(page)
+                explorer.channel = channel
+                wanted = expected(explorer.frame.panels[0])
+                got = pixels(canvas)
+                assert (got == wanted).all(), (cmap, normalize, channel)
+    explorer.close()
+
+
+def test_the_demo_by_keyboard_pointer_and_search(shown):
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    page = shown(explorer.to_html(max_bytes=10e6), color_scheme="light")
+    page.locator(".hv-tile").first.wait_for()
+    canvas = page.locator(".hv-activation canvas").first
+
+    def agrees():
+        page.wait_for_timeout(400)
+        return (pixels(canvas) == expected(explorer.frame.panels[0])).all()
+
+    assert agrees()
+    page.keyboard.press("ArrowRight")  # nothing has the focus: the page is the explorer's
+    explorer.channel = 1
+    assert agrees()
+    page.keyboard.press("ArrowDown")
+    explorer.layer = list(explorer.cache)[1]
+    assert agrees()
+    assert (
+        page.get_by_role("slider", name="layer")
+        .get_attribute("aria-valuetext")
+        .startswith(explorer.layer)
+    )
+
+    page.get_by_role("combobox", name="find a layer").fill("96×14 3.1.conv2")
+    page.keyboard.press("Enter")
+    explorer.layer = "layer3.1.conv2"
+    assert agrees()
+    page.locator(".hv-tile", has_text="17").first.click()
+    explorer.channel = 17
+    assert agrees()
+    page.get_by_label("order of the channels").select_option("weight")
+    explorer.order = "weight"
+    page.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("Home")
+    explorer.channel = int(explorer.frame.channels[0])
+    assert agrees()
+
+    box = page.locator(".hv-activation .hv-frame").bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
+    settle(page)
+    value = explorer.cache[explorer.layer].activation[0, explorer.channel, 3, 7].item()
+    said = page.locator(".hv-here dd").nth(1).inner_text()
+    assert np.float32(said.replace("−", "-")) == np.float32(value)
+    assert page.locator(".hv-here dd").nth(0).inner_text() == "row 3, column 7"
+
+    page.locator(".hv-layer").nth(5).click()
+    explorer.layer = list(explorer.cache)[5]
+    assert page.locator("h2").inner_text() == explorer.layer
+    other = page.locator(".hv-prediction").nth(2)
+    other.click()
+    settle(page)
+    assert other.get_attribute("aria-pressed") == "true"
+    assert "Gradients in this page are of moon" in page.locator(".hv-notes").inner_text()
+    explorer.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_in_a_sandboxed_frame(shown, shots, theme):
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    inner = explorer.to_html(layers="layer3.*")
+    explorer.close()
+    frame = f'<iframe sandbox="allow-scripts" width="1200" height="800" srcdoc="{escape(inner)}">'
+    page = shown(f'<!doctype html><meta charset="utf-8">{frame}</iframe>', color_scheme=theme)
+    page.frame_locator("iframe").locator(".hv-tile").first.wait_for()
+    page.screenshot(path=shots / f"page-in-frame-{theme}.png")
+
+
+def test_without_scripts_the_picture_stands(chrome, tmp_path):
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    path = tmp_path / "view.html"
+    explorer.to_html(path, layers="stem.0")
+    context = chrome.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.get_by_role("img").get_attribute("alt") == explorer.frame.description
+    explorer.close()
+    context.close()

@@ -1,0 +1,78 @@
+"""The command line: a page from a terminal, and errors in a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import hookviz
+from hookviz.__main__ import main
+
+
+@pytest.fixture
+def photo(tmp_path):
+    path = tmp_path / "photo.png"
+    hookviz.demo_images()[0].save(path)
+    return str(path)
+
+
+def test_a_page_of_the_demo(tmp_path, capsys):
+    out = tmp_path / "view.html"
+    given = ["page", "--demo", "-o", str(out), "--layers", "layer3.*", "--title", "Demo"]
+    assert main([*given, "--target", "fish"]) == 0
+    page = out.read_text(encoding="utf-8")
+    assert "<title>Demo</title>" in page and '"target":{"name":"fish","number":2}' in page
+    said = capsys.readouterr()
+    assert said.out == "" and "16 layers" in said.err
+
+
+def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_nets.py").write_text("import hookviz\nbuild = hookviz.demo_model\n")
+    torch.save(hookviz.demo_model().state_dict(), "trained.pt")
+    given = ["page", "my_nets:build", photo, "--weights", "trained.pt", "--layers", "stem.0"]
+    assert main([*given, "--target", "3"]) == 0
+    assert '"number":3' in (tmp_path / "view.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "give a model and a picture, or --demo"),
+        (["resnet18", "none.jpg"], "there is no file 'none.jpg'"),
+        (["resnet3", "PHOTO", "--weights", "none"], "close to it: 'resnet34'"),
+        (["resnet3", "PHOTO"], "close to it: 'resnet34'"),
+        (["nowhere:build", "PHOTO"], "nowhere:build cannot be imported"),
+        (["os.path:join", "PHOTO"], "hookviz: "),
+        (["hookviz:demo_images", "PHOTO"], "gave a list, not a model"),
+        (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "there is no file 'no.pt'"),
+        (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "holds no weights"),
+        (["--demo", "--layers", "nothing*"], "nothing"),
+        (["--demo", "--target", "unicorn"], "No class is called 'unicorn'"),
+        (["--demo", "--target", "99"], "its classes are 0 to 9"),
+    ],
+)
+def test_errors_are_a_sentence(given, said, photo, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["page", *(photo if each == "PHOTO" else each for each in given)]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("hookviz: ") and said in last
+
+
+def test_help_teaches(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["page", "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert "hookviz page --demo" in text and "timm:convnext_tiny" in text
+
+
+def test_no_traceback_from_a_terminal(tmp_path):
+    command = [sys.executable, "-m", "hookviz", "page", "resnet18", "none.jpg"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr

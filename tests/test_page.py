@@ -1,0 +1,140 @@
+"""A page is one file: all that is in it is text, hashed or inert."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+
+EVIL = "</script><img src=x onerror=hacked=1>"
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def page(explorer):
+    return explorer.to_html()
+
+
+def blocks(page):
+    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
+    return {name: json.loads(text) for name, text in found}
+
+
+def arrays(block):
+    """The arrays of a block that are whole."""
+    data, header = base64.b64decode(block["data"]), block["header"]
+    whole, at = b"", 0
+    for length in header["streams"]:
+        whole, at = whole + zlib.decompress(data[at : at + length]), at + length
+    found, at = {}, 0
+    for coding in header["arrays"]:
+        part, at = whole[at : at + coding["bytes"]], at + coding["bytes"]
+        if coding["kind"] == "f4":
+            part = np.frombuffer(part, np.uint8).reshape(4, -1).T.tobytes()
+            found[coding["name"]] = np.frombuffer(part, np.float32).reshape(coding["shape"])
+    return found
+
+
+def test_exact_numbers_where_they_fit(page, explorer):
+    found = blocks(page)
+    names = [each["name"] for each in found["facts"]["facts"]["layers"]]
+    assert names == list(explorer.cache)
+    for place, name in enumerate(names):
+        own = arrays(found[f"layer-{place}"])
+        assert (own["maps"] == explorer.cache[name].activation[0].numpy()).all()
+        assert (own["gradients"] == explorer.cache[name].gradient[0].numpy()).all()
+    assert "all numbers in it are exact" in found["facts"]["facts"]["notes"][0]
+    assert found["facts"]["settings"]["layer"] == "layer3.1.conv2"
+
+
+def test_heatmaps_of_all_methods_and_of_the_top_classes(page, explorer):
+    codings = blocks(page)["heatmaps"]["header"]["arrays"]
+    names = {coding["name"] for coding in codings}
+    for place in range(len(explorer.cache)):
+        assert {f"{method} {place}" for method in hookviz.HEATMAPS} <= names
+        others = [each.number for each in explorer.frame.predictions[1:]]
+        assert {f"gradcam {number} {place}" for number in others} <= names
+
+
+def test_making_a_page_changes_nothing(page, explorer):
+    assert explorer.layer == "layer3.1.conv2"
+    assert explorer.target is None
+    assert explorer.frame.target == "moon"
+
+
+def test_only_hashed_scripts_and_styles_may_run(page):
+    policy = re.search(r'Content-Security-Policy" content="(.*?)"', page)[1]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    for tag in ("script", "style"):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def test_nothing_is_fetched(page):
+    assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
+    assert "http://" not in page and "https://" not in page
+
+
+def test_without_scripts_a_picture_that_says_what_it_shows(page, explorer):
+    alt = re.search(r'<img class="hv-still" alt="(.*?)" src="data:image/png;base64,', page)[1]
+    assert alt == explorer.frame.description
+
+
+def test_names_cannot_end_the_script():
+    model = nn.Sequential()
+    model.add_module(EVIL, nn.Conv2d(3, 4, 1))
+    model.add_module("flat", nn.Flatten())
+    evil = hookviz.explore(model, torch.rand(1, 3, 2, 2), class_names=[EVIL] * 16)
+    page = evil.to_html(title=EVIL)
+    evil.close()
+    assert EVIL not in page and "<img src=x" not in page
+    assert blocks(page)["facts"]["facts"]["layers"][0]["name"] == EVIL
+    assert page.count("</script>") == 1 + len(blocks(page))
+
+
+@pytest.mark.parametrize("most", [3e6, 1e6])
+def test_the_budget_is_kept(explorer, most):
+    page = explorer.to_html(max_bytes=most)
+    assert len(page.encode()) <= most
+    assert "To fit" in blocks(page)["facts"]["facts"]["notes"][0]
+
+
+def test_layers_and_path(explorer, tmp_path):
+    path = tmp_path / "view.html"
+    assert explorer.to_html(path, layers="layer2.*", title="two") is None
+    page = path.read_text(encoding="utf-8")
+    names = [each["name"] for each in blocks(page)["facts"]["facts"]["layers"]]
+    assert names == [name for name in explorer.cache if name.startswith("layer2.")]
+    assert blocks(page)["facts"]["settings"]["layer"] == names[0]
+    assert "<title>two</title>" in page
+
+
+def test_what_cannot_be_is_said(explorer):
+    with pytest.raises(ValueError, match="too little for any page"):
+        explorer.to_html(max_bytes=1000)
+    with pytest.raises(ValueError, match="without any maps"):
+        explorer.to_html(max_bytes=320_000)
+    with pytest.raises(ValueError, match="stem"):
+        explorer.to_html(layers="stern.*")
+
+
+def test_a_page_in_the_notebook(explorer):
+    html = explorer.page(layers="layer3.*").data
+    assert html.startswith('<div><iframe sandbox="allow-scripts"')
+    assert len(html) < 4e6

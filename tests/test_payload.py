@@ -1,0 +1,166 @@
+"""What the browser gets: facts that are JSON, numbers that are the layer's own."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz.export.bundle import STATIC, script, style
+from hookviz.export.packing import EXACT, LADDER, OUT, Part, fit, half, raw, stepped
+from hookviz.render.colours import COLOURS, GAP, NAN, PLUS_INF, to_levels
+from hookviz.view.layer import ORDERS, channel_order
+from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
+from hookviz.view.settings import SETTINGS, Settings
+from hookviz.view.view import View
+
+
+def view_of(model, image, **settings):
+    from hookviz.run.session import Session
+    from hookviz.view.check import first_layer
+
+    session = Session(model, image)
+    run = session.run()
+    return View(Settings(first_layer(run.cache), **settings), session, run)
+
+
+@pytest.fixture(scope="module")
+def view():
+    return view_of(hookviz.demo_model(), hookviz.demo_images()[6])
+
+
+def test_facts_are_json_also_where_numbers_are_not():
+    model = hookviz.demo_model()
+    with torch.no_grad():
+        model.stem[0].weight[3] = torch.nan
+    facts = model_payload(view_of(model, hookviz.demo_images()[6]))
+    text = json.dumps(facts, allow_nan=False)
+    assert json.loads(text)["layers"][0]["nans"] > 0
+
+
+def test_facts_say_what_the_view_does(view):
+    facts = model_payload(view)
+    assert [each["name"] for each in facts["layers"]] == view.layers
+    assert facts["target"] == {"name": "moon", "number": 6}
+    assert facts["classes"]["names"][6] == "moon"
+    layer = facts["layers"][5]
+    assert (layer["name"], layer["block"], layer["side"]) == ("layer2.0.conv1", "layer2", 28)
+    assert layer["text"] == "3×3, stride 2, 24 → 48 channels, 10,368 parameters"
+    rms = float(view.cache["layer2.0.conv1"].activation.square().mean().sqrt())
+    assert layer["activation"] == pytest.approx(rms)
+
+
+def test_a_layer_comes_with_its_own_numbers(view):
+    header, arrays = layer_payload(view.moved(layer="layer3.0.conv1"))
+    record = view.cache["layer3.0.conv1"]
+    assert (arrays["maps"] == record.activation[0].numpy()).all()
+    assert (arrays["gradients"] == record.gradient[0].numpy()).all()
+    rows = dict(zip(NUMBERS, arrays["numbers"], strict=True))
+    assert (rows["max"] == record.activation[0].flatten(1).amax(1).numpy()).all()
+    assert header["counts"] == {"channel": 96, "call": 1, "sample": 1, "depth": 1}
+    layer = view.moved(layer="layer3.0.conv1").layer
+    for order, place in zip(ORDERS[1:], arrays["orders"], strict=True):
+        assert (place == channel_order(layer, order)).all()
+
+
+def test_doubles_stay_doubles():
+    model = nn.Sequential(nn.Conv2d(1, 2, 1)).double()
+    view = view_of(model, torch.rand(1, 1, 3, 3, dtype=torch.float64))
+    _, arrays = layer_payload(view)
+    assert arrays["maps"].dtype == arrays["numbers"].dtype == np.float64
+
+
+def test_settings_leave_out_the_target(view):
+    assert set(settings_payload(view)) == {*SETTINGS} - {"target"}
+
+
+def unpacked(coding, data, ends=None):
+    """What arrays.js does, for those kinds that it is tried with here."""
+    if coding["kind"] == "u1":
+        levels = np.frombuffer(data, np.uint8)
+        levels = (np.cumsum(levels) % 256 if coding["delta"] else levels).reshape(coding["shape"])
+        low, high = (each[:, None, None].astype(np.float64) for each in ends)
+        values = low + (levels + 0.5) * (high - low) / coding["steps"]
+        return np.where(levels < COLOURS, values, np.nan), levels
+    kind = {"f4": np.float32, "f2": np.float16, "f8": np.float64, "u4": np.uint32}[coding["kind"]]
+    size = np.dtype(kind).itemsize
+    if coding.get("planes"):
+        data = np.frombuffer(data, np.uint8).reshape(size, -1).T.tobytes()
+    values = np.frombuffer(data, kind).reshape(coding["shape"])
+    return values * np.float64(coding["scale"]) if "scale" in coding else values
+
+
+@pytest.mark.parametrize("planes", [False, True])
+def test_whole_and_half_precision(planes):
+    values = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32) * 1e-9
+    assert (unpacked(*raw("x", values, planes=planes)) == values).all()
+    assert unpacked(*half("x", values, planes=planes)) == pytest.approx(values, rel=1e-3)
+
+
+def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
+    maps = np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32)
+    maps[0, 0, :3] = 0, np.nan, np.inf
+    low, high = np.full(3, -2, np.float32), np.full(3, 2, np.float32)
+    (_, ends), (coding, data) = stepped("x", maps, low, high)
+    values, levels = unpacked(coding, data, (low, high))
+    assert len(ends) == 3 * 2 * 4
+    assert levels[0, 0, :3].tolist() == [GAP, NAN, PLUS_INF]
+    kept = levels < COLOURS
+    wanted = to_levels(maps, -2.0, 2.0)
+    assert (
+        to_levels(values.astype(np.float32), np.float32(-2), np.float32(2))[kept] == wanted[kept]
+    ).all()
+
+
+def test_a_budget_is_kept_and_what_it_cost_is_said():
+    noise = np.random.default_rng(0).normal(size=(16, 32, 32)).astype(np.float32)
+    ends = noise.min((1, 2)), noise.max((1, 2))
+
+    def make():
+        sizes = [(count, name) for count in (4, 16) for name in ("maps", "gradients")]
+        return [Part(name, noise[:count], *(end[:count] for end in ends)) for count, name in sizes]
+
+    assert fit(make(), 10**9) == []
+    before = 10**9
+    for budget in (120_000, 50_000, 20_000, 8_000, 100):
+        parts = make()
+        said = fit(parts, budget)
+        size = sum(len(part.stream.data) for part in parts)
+        assert size <= max(budget, 4 * 20) < before, budget
+        assert said
+        before = budget
+    assert all(part.quality == OUT for part in parts)
+    assert {part.quality for part in make()} == {EXACT}
+    assert [words for _, _, words in LADDER][-1] == "maps are left out" == said[-1]
+
+
+def names_of(source):
+    found = []
+    for line in source.splitlines():
+        words = line.removeprefix("export ").removeprefix("async ").split()
+        if words[:1] and words[0] in ("function", "class", "const", "let") and line[:1] != " ":
+            found.append(words[1].partition("(")[0].rstrip(";"))
+    return found
+
+
+def test_modules_are_joined_each_name_once():
+    for entry in ("page", "widget"):
+        joined = script(entry)
+        names = names_of(joined)
+        assert len(names) == len(set(names)) > 60
+        assert "\nimport " not in joined
+    assert "export default" in script("widget") and "export" not in script("page")
+
+
+def test_the_browser_gets_no_markup_and_runs_no_text():
+    for path in STATIC.glob("*.js"):
+        source = path.read_text()
+        for never in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert never not in source, path.name
+        assert "http" not in source.replace("http-equiv", ""), path.name
+        assert len(source.splitlines()) <= 400 or path.name == "app.js"
+    assert "url(" not in style()

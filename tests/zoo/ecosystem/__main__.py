@@ -1,0 +1,26 @@
+"""Check models of other libraries and write ECOSYSTEM.md; exit with 1 if one is wrong.
+
+A process for each library and in it one for each model. What was found is kept in
+test-output/ecosystem, a file a model: run again, it does only what is missing or was wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "YOLO_OFFLINE": "1", "MPLBACKEND": "agg"}
+sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
+
+from zoo.check import check
+from zoo.ecosystem.cases import all_foreign
+from zoo.ecosystem.libraries import Libraries
+from zoo.ecosystem.report import report
+from zoo.ecosystem.use import STEPS
+
+if __name__ == "__main__":
+    runner = Libraries(Path("test-output/ecosystem"), partial(check, rivals=(), steps=STEPS))
+    page = Path(__file__).parents[1] / "ECOSYSTEM.md"
+    sys.exit(runner.main(__doc__, all_foreign(), page, report))

@@ -1,0 +1,82 @@
+"""What a model of another library is, and all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..weights import fill
+
+_TORCHAUDIO = "torchaudio 2.11 is built for another CUDA than torch 2.15 and cannot be imported"
+ABSENT = {
+    "torchaudio": f"{_TORCHAUDIO}, nor transformers beside it",
+    "speechbrain": f"needs torchaudio: {_TORCHAUDIO}",
+    "encodec": f"needs torchaudio: {_TORCHAUDIO}",
+    "escnn": "needs lie_learn, which is not built",
+}
+"""Libraries that `make ecosystem` does not install, and why."""
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A model of a library that need not be installed.
+
+    Attributes
+    ----------
+    name : str
+        ``"monai/UNet, 3d"``. What comes before the slash is imported first.
+    shape : tuple of int
+        Of the input, or of its one tensor of random numbers.
+    make : callable
+        Builds the model, of its library's own initialization.
+    given : callable, optional
+        What the model is called with, made of that tensor: a tuple, dict or list.
+    finish : callable, optional
+        What is done to the model when it has its weights: quantized, wrapped, offloaded.
+    refused : str
+        In the message of hookviz, if the model is one that it cannot show.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    make: Callable[[], nn.Module]
+    given: Callable[[Tensor], Any] = lambda x: x
+    finish: Callable[[nn.Module], nn.Module] = lambda model: model
+    refused: str = ""
+
+    @property
+    def library(self) -> str:
+        """The module to import."""
+        return self.name.partition("/")[0]
+
+    @property
+    def kind(self) -> str:
+        """How the input is given."""
+        return type(self.input()).__name__.lower()
+
+    def build(self, gain: float = 1.0) -> nn.Module:
+        """Build the model with random weights, see `fill`, in eval mode."""
+        torch.manual_seed(0)
+        model = self.make().eval()
+        fill(model, gain)
+        return self.finish(model)
+
+    def input(self) -> Any:
+        """What the model is called with, the same each time."""
+        return self.given(torch.randn(self.shape, generator=torch.Generator().manual_seed(1)))
+
+
+def all_foreign() -> dict[str, Foreign]:
+    """Every model of the ecosystem by its name, library by library."""
+    return {case.name: case for case in _every()}
+
+
+def _every() -> Iterator[Foreign]:
+    from . import huggingface, pictures, sound, transformed
+
+    for module in (pictures, huggingface, sound, transformed):
+        yield from module.cases()

@@ -1,0 +1,42 @@
+"""Runs the checks library by library."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
+from itertools import groupby
+from operator import attrgetter
+
+from ..check import Result
+from ..runner import Runner
+from .cases import ABSENT, Foreign
+
+
+class Libraries(Runner):
+    """Imports each library once, in a process of its own: they change torch, and each other."""
+
+    def run(self, cases: Iterable[Foreign], jobs: int) -> None:
+        """Library by library."""
+        for library, its in groupby(cases, attrgetter("library")):
+            arguments = library, list(its), jobs
+            process = multiprocessing.get_context("fork").Process(
+                target=self._run_library, args=arguments
+            )
+            process.start()
+            process.join()
+
+    def _run_library(self, library: str, cases: list[Foreign], jobs: int) -> None:
+        try:
+            import_module(library)
+        except Exception as error:
+            why = ABSENT.get(library) or f"{type(error).__name__}: {error}".splitlines()[0]
+            absent = f"not there: {why}"
+            for case in cases:
+                self.keep(Result(case.name, "", case.shape, absent=absent))
+            print(f"{library}: {absent}", flush=True)
+        else:
+            with suppress(Exception):
+                cases[0].make()  # some import the most part only now
+            super().run(cases, jobs)

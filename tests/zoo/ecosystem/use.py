@@ -1,0 +1,155 @@
+"""What a user does with a model beyond capturing it: figure, code and trace, with a clock."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+from matplotlib import pyplot
+from reference import Truths
+from torch import Tensor, nn
+from untouched import snapshot
+
+import hookviz
+from hookviz.hooking.select import unwrapped
+
+from ..check import (
+    Case,
+    Result,
+    ask,
+    build,
+    capture,
+    differences,
+    note_changes,
+    note_left,
+    score,
+    seed,
+    widgets,
+)
+
+
+def time_itself(case: Case, truths: Truths, result: Result) -> None:
+    """The model's own forward and backward, without hookviz, the second time."""
+    for _ in range(2):
+        model = build(case, result.gain)  # anew: some keep parts of a graph
+        with _clock(result, "model"):
+            value, sources = ask(model, case.input())
+            torch.autograd.grad(value, sources, allow_unused=True)
+
+
+def trace(case: Case, truths: Truths, result: Result) -> None:
+    """Every hook on every module: each convolution's calls are in it."""
+    model = build(case, result.gain)
+    seed()
+    before = snapshot(model)
+    with _clock(result, "trace"):
+        traced = hookviz.trace(model, case.input(), target=score)
+    note_changes("trace", model, before, result)
+    core, _ = unwrapped(model)
+    names = {id(module): name for name, module in core.named_modules()}
+    for name, calls in truths.items():
+        known = names[id(model.get_submodule(name))]
+        count = sum(event.name == known and event.kind == "forward" for event in traced)
+        if count != len(calls):
+            result.raised.append(f"trace: {count} forward events of {name}, {len(calls)} calls")
+    if not traced.scored:
+        result.raised.append("trace: no backward")
+
+
+def show(case: Case, truths: Truths, result: Result) -> None:
+    """The explorer: a layer of each shape; figure and code of the first, the middle, the last."""
+    model = build(case, result.gain)
+    alive, figures = widgets(), set(pyplot.get_fignums())
+    seed()
+    before = snapshot(model)
+    with _clock(result, "explore"):
+        explorer = hookviz.explore(model, case.input())
+    explorer.target = score
+    result.explored_wrong = [f"explore: {each}" for each in differences(explorer.cache, truths)]
+    names = list(explorer.cache)
+    shapes = {explorer.cache[name].last.activation.shape: name for name in names}
+    for name in shapes.values():
+        explorer.layer = name
+        result.explored += explorer.layer == name
+    for name in dict.fromkeys([names[0], names[len(names) // 2], names[-1]]):
+        explorer.layer = name
+        explorer.call = len(explorer.cache[name].calls) - 1
+        _check_figure(explorer, result)
+        _check_code(explorer, model, result)
+    explorer.close()
+    note_changes("explore", model, before, result)
+    note_left(alive, figures, result)
+
+
+def _check_figure(explorer: Any, result: Result) -> None:
+    with _clock(result, "figure"):
+        figure = explorer.figure()
+        figure.savefig(io.BytesIO(), format="png")
+    if not any(axes.images or axes.lines for axes in figure.axes):
+        result.raised.append(f"figure of {explorer.layer}: nothing is drawn")
+
+
+def _check_code(explorer: Any, model: nn.Module, result: Result) -> None:
+    """Run the code, without hookviz, and compare it with what the explorer shows."""
+    name = explorer.layer
+    try:
+        code = explorer.code()
+    except ValueError as error:
+        result.refused.append(f"code of {name}: {error}")
+        return
+    scope = {"model": model}
+    for what, where in re.findall(r"^# (\w+): .*?(explorer\.\S+)$", code, re.MULTILINE):
+        scope[what] = eval(where, {"explorer": explorer})  # as its comments say
+    backend = pyplot.get_backend()
+    pyplot.switch_backend("agg")
+    seed()
+    try:
+        with _clock(result, "code"):
+            exec(compile(code, "code", "exec"), scope)
+    except Exception as error:
+        at = error.__traceback__ and error.__traceback__.tb_next
+        line = code.splitlines()[at.tb_lineno - 1].strip() if at else ""
+        message = " ".join(str(error).split())[:200]
+        result.raised.append(f"code of {name}: {type(error).__name__}: {message} | {line}")
+        return
+    finally:
+        pyplot.close("all")
+        pyplot.switch_backend(backend)
+    result.raised += [f"code of {name}: {each}" for each in _otherwise(explorer, scope)]
+
+
+def _otherwise(explorer: Any, scope: dict[str, Any]) -> Iterator[str]:
+    """What the code found that is not what the explorer holds."""
+    call = explorer.cache[explorer.layer].calls[explorer.call]
+    wanted = {"activation": call.activation, "gradient": call.gradient}
+    if (heatmap := explorer.frame.heatmap) is not None:
+        wanted["heatmap"] = torch.as_tensor(heatmap)
+    for what, values in wanted.items():
+        if values is None:
+            continue
+        if what not in scope:
+            yield f"no {what}"
+        elif not _close(torch.as_tensor(scope[what]), values):
+            yield f"{what} is another"
+
+
+def _close(got: Tensor, wanted: Tensor) -> bool:
+    if got.numel() != wanted.numel():
+        return False
+    got, wanted = got.detach().double().flatten(), wanted.detach().double().flatten()
+    return bool((got - wanted).abs().max() <= 1e-4 * wanted.abs().max().clamp(min=1e-12))
+
+
+@contextmanager
+def _clock(result: Result, what: str) -> Iterator[None]:
+    start = perf_counter()
+    yield
+    result.seconds[what] = perf_counter() - start
+
+
+STEPS = (capture, time_itself, show, trace)

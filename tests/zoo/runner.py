@@ -1,0 +1,116 @@
+"""Check models, a process each, keep what was found, and write the page about it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TypeGuard
+
+import torch
+
+from .check import Case, Result
+from .rivals import Tally
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Checks models and keeps what was found, a file a model.
+
+    Attributes
+    ----------
+    folder : Path
+        Where the files are.
+    check : callable
+        Case -> Result; never raises.
+    """
+
+    folder: Path
+    check: Callable[[Case], Result]
+
+    def main(
+        self,
+        description: str,
+        cases: Mapping[str, Case],
+        page: Path,
+        report: Callable[[list[Result], int], str],
+    ) -> int:
+        """Do what the command line says; exit code 1 if a model is wrong."""
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("names", nargs="*", metavar="NAME", help="or pattern, as 'timm/*'; all")
+        parser.add_argument("--jobs", type=int, default=1, help="models at the same time")
+        parser.add_argument("--fresh", action="store_true", help="forget what was found before")
+        options = parser.parse_args()
+        chosen = [
+            case
+            for name, case in cases.items()
+            if any(fnmatchcase(name, f"*{each}") for each in options.names or ["*"])
+        ]
+        if not chosen:
+            parser.error(f"no model is called {' or '.join(options.names)}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.run([c for c in chosen if options.fresh or not self._done(c)], options.jobs)
+        results = [result for case in cases.values() if (result := self.kept(case))]
+        page.write_text(report(results, len(cases)), encoding="utf-8")
+        return int(any(not _well(self.kept(case)) for case in chosen))
+
+    def _done(self, case: Case) -> bool:
+        kept = self.kept(case)
+        return _well(kept) and not kept.absent
+
+    def run(self, cases: Iterable[Case], jobs: int) -> None:
+        """A process each: memory is given back, and one that dies does not stop the others."""
+        # Forked, so that each need not import everything anew: no backward may run in this process.
+        context = multiprocessing.get_context("fork")
+        running: dict[int, tuple[Case, multiprocessing.Process]] = {}
+        waiting = list(cases)[::-1]
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                case = waiting.pop()
+                self._file(case).unlink(missing_ok=True)
+                process = context.Process(target=self._check_one, args=(case,))
+                process.start()
+                running[process.sentinel] = case, process
+            for sentinel in wait(list(running)):
+                case, process = running.pop(sentinel)
+                process.join()
+                result = self.kept(case)
+                if result is None:
+                    error = f"the process died with exit code {process.exitcode}"
+                    result = Result(case.name, case.kind, case.shape, error=error)
+                    self.keep(result)
+                _print(result, len(waiting) + len(running))
+
+    def _check_one(self, case: Case) -> None:
+        torch.set_num_threads(1)
+        self.keep(self.check(case))
+
+    def keep(self, result: Result) -> None:
+        """Write down what was found."""
+        self._file(result).write_text(json.dumps(asdict(result), indent=1), encoding="utf-8")
+
+    def kept(self, case: Case) -> Result | None:
+        """What was found, now or earlier."""
+        if not self._file(case).exists():
+            return None
+        found = json.loads(self._file(case).read_text(encoding="utf-8"))
+        found["rivals"] = {label: Tally(**tally) for label, tally in found["rivals"].items()}
+        return Result(**found)
+
+    def _file(self, case: Case | Result) -> Path:
+        return self.folder / f"{case.name.replace('/', '-')}.json"
+
+
+def _well(result: Result | None) -> TypeGuard[Result]:
+    return result is not None and not result.faults
+
+
+def _print(result: Result, left: int) -> None:
+    said = f"WRONG: {'; '.join(result.faults[:3])}" if result.faults else "exact, untouched"
+    calls = f"{result.calls} calls, {said}"
+    print(f"{result.name}: {result.absent or calls} ({left} to go)", flush=True)

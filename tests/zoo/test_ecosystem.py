@@ -1,0 +1,54 @@
+"""The check of other libraries' models: on what torch alone changes, and that it can fail."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import hookviz
+from zoo.check import check
+from zoo.ecosystem.cases import ABSENT, all_foreign
+from zoo.ecosystem.libraries import Libraries
+from zoo.ecosystem.report import report
+from zoo.ecosystem.use import STEPS
+
+CASES = all_foreign()
+examine = partial(check, rivals=(), steps=STEPS)
+
+
+@pytest.mark.parametrize("name", ["torch/DataParallel", "torch/replaced forward"])
+def test_exact_shown_and_traced(name):
+    result = examine(CASES[name])
+    assert not result.faults
+    assert result.explored and {"model", "explore", "figure", "code", "trace"} <= set(
+        result.seconds
+    )
+
+
+def test_a_scripted_model_is_refused_in_a_sentence():
+    result = examine(CASES["torch/jit.script"])
+    assert not result.faults
+    assert "ScriptModule" in result.refused[0]
+
+
+def test_code_of_something_else_is_a_fault(monkeypatch):
+    code = hookviz.Explorer.code
+    monkeypatch.setattr(hookviz.Explorer, "code", lambda self: code(self) + "activation = -1.0\n")
+    (first, *_) = examine(CASES["torch/deepcopy"]).raised
+    assert first == "code of conv1: activation is another"
+
+
+def test_a_library_that_is_not_there_is_a_row_and_no_fault(tmp_path):
+    libraries = Libraries(tmp_path, examine)
+    case = CASES["escnn/R2Conv"]
+    libraries._run_library("no_such_library", [case], 1)
+    (found,) = [libraries.kept(case)]
+    assert not found.faults
+    assert "No module named 'no_such_library'" in report([found], 1)
+
+
+def test_models_of_many_libraries():
+    libraries = {case.library for case in CASES.values()}
+    assert set(ABSENT) < libraries
+    assert len(CASES) >= 40
