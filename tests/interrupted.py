@@ -71,6 +71,18 @@ class Capturing:
         torch.manual_seed(1)
 
 
+class Editing(Capturing):
+    """Activations and gradients changed, of layers and parameters, in nested blocks."""
+
+    def work(self) -> None:
+        pulled = hookviz.edit(self.model, "*.weight", 0.5, gradient=True)
+        with hookviz.edit(self.model, nn.Conv2d, torch.tanh, channels=[1]) as made, pulled:
+            logits = self.model(self.x)
+            asked = [each for each in self.model.parameters() if each.requires_grad]
+            found = torch.autograd.grad(logits.sum(), asked)
+        self.found = [made.count, pulled.count, *(each.sum().item() for each in found)]
+
+
 class Exploring:
     """The explorer, a few of its settings, and the end of it."""
 
@@ -108,7 +120,13 @@ class Tracing(Exploring):
         self.found = [[event.kind, event.module, event.call] for event in events]
 
 
-KINDS = {"capture": Capturing, "explore": Exploring, "perturb": Perturbing, "trace": Tracing}
+KINDS = {
+    "capture": Capturing,
+    "edit": Editing,
+    "explore": Exploring,
+    "perturb": Perturbing,
+    "trace": Tracing,
+}
 
 
 def tell(**answer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
+import random
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -52,7 +54,8 @@ def results(model, x):
     x = x.clone().requires_grad_()
     logits = model(x)
     score = (logits * torch.arange(logits.numel()).view_as(logits)).sum()
-    return [logits.detach(), *torch.autograd.grad(score, [x, *model.parameters()])]
+    sources = [x, *model.parameters()]
+    return [logits.detach(), *torch.autograd.grad(score, sources, materialize_grads=True)]
 
 
 def assert_equal(got, wanted):
@@ -60,15 +63,21 @@ def assert_equal(got, wanted):
     assert all(torch.equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
-def vgg():
+class VGG(nn.Module):
     """In-place ReLUs behind its convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = torchvision.models.vgg.make_layers([4, "M", 8, "M"])
+        self.classifier = nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.classifier(self.features(x).mean((2, 3)))
+
+
+def vgg():
     torch.manual_seed(0)
-    model = torchvision.models.VGG(torchvision.models.vgg.make_layers([4, "M", 8, "M"]), 5)
-    model.avgpool, model.classifier = (
-        nn.AdaptiveAvgPool2d(1),
-        nn.Sequential(nn.Flatten(), nn.Linear(8, 5)),
-    )
-    return model.eval()
+    return VGG().eval()
 
 
 X = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -204,6 +213,14 @@ def test_clipping():
         assert norm <= 0.01001 if name.endswith("weight") else norm > 0
 
 
+def test_gradient_of_a_sample_without_batch_before_an_in_place_relu():
+    layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
+    with hookviz.edit(layer, "", 0, channels=[0], gradient=True) as made:
+        F.relu(layer(x), inplace=True).sum().backward()
+    assert made.count == 1
+    assert (layer.weight.grad[0] == 0).all()
+
+
 # Several edits, several calls, several outputs
 
 
@@ -310,6 +327,41 @@ def test_which_of_several_outputs(kind, path, get):
         model(x)
 
 
+def test_a_number_of_channels_in_every_form():
+    model = vgg()
+    wanted = written(model, "features.0", scaled(0, [1, 3]))(X)
+    mask = torch.tensor([False, True, False, True])
+    for channels in (
+        [1, 3],
+        (1, -1),
+        slice(1, None, 2),
+        range(1, 4, 2),
+        mask,
+        mask.numpy(),
+        mask.tolist(),
+    ):
+        with hookviz.edit(model, "features.0", 0, channels=channels):
+            assert torch.equal(model(X), wanted), channels
+
+
+def test_what_checkpointing_repeats_is_counted_once():
+    model, x = Twice(False), torch.rand(1, 2, 3, 3)
+    with hookviz.edit(model, "conv", 0.5) as made:
+        model(x).sum().backward()
+    assert made.count == 2
+
+
+def test_other_peoples_hooks_stay_in_their_order():
+    layer, seen = nn.Conv2d(1, 1, 1), []
+    for name in "abc":
+        layer.register_forward_hook(lambda module, args, output, name=name: seen.append(name))
+    hooks = list(layer._forward_hooks.items())
+    with hookviz.edit(layer, "", 2), hookviz.edit(layer, "", 3):
+        layer(torch.ones(1, 1, 2, 2))
+    assert seen == ["a", "b", "c"]
+    assert list(layer._forward_hooks.items()) == hooks
+
+
 # Where capture works, edit works
 
 
@@ -336,9 +388,9 @@ def test_autocast():
     with (
         torch.autocast("cpu", torch.bfloat16),
         hookviz.edit(model, "features.3", torch.ones(8, 1, 1)),
+        hookviz.capture(model) as cache,
     ):
-        with hookviz.capture(model) as cache:
-            model(X)
+        model(X)
     assert cache["features.3"].activation.dtype == torch.bfloat16
     assert (cache["features.3"].activation == 1).all()
 
@@ -464,3 +516,28 @@ def test_what_does_not_change_keeps_its_nan_and_off_is_off():
         y = layer(x)
     assert (y[0, 0] == 0).all() and y[0, 1, 0, 1].isnan()
     assert F.relu(x).isnan().any()
+
+
+class Unlucky(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Unlucky, KeyboardInterrupt])
+def test_five_hundred_exceptions_leave_nothing(kind):
+    model, generator, x = vgg(), random.Random(0), torch.rand(1, 3, 4, 4)
+    before = snapshot(model)
+    for attempt in range(500):
+        calls = itertools.count(generator.randrange(-3, 1))
+
+        def raising(tensor, calls=calls):
+            if next(calls) == 0:
+                raise kind
+            return tensor * 2
+
+        gradient = attempt % 2 > 0
+        block = hookviz.edit(model, ["features.0", "features.3"], raising, gradient=gradient)
+        with pytest.raises((kind, RuntimeError)), block:
+            logits = model(x)
+            torch.autograd.grad(logits.sum(), list(model.parameters()))
+            raise kind
+    assert_untouched(model, before)

@@ -13,7 +13,8 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.hooking.handles import HookSet, Running
+from hookviz.hooking.handles import HookSet
+from hookviz.hooking.running import Running
 
 
 def nothing(*given):

@@ -47,7 +47,10 @@ def interrupted(kind: str, rounds: int, seed: int = 0) -> list[dict]:
     return answers
 
 
-@pytest.mark.parametrize(("kind", "rounds"), [("capture", 50), ("explore", 50), ("perturb", 15)])
+ROUNDS = [("capture", 50), ("edit", 50), ("explore", 50), ("perturb", 15)]
+
+
+@pytest.mark.parametrize(("kind", "rounds"), ROUNDS)
 def test_interrupted_by_another_process(kind, rounds):
     answers = interrupted(kind, rounds)
     assert [answer for answer in answers if answer["wrong"]] == []
@@ -127,7 +130,7 @@ def interrupt_each(worker, moments) -> tuple[int, list]:
     return count, wrong
 
 
-STEPS = [("capture", 17), ("perturb", 401), ("explore", 997), ("trace", 997)]
+STEPS = [("capture", 17), ("edit", 7), ("perturb", 401), ("explore", 997), ("trace", 997)]
 
 
 @pytest.mark.parametrize(("kind", "every"), STEPS)

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..hooking.handles import HookSet, Running
+from ..hooking.handles import HookSet
 from ..hooking.nested import tensors_in
+from ..hooking.running import Running
 from ..hooking.select import type_name
 from .recorder import Names
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..hooking.handles import HookSet, Running
+from ..hooking.handles import HookSet
 from ..hooking.nested import tensors_in
-from ..hooking.recomputation import FORWARD, current_backward, repeated
 from ..hooking.records import Statistics, statistics
+from ..hooking.running import FORWARD, Running, current_backward, repeated
 from ..hooking.select import type_name
 from ..run.errors import first_sentence
 from .events import Event, code_for, main_place, sample_of

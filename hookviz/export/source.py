@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from ..attribution.gradients import ATTRIBUTIONS
-from ..hooking.recomputation import FORWARD
+from ..hooking.running import FORWARD
 from ..view.view import View
 from .draft import Draft
 from .function_source import Source, names_in

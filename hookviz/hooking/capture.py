@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 
 from .copies import Copies, is_batched
-from .handles import Hook, HookSet, Running
+from .handles import Hook, HookSet
 from .layout import fitting_grid, patching_layer
 from .nested import tensors_in
-from .recomputation import FORWARD, current_backward, repeated
 from .records import Call, CapturedTensor, FeatureCache, LayerRecord
+from .running import FORWARD, Running, current_backward, repeated
 from .select import Layers, is_convolution, select_layers, unseen_layers
 
 Found = list[tuple[str, Tensor]]

@@ -110,13 +110,11 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
     if channels is None:
         flags[:] = True
         return
-    if isinstance(channels, Tensor) and channels.dtype != torch.bool:
-        channels = channels.tolist()
-    if isinstance(channels, (list, tuple, range)):
-        channels = [int(each) for each in channels]
     try:
+        if not isinstance(channels, (int, slice)):
+            channels = torch.as_tensor(channels)  # numbers, or a mask
         flags[channels] = True
-    except (IndexError, TypeError) as error:
+    except (IndexError, TypeError, ValueError) as error:
         raise ValueError(
             f"channels={channels!r} are not channels of {what}, which has {len(flags)}."
         ) from error

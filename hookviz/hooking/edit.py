@@ -28,7 +28,7 @@ from .changes import (
 from .handles import Hook, HookSet
 from .layout import as_maps, channel_dimension, fitting_grid, patching_layer
 from .nested import change_tensors, tensors_in
-from .recomputation import FORWARD, current_backward, repeated
+from .running import FORWARD, current_backward, repeated
 from .select import Layers, close_names, module_names, select_layers, unwrapped
 
 
@@ -181,16 +181,26 @@ class Edit(HookSet):
             return None
         dimension = channel_dimension(old, module, fitting_grid(self._grid, old.shape))
         mask = self._mask(old, module, dimension, f"layer {name!r}")
-        if self.gradient:
-            if old.requires_grad:
-                change = partial(self._arrived, f"the gradient of layer {name!r}", mask, dimension)
-                self.add(old, "tensor", change)
-            return None
-        new = changed(old, self.change, mask, dimension, f"layer {name!r}")
+        new = self._watched(old, name, mask, dimension) if self.gradient else None
+        if not self.gradient:
+            new = changed(old, self.change, mask, dimension, f"layer {name!r}")
+            # What checkpointing repeats during backward is no other tensor.
+            self.count += new is not None and current_backward() == FORWARD
         if new is None:
             return None
-        self.count += 1
         return change_tensors(output, lambda tensor: new if tensor is old else tensor)
+
+    def _watched(
+        self, old: Tensor, name: str, mask: Tensor | None, dimension: int
+    ) -> Tensor | None:
+        """Ask for a layer's gradient; the tensor to hand on, if it must be another."""
+        if not old.requires_grad:
+            return None
+        # What overwrites a view in place takes the view's hook out of the graph.
+        new = old if old._base is None else old.clone()
+        change = partial(self._arrived, f"the gradient of layer {name!r}", mask, dimension)
+        self.add(new, "tensor", change)
+        return None if new is old else new
 
     def _arrived(
         self, what: str, mask: Tensor | None, dimension: int, gradient: Tensor | None

@@ -11,18 +11,18 @@ them at all, see `_reduced`.
 from __future__ import annotations
 
 import copyreg
-import threading
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from .compiled import force_eager
 from .interrupts import Block, defer_interrupts
 
-T = TypeVar("T")
 Hook = tuple[nn.Module | Tensor, str, Callable[..., Any]]
 
 KINDS = {
@@ -115,38 +115,6 @@ def _to_the_front(hooks: OrderedDict) -> None:
         hooks.move_to_end(key, last=False)
 
 
-class Running(Generic[T]):
-    """What is running now, by thread and innermost last: a module's after meets its own before.
-
-    Examples
-    --------
-    >>> running, outer, inner = Running(), nn.ReLU(), nn.ReLU()
-    >>> running.begin(outer, "outer's"), running.begin(inner, "inner's")
-    (0, 1)
-    >>> running.end(outer)  # the inner one raised, and somebody caught it
-    "outer's"
-    """
-
-    def __init__(self) -> None:
-        self._stacks: dict[int, list[tuple[nn.Module, T]]] = {}
-
-    def begin(self, module: nn.Module, note: T) -> int:
-        """Note that a module begins; how many are running around it."""
-        stack = self._stacks.setdefault(threading.get_ident(), [])
-        stack.append((module, note))
-        return len(stack) - 1
-
-    def end(self, module: nn.Module) -> T | None:
-        """What was noted when it began; None if nothing was."""
-        stack = self._stacks.get(threading.get_ident(), [])
-        if not any(each is module for each, _ in stack):
-            return None
-        while True:
-            each, note = stack.pop()
-            if each is module:
-                return note
-
-
 # Modules keep hooks in OrderedDicts, which go into copies and pickles of a module.
 
 _ours: dict[int, set[int]] = {}  # id of such a dict -> the keys of our hooks in it
@@ -183,3 +151,51 @@ class _CleanCopies:
         if _CleanCopies.before is not None:
             copyreg.dispatch_table[OrderedDict] = _CleanCopies.before
         _ours.clear()
+
+
+# What torch.compile has compiled runs past hooks.
+
+
+def force_eager() -> AbstractContextManager[Any]:
+    """Within the block, what torch.compile has compiled runs as plain Python.
+
+    Blocks may overlap in any order: the first switches, the last one switches back.
+    """
+    # Nothing is compiled yet where the compiler has not been imported, which takes a second.
+    return _Eager() if "torch._dynamo" in sys.modules else nullcontext()
+
+
+class _Eager:
+    blocks = 0
+    stance: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> None:
+        if not _Eager.blocks:
+            if hasattr(torch.compiler, "set_stance"):  # works from here on, without __enter__
+                _Eager.stance = torch.compiler.set_stance("force_eager")
+            else:
+                _Eager.stance = _without_callback()
+                _Eager.stance.__enter__()
+        _Eager.blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        _Eager.blocks -= 1
+        if not _Eager.blocks:
+            _Eager.stance.__exit__(None, None, None)
+            _Eager.stance = nullcontext()
+
+
+@contextmanager
+def _without_callback() -> Iterator[None]:
+    """What ``set_stance("force_eager")`` does, for torch 2.4 and 2.5, which do not have it.
+
+    Compiled code is reached through a callback that the compiled module sets before it calls the
+    eager one. Within the block it is not set.
+    """
+    frames = sys.modules["torch._dynamo.eval_frame"]
+    set_callback = frames.set_eval_frame
+    frames.set_eval_frame = lambda callback: None  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        frames.set_eval_frame = set_callback  # type: ignore[attr-defined]

@@ -47,7 +47,7 @@ def as_maps(
     torch.Size([2, 768, 14, 14])
     """
     channels = channel_dimension(tensor, module, grid)
-    if channels == 0:
+    if channels == 0 and tensor.ndim > 1:
         return tensor[None]
     if tensor.ndim == 2:
         return tensor[..., None]

@@ -46,10 +46,10 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         items = {key: change_tensors(each, change) for key, each in value.items()}
         if type(value) is dict:
             return items
-        new = copy.copy(value)  # an OrderedDict, a library's output
+        changed: Any = copy.copy(value)  # an OrderedDict, a library's output
         for key, each in items.items():
-            new[key] = each  # type: ignore[index]
-        return new
+            changed[key] = each
+        return changed
     if isinstance(value, (list, tuple)):
         parts = [change_tensors(each, change) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)

@@ -85,7 +85,7 @@ class CapturedTensor:
     max_bytes: int | None
     _value: Tensor | Statistics | None = None
     _gradient: Tensor | Statistics | None = None
-    # Which backward the gradient's hook was set in, or the forward; see recomputation.py.
+    # Which backward the gradient's hook was set in, or the forward; see running.py.
     watched_in: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.capture import Capture
-from ..hooking.compiled import force_eager
 from ..hooking.copies import Copies
+from ..hooking.handles import force_eager
 from ..hooking.interrupts import Block
 from ..hooking.nested import change_tensors
 from ..hooking.records import FeatureCache
