@@ -18,6 +18,7 @@ from ..hooking.capture import capture
 from ..hooking.handles import HookSet
 from ..hooking.layout import as_maps, at_least_float32, enlarged
 from ..hooking.select import select_layers
+from ..run.replay import Replay
 from ..run.scorer import Scorer
 from ..run.session import Session
 from ..run.targets import Target
@@ -181,19 +182,41 @@ def ablationcam(
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         seen = _looked_at(scorer, layer, grid)
-        if not seen.plain:
-            raise ValueError(
-                f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
-                "layer within it."
-            )
-        score = scorer.scores()[:, None]
+        score, drop = _drops(scorer, seen, layer)
+        return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
-        def ablated(samples: Tensor, channels: Tensor) -> Tensor:
+
+def ablation_drops(
+    session: Session, layer: str, target: Target = None, batch_size: int = 8
+) -> Tensor:
+    """What the score loses without each channel of a layer, ``(N, C)``; as for `ablationcam`."""
+    with session.active(grad=False):
+        scorer = Scorer(session, target, batch_size)
+        return _drops(scorer, _looked_at(scorer, layer, None), layer)[1]
+
+
+def _drops(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor, Tensor]:
+    """The scores of the samples, ``(N, 1)``, and what each channel's ablation takes, ``(N, C)``."""
+    if not seen.plain:
+        raise ValueError(
+            f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
+            "layer within it."
+        )
+    replay, count = Replay([seen.module]), seen.maps.shape[1]
+    score = scorer.scores()[:, None]
+
+    def ablated(samples: Tensor, channels: Tensor) -> Tensor:
+        def without() -> Tensor:
             with HookSet([(seen.module, "forward", _without(channels, seen))]):
                 return scorer.score(samples)
 
-        drop = score - scorer.table(seen.maps.shape[1], ablated)
-        return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
+        # A recording pays where many batches are of the same sample.
+        size = scorer.batch_size
+        if len(samples) < size or count < 4 * size or samples[0] != samples[-1]:
+            return without()
+        return replay.run(without, lambda: scorer.score(samples), int(samples[0]))
+
+    return score, score - scorer.table(count, ablated)
 
 
 @dataclass(frozen=True, eq=False)

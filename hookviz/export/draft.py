@@ -41,6 +41,10 @@ class Draft:
         self.maps = as_maps(self.call.activation, self.record.module, self.call.grid)
         self.takes: list[str] = []  # comments on what the code takes
 
+    def layer(self, name: str) -> str:
+        """How the code reaches a layer."""
+        return f"{self.model}.get_submodule({quoted(name)})" if name else self.model
+
     def take(self, name: str, what: str) -> None:
         """Note what the code takes, and what that is."""
         if (line := f"# {name}: {what}") not in self.takes:

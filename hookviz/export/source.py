@@ -11,10 +11,12 @@ import sys
 
 from ..attribution.gradients import ATTRIBUTIONS
 from ..hooking.running import FORWARD
+from ..view.difference import Difference
 from ..view.view import View
 from .draft import Draft
 from .function_source import Source, names_in
 from .source_drawing import drawing_lines
+from .source_edits import edit_lines
 from .source_heatmap import heatmap_lines, heatmap_source
 from .source_input import Given
 from .source_run import hook_lines, input_lines, map_lines, mode_back, run_lines
@@ -30,7 +32,9 @@ def write_source(view: View, given: Given) -> str:
     _refuse(draft)
     back = mode_back(draft)
     again = draft.method in ATTRIBUTIONS and draft.method != "saliency"  # the model runs again
-    before = [*input_lines(draft), *hook_lines(draft), "", *run_lines(draft)]
+    edits = edit_lines(draft)
+    hooks = [*([""] if edits else []), *edits, *hook_lines(draft)]
+    before = [*input_lines(draft), *hooks, "", *run_lines(draft)]
     before += [*([] if again else back), "", *map_lines(draft)]
     after = [*(back if again else []), "", *drawing_lines(draft)]
     used = names_in("\n".join([*before, *after]))
@@ -47,6 +51,8 @@ def write_source(view: View, given: Given) -> str:
 def _refuse(draft: Draft) -> None:
     """Raise for what would take more than a few lines."""
     name, core = draft.record.name, draft.core
+    if isinstance(draft.view, Difference):
+        raise ValueError("There is no short code for a difference: set version='edited'.")
     if any(hasattr(part, "_orig_mod") for part in core.modules()):
         raise ValueError(
             "There is no short code for a model of which parts are compiled, since hooks do "

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..hooking.nested import tensors_in
 from ..run.targets import Target, class_index
 from .draft import WIDTH, Draft, as_drawn
+from .source_edits import edit_hooks
 from .source_input import quoted
 
 
@@ -99,8 +100,7 @@ def _checked(path: str) -> str:
 
 def run_lines(draft: Draft) -> list[str]:
     """Eval mode, the forward under the hook, and the backward."""
-    model, name = draft.model, draft.record.name
-    layer = f"{model}.get_submodule({quoted(name)})" if name else model
+    model, layer = draft.model, draft.layer(draft.record.name)
     lines = []
     if len({module.training for module in draft.core.modules()}) > 1:
         every = f"for module in {model}.modules()"
@@ -108,11 +108,15 @@ def run_lines(draft: Draft) -> list[str]:
     lines += [f"{model}.requires_grad_()"] if _thawed(draft) else []
     lines += [f"{model}.eval()"]
     # The handle takes the hook off at the end of the block, also if the model raises.
-    hooked = f"{layer}.register_forward_hook(keep):"
+    blocks = [*edit_hooks(draft), f"{layer}.register_forward_hook(keep)"]
+    blocks = blocks if draft.scored else ["torch.no_grad()", *blocks]
+    start = [f"with {', '.join(blocks)}:"]
+    if len(start[0]) > WIDTH and len(blocks) > 1:
+        start = ["with (", *(f"    {block}," for block in blocks), "):"]
     if not draft.scored:
-        return [*lines, f"with torch.no_grad(), {hooked}", f"    {draft.calling}"]
+        return [*lines, *start, f"    {draft.calling}"]
     scored = [f"    {line}" for line in score_lines(draft)]
-    return [*lines, f"with {hooked}", *scored, *_backward(draft)]
+    return [*lines, *start, *scored, *_backward(draft)]
 
 
 def mode_back(draft: Draft) -> list[str]:

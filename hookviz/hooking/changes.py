@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .interrupts import allow_interrupts
+
 Change = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
 Channels = int | slice | Sequence[int] | Tensor | None
 Where = int | slice | tuple[int | slice, ...] | Tensor | None
@@ -91,7 +93,7 @@ def _fits(shape: Sequence[int], whole: Sequence[int]) -> bool:
 def _called(function: Callable[[Tensor], Tensor | None], old: Tensor, what: str) -> Tensor | None:
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        new = function(old.clone())
+        new = allow_interrupts(function, old.clone())
     except Exception as error:
         raise RuntimeError(
             f"The change {name!r} of {what} raised {type(error).__name__}: {error}"

@@ -9,6 +9,7 @@ hold, and break a backward that needs it.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -259,6 +260,62 @@ class Edit(HookSet):
             why = "the function, or call=, left all as it was"
         shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
         warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=5)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerEdit:
+    """An edit that is to be made in every run; in words by ``str``.
+
+    Attributes
+    ----------
+    layer, change, channels, where
+        As for `edit`.
+
+    Examples
+    --------
+    >>> print(LayerEdit("layer4.1.conv2", 0, 17))
+    layer4.1.conv2, channel 17: off
+    >>> print(LayerEdit("conv1", "mean"))
+    conv1, all channels: its mean
+    """
+
+    layer: str
+    change: Change = 0
+    channels: Channels = None
+    where: Where = None
+
+    def block(self, model: nn.Module) -> Edit:
+        """The block in which it is made."""
+        return edit(model, self.layer, self.change, channels=self.channels, where=self.where)
+
+    @property
+    def factor(self) -> float | None:
+        """By what it multiplies; None if it does something else."""
+        return float(self.change) if isinstance(self.change, (int, float)) else None
+
+    def is_of(self, layer: str, channel: int) -> bool:
+        """Whether it multiplies this channel, everywhere, and nothing else."""
+        plain = self.where is None and self.factor is not None
+        return plain and (self.layer, self.channels) == (layer, channel)
+
+    def __str__(self) -> str:
+        whose = "all channels" if self.channels is None else f"channels {self.channels}"
+        if isinstance(self.channels, int):
+            whose = f"channel {self.channels}"
+        elif isinstance(self.channels, slice):
+            ends = (self.channels.start, self.channels.stop, self.channels.step)
+            whose = f"channels {':'.join('' if end is None else str(end) for end in ends)}"
+        whose += ", some places" if self.where is not None else ""
+        return f"{self.layer or '(model)'}, {whose}: {self._what()}"
+
+    def _what(self) -> str:
+        if self.factor is not None:
+            return f"× {self.factor:.3g}" if self.factor else "off"
+        if isinstance(self.change, str):
+            return "its mean"
+        if isinstance(self.change, Tensor):
+            return "another tensor"
+        return getattr(self.change, "__name__", "a function")
 
 
 def chosen(

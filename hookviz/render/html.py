@@ -87,7 +87,13 @@ def scale(png: bytes, low: float, high: float, dark: bytes | None = None) -> str
 
 
 def tiles(
-    css: str, png: bytes, dark: bytes | None, boxes: Sequence[Box], names: Sequence[str], alt: str
+    css: str,
+    png: bytes,
+    dark: bytes | None,
+    boxes: Sequence[Box],
+    names: Sequence[str],
+    alt: str,
+    shares: Sequence[float] = (),
 ) -> str:
     """Parts of one picture, laid out by the page as it has room, each with its name.
 
@@ -97,13 +103,16 @@ def tiles(
         The class of this picture alone, for `columns` and `mark`.
     boxes : sequence of tuple
         Left, top, width and height of each part, as shares of the whole.
+    shares : sequence of float, optional
+        How long a bar at each part is, −1 to 1.
     """
     parts = []
-    for (left, top, width, height), name in zip(boxes, names, strict=True):
+    for place, ((left, top, width, height), name) in enumerate(zip(boxes, names, strict=True)):
         x, y = (100 * a / (1 - b) if b < 1 else 0.0 for a, b in ((left, width), (top, height)))
         parts.append(
             f'<div class="t"><div style="background-position: {x:.4f}% {y:.4f}%"></div>'
-            f'<i title="{escape(name)}">{escape(name)}</i></div>'
+            f'<i title="{escape(name)}">{escape(name)}</i>{_bar(shares[place]) if shares else ""}'
+            "</div>"
         )
     _, _, width, height = boxes[0]
     style = f".{css} .t > div {{background-size: {100 / width:.4f}% {100 / height:.4f}%; "
@@ -114,6 +123,11 @@ def tiles(
         f'<style>{style}</style><div class="hookviz"><div class="tiles {css}" role="img" '
         f'aria-label="{escape(alt)}">{"".join(parts)}</div></div>'
     )
+
+
+def _bar(share: float) -> str:
+    css = ' class="gain"' if share < 0 else ""
+    return f'<u{css} style="width: {100 * abs(share):.1f}%"></u>'
 
 
 # The mosaic's place for windows at least so high: the panel's side, and how high the mosaic may be.
@@ -258,17 +272,34 @@ def mark_cell(css: str, place: int) -> str:
     return f"<style>.{css} .n{place} {{{_OUTLINE}}}</style>"
 
 
-def bars(css: str, shares: Sequence[tuple[float, str]]) -> str:
-    """A style that makes buttons bars: how much of each is filled, and the words at its end."""
+def bars(
+    css: str, shares: Sequence[tuple[float, str, float | None, str]], changed: bool = False
+) -> str:
+    """A style that makes buttons bars: how much of each is filled, and the words at its end.
+
+    Where something is ``changed`` they are two lines high, for where the bar was, and more words.
+    """
     rules = []
-    for place, (share, words) in enumerate(shares):
-        said = "".join(f"\\{ord(letter):x} " for letter in words)
+    for place, (share, words, before, change) in enumerate(shares):
+        said = _css_text(words)
         width = 100 * (share if np.isfinite(share) else 0)
         fill = f"linear-gradient(90deg, var(--hv-bar) {width:.1f}%, transparent {width:.1f}%)"
+        if before is not None and np.isfinite(before):
+            start, end = f"calc({100 * before:.1f}% - 1px)", f"calc({100 * before:.1f}% + 1px)"
+            line = f"transparent {start}, var(--hv-ink) {start} {end}, transparent {end}"
+            fill = f"linear-gradient(90deg, {line}), {fill}"
+        if changed:
+            rules.append(f".{css}-{place} {{height: 42px !important}}")
+            rules.append(f'.{css}-{place}::before {{content: "{_css_text(change)}"}}')
         room = f"padding-right: {7 * len(words) + 12}px"
         rules.append(f".{css}-{place} {{background-image: {fill} !important; {room} !important}}")
         rules.append(f'.{css}-{place}::after {{content: "{said}"}}')
     return f"<style>{' '.join(rules)}</style>"
+
+
+def _css_text(words: str) -> str:
+    """Words within quotes in a style sheet."""
+    return "".join(f"\\{ord(letter):x} " for letter in words)
 
 
 def legend(what: str, low: float, high: float, png: bytes) -> str:

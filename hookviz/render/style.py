@@ -74,6 +74,8 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
 .hookviz .tiles {display: grid; gap: 4px;
   grid-template-columns: repeat(auto-fill, minmax(44px, 1fr))}
 .hookviz .t {position: relative; min-width: 0}
+.hookviz .t > u {position: absolute; left: 0; bottom: 0; height: 3px; background: var(--hv-accent)}
+.hookviz .t > u.gain {background: #2f7de1}
 .hookviz .t > div {image-rendering: pixelated; background-repeat: no-repeat}
 .hookviz .t i {position: absolute; right: 0; bottom: 0; font: 9px/11px system-ui, sans-serif;
   padding: 0 2px; color: var(--hv-ink); background: var(--hv-label); border-radius: 2px 0 0 0}
@@ -130,6 +132,11 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   color: var(--hv-ink); padding-left: 8px; height: 26px; line-height: 24px; font-size: 12px;
   font-variant-numeric: tabular-nums; box-shadow: none}
 .hookviz-explorer .hookviz-pred::after {position: absolute; right: 7px; top: 0}
+.hookviz-explorer .hookviz-pred::before {position: absolute; left: 8px; right: 7px; top: 17px;
+  font-size: 11px; color: var(--hv-dim); overflow: hidden; text-overflow: ellipsis}
+.hookviz-explorer .hookviz-edits {display: flex; flex-flow: row wrap; gap: 4px}
+.hookviz-explorer .hookviz-edits > * {margin: 0; height: 22px; line-height: 20px; font-size: 11px;
+  max-width: 320px; overflow: hidden; text-overflow: ellipsis}
 .hookviz-explorer .hookviz-on, .hookviz-explorer .hookviz-on input {
   border-color: var(--hv-accent) !important; box-shadow: 0 0 0 1px var(--hv-accent) !important}
 .hookviz-explorer .hookviz-pred:focus-visible, .hookviz-explorer .noUi-handle:focus-visible {

@@ -56,17 +56,17 @@ class Replay:
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         self._layers = list(layers)
-        self._tapes: dict[Hashable, _Tape | None] = {}
+        self._tapes: dict[Hashable, _Tape | None] = {}  # of the latest key alone
         self.replayed = self.whole = 0
 
     def run(self, changed: Callable[[], T], plain: Callable[[], Any], key: Hashable = None) -> T:
         """Do ``changed``, which runs the model once, without a graph.
 
-        ``plain`` runs it on the same input with nothing changed; it is called twice for each new
-        ``key``, which says what else a run depends on, such as the size of a batch.
+        ``plain`` runs it on the same input with nothing changed; it is called twice whenever the
+        ``key`` is another, which says what else a run depends on, such as the size of a batch.
         """
         if key not in self._tapes:
-            self._tapes[key] = self._proved(plain)
+            self._tapes = {key: self._proved(plain)}
         tape = self._tapes[key]
         if tape is not None:
             try:

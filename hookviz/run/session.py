@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from ..hooking.capture import Capture
 from ..hooking.copies import Copies
+from ..hooking.edit import LayerEdit
 from ..hooking.handles import force_eager
 from ..hooking.interrupts import Block
 from ..hooking.nested import change_tensors
@@ -21,6 +24,7 @@ from .class_names import class_names_of
 from .errors import located_error, refuse_without_weights
 from .gradients import Goal, own_inputs, send_back
 from .inputs import ModelInput, prepare_input, with_batch
+from .replay import Replay
 from .state import preserved_state
 from .targets import Target, check_target, logits_of, score_of
 from .transforms import Transform
@@ -65,8 +69,10 @@ class Session:
     """A user's model, its input and its classes, and every way to run it.
 
     What is given is as for `hookviz.explore`; `given` is the model as it was given, maybe in a
-    wrapper, `model` the one inside all wrappers, which runs.
+    wrapper, `model` the one inside all wrappers, which runs. In every run `edits` are made.
     """
+
+    edits: tuple[LayerEdit, ...] = ()
 
     def __init__(
         self,
@@ -90,9 +96,18 @@ class Session:
         """The model's class."""
         return type(self.model).__name__
 
+    def edited(self, edits: Sequence[LayerEdit]) -> Session:
+        """The same session with these edits and no others."""
+        twin = copy.copy(self)
+        twin.edits = tuple(edits)
+        return twin
+
     def active(self, *, grad: bool = True) -> Block:
-        """A block within which `call` may be used: eval mode, nothing compiled, state preserved."""
-        return _Active(self.model, grad)
+        """A block within which `call` may be used: eval mode, nothing compiled, state preserved.
+
+        The session's edits are on in it.
+        """
+        return _Active(self.model, grad, [each.block(self.given) for each in self.edits])
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; within an `active` block. An error says in which layer it arose."""
@@ -100,6 +115,20 @@ class Session:
             return self.model(*args, **kwargs)
         except Exception as error:
             raise located_error(error, self.model, (args, kwargs)) from error
+
+    def replayed(self, replay: Replay) -> Any:
+        """What the model returns with the session's edits, without a graph; see `Replay`."""
+
+        def run(edits: Sequence[LayerEdit]) -> Any:
+            with ExitStack() as stack:
+                for each in edits:
+                    stack.enter_context(each.block(self.given))
+                given = self.inputs.args, self.inputs.kwargs
+                args, kwargs = change_tensors(given, torch.clone)
+                return self.call(*args, **kwargs)
+
+        with self.edited(()).active(grad=False):
+            return replay.run(lambda: run(self.edits), lambda: run(()))
 
     def forward(self, observer: Observer) -> Any:
         """One forward, as `forward_backward` does it, without a backward."""
@@ -174,11 +203,13 @@ class Session:
 
 
 class _Active(Block):
-    def __init__(self, model: nn.Module, grad: bool) -> None:
+    def __init__(self, model: nn.Module, grad: bool, edits: Sequence[Block]) -> None:
         super().__init__()
-        self._model, self._grad = model, grad
+        self._model, self._grad, self._edits = model, grad, edits
 
     def _begin(self) -> None:
         self.around.enter_context(preserved_state(self._model))
         self.around.enter_context(force_eager())
         self.around.enter_context(torch.set_grad_enabled(self._grad))
+        for each in self._edits:
+            self.around.enter_context(each)

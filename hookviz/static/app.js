@@ -2,6 +2,7 @@
 
 import { Colourbar } from "./colourbar.js";
 import { choose, el, mark, menu, say, visible } from "./dom.js";
+import { Edits } from "./edits.js";
 import { Heading, slide, slider } from "./heading.js";
 import { listenToKeys } from "./keyboard.js";
 import { heatRange, paint, paletteOf, toLevels } from "./levels.js";
@@ -26,7 +27,7 @@ import { Strip } from "./strip.js";
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, goal: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
- *   target: (number: number) => void,
+ *   target: (number: number) => void, edit: (what: any) => void,
  *   value: (at: any, row: number, column: number) => any,
  *   ahead: (at: any, layers: string[]) => void}} Source
  */
@@ -93,6 +94,10 @@ export class App {
       (place) => this.toPosition(place),
       (layer) => set({ layer }),
     );
+    this.edits = new Edits(
+      (what) => this.source.edit(what),
+      (version) => set({ version }),
+    );
     this.input = new Panel(state, "input");
     this.map = new Panel(state, "activation");
     this.slope = new Panel(state, "gradient");
@@ -121,6 +126,7 @@ export class App {
       this.answers,
       this.whole,
       this.heading.root,
+      ...(this.source.live ? [this.edits.root] : []),
       el("div", { class: "hv-main" }, this.pictures, this.mosaic.root),
       this.strip.root,
       this.readings.root,
@@ -300,6 +306,7 @@ export class App {
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
     this.heading.show(shown.header.counts, at, this.position);
+    if (source.live) this.edits.show(facts.edits, at);
     this.drawMaps(shown);
     this.drawInput(shown);
     this.drawHeat(shown);

@@ -111,4 +111,5 @@ const ORDERS = {
   zeros: "most zeros",
   gradient: "largest gradient",
   weight: "Grad-CAM weight",
+  ablation: "what the score loses without",
 };

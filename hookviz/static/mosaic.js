@@ -122,6 +122,14 @@ export class Mosaic {
     paint(tile.canvas, toLevels(values, ranges[channel]), width, height, palette);
     tile.canvas.classList.toggle("hv-smooth", width > device);
     tile.root.dataset.channel = String(channel);
+    const drops = data.arrays.drops?.values;
+    tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));
+    tile.drop.hidden = !drops;
+    if (drops) {
+      const most = data.once("drops", () => Math.max(...drops.map(Math.abs)));
+      tile.drop.style.width = `${most ? (100 * Math.abs(drops[channel])) / most : 0}%`;
+      tile.drop.classList.toggle("hv-gain", drops[channel] < 0);
+    }
     const dead = data.row("numbers", "min")[channel] === data.row("numbers", "max")[channel];
     tile.root.classList.toggle("hv-dead", dead);
     mark(tile.root, "aria-label", `channel ${channel}${dead ? ", the same everywhere" : ""}`);

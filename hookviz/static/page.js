@@ -104,6 +104,8 @@ class PageSource {
   }
 
   /** The page has the heatmaps of this class already; nothing is to be asked. */
+  edit() {} // a page has no network to change
+
   target() {}
 
   value() {

@@ -50,8 +50,16 @@ export class Predictions {
       el("b", {}, name),
       el("em", {}, prediction.words),
     );
+    if (prediction.change) {
+      if (isShare && prediction.before !== null) {
+        const before = el("s", { class: "hv-before" });
+        before.style.left = `${100 * prediction.before}%`;
+        bar.append(before);
+      }
+      bar.append(el("small", {}, prediction.change));
+    }
     mark(bar, "aria-pressed", on ? "true" : "false");
-    mark(bar, "title", `${name}, class ${number}, ${prediction.words}: ${words}`);
+    mark(bar, "title", `${name}, class ${number}, ${prediction.words}${prediction.change && ` (${prediction.change})`}: ${words}`);
     return bar;
   }
 }

@@ -134,6 +134,11 @@ class KernelSource {
     this.model.send({ set: "target", number });
   }
 
+  /** @param {any} what */
+  edit(what) {
+    this.model.send(what);
+  }
+
   /**
    * The tensor's own numbers, where those that came were rounded or averaged.
    * @param {any} at

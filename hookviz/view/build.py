@@ -10,14 +10,17 @@ from ..hooking.tables import megabytes, number
 from ..render import html
 from ..render.input_picture import UNDONE
 from ..render.mosaic import PAGE, Mosaic, mosaic
+from .difference import seen
 from .frame import Frame, Readings, Sheet, Tiles
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
+from .predictions import signed
 from .view import ShownMaps, View
 
 
 def build_frame(view: View) -> Frame:
     """Draw a view: a session's run at some settings."""
+    view = seen(view)
     heatmap = ShownHeatmap(view)
     return Frame(
         settings=view.at,
@@ -41,6 +44,8 @@ def build_frame(view: View) -> Frame:
         verdict=view.verdict,
         words=view.words,
         classes=view.classes,
+        edits=[str(each) for each in view.session.edits] if view.original is not None else [],
+        factor=factor_of(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
 
@@ -62,6 +67,13 @@ def facts(view: View) -> list[str]:
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found
+
+
+def factor_of(view: View) -> float:
+    """By what the shown channel is multiplied by an edit of it alone."""
+    at = view.at
+    own = [each for each in view.session.edits if each.is_of(at.layer, at.channel)]
+    return own[-1].factor if own and own[-1].factor is not None else 1.0
 
 
 def _input(view: View) -> Sheet | None:
@@ -104,13 +116,16 @@ def _tiles(view: View) -> Tiles:
     caption += f"; {constant} constant, crossed out" if constant else ""
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
-    return Tiles(caption, alt, drawn, cmap, box, here, place, page, pages)
+    drops = None if view.drops is None else view.drops[here]
+    return Tiles(caption, alt, drawn, cmap, box, here, place, page, pages, drops)
 
 
 def _readings(view: View) -> Readings:
     """Exact numbers of the channel, its gradient and the layer."""
     layer, here = view.layer, view.at.channel
     rows: Readings = [(f"channel {here}", _pairs(layer.statistics, here))]
+    if view.drops is not None:
+        rows.append((f"without channel {here}", [("score", signed(-float(view.drops[here])))]))
     slopes, weights = layer.gradient_statistics, layer.weights
     if slopes is not None and weights is not None:
         weight = ("Grad-CAM weight", number(float(weights[here])))

@@ -124,6 +124,8 @@ class Tiles:
         Which tile is the chosen channel's.
     page, pages : int
         Which channels these are, in their order, 128 a page; and of how many pages.
+    drops : numpy.ndarray or None
+        What the target's score loses without each of them, where that is known.
     """
 
     caption: str
@@ -135,6 +137,7 @@ class Tiles:
     place: int
     page: int
     pages: int
+    drops: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +189,10 @@ class Frame:
         All that the target may be, by number.
     dtype : str
         Of the layer's tensor, and what is shown of complex numbers.
+    edits : list of str
+        What is changed in this run, in words.
+    factor : float
+        By what the shown channel is multiplied.
     note : str
         What a control could not do, and why.
     """
@@ -212,6 +219,8 @@ class Frame:
     words: dict[str, LayerWords]
     classes: list[str]
     dtype: str
+    edits: list[str]
+    factor: float
     note: str = ""
 
     @property

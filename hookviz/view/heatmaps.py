@@ -12,6 +12,7 @@ from ..hooking.tables import number
 from ..render.arrays import to_numpy
 from ..render.colours import SEQUENTIAL
 from ..render.overlay import blend, draw_strip, heat_colours, strip_columns
+from .difference import Difference, less
 from .frame import Panel, Readings, Sheet, Strip
 from .settings import PRODUCT
 from .view import View, map_size
@@ -30,6 +31,8 @@ class ShownHeatmap:
         self.alone = not self.at.overlay or view.picture is None
 
     def _values(self) -> np.ndarray | None:
+        if isinstance(self.view, Difference):
+            return less(*(ShownHeatmap(side).values for side in self.view.sides))
         method, layer = self.at.heatmap, self.view.layer
         if method in ATTRIBUTIONS:
             return self._attribution(method)
@@ -54,7 +57,8 @@ class ShownHeatmap:
 
         def make() -> Tensor:
             names = session.class_names
-            given = attribute(session.given, session.inputs, method, target, class_names=names)
+            with session.active():  # its edits are on
+                given = attribute(session.given, session.inputs, method, target, class_names=names)
             return picture_map(given, method)
 
         return self._cut(self.memo.once(f"attribution {method}", None, make))
@@ -68,7 +72,7 @@ class ShownHeatmap:
 
     def _name(self) -> str:
         magnitudes = self.view.magnitudes if self.at.heatmap == PRODUCT else ""
-        return f"{self.at.heatmap} of {self.view.target_name}{magnitudes}"
+        return f"{self.at.heatmap} of {self.view.target_name}{magnitudes}{self.view.which}"
 
     def panels(self) -> list[Panel]:
         """The heatmap alone, at its own size."""
@@ -115,8 +119,7 @@ class ShownHeatmap:
         which = (method, HEATMAPS[method])
 
         def make() -> tuple[list[str], np.ndarray | None]:
-            every = self.memo.once("heatmaps", which, lambda: heatmaps(view.cache, method))
-            cuts = {name: self._cut(whole) for name, whole in every.items()}
+            cuts = self._all_layers(view, method)
             return list(cuts), draw_strip(view.picture, list(cuts.values()), at.alpha)
 
         key = (*which, at.sample, view.input_sample, view.depth_share, at.alpha)
@@ -129,6 +132,16 @@ class ShownHeatmap:
         place = names.index(at.layer) if at.layer in names else None
         alt = f"{caption}: {', '.join(names)}"
         return Strip(caption, alt, pixels, names, strip_columns(len(names)), place)
+
+    def _all_layers(self, view: View, method: str) -> dict[str, np.ndarray]:
+        """Each layer's heatmap ``(h, w)``."""
+        if isinstance(view, Difference):
+            edited, original = (self._all_layers(side, method) for side in view.sides)
+            both = edited.keys() & original.keys()
+            return {name: edited[name] - original[name] for name in edited if name in both}
+        make = lambda: heatmaps(view.cache, method)  # noqa: E731
+        every = view.memo.once("heatmaps", (method, HEATMAPS[method]), make)
+        return {name: self._cut(whole) for name, whole in every.items()}
 
     def readings(self) -> Readings:
         """The exact range; that there is nothing in it is said at the picture."""

@@ -111,14 +111,20 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
 
 
-ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight")
+ABLATION = "ablation"
+ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight", ABLATION)
 """Channel orders: by index, or the largest mean, maximum, share of zeros, gradient norm or
-Grad-CAM weight first."""
+Grad-CAM weight first; or what the target's score loses most without, for which the model runs."""
 
 
-def channel_order(view: LayerView, order: str) -> np.ndarray:
-    """Channel numbers in the order in which they are stepped through, ``(C,)``."""
+def channel_order(view: LayerView, order: str, drops: np.ndarray | None = None) -> np.ndarray:
+    """Channel numbers in the order in which they are stepped through, ``(C,)``.
+
+    ``drops``, ``(C,)``, is what the score loses without each.
+    """
     slopes = view.gradient_statistics
+    if order == ABLATION:
+        return np.arange(len(view.maps)) if drops is None else np.argsort(-drops, kind="stable")
     if order == "index" or (order in ("gradient", "weight") and slopes is None):
         return np.arange(len(view.maps))
     if slopes is not None and view.weights is not None and order in ("gradient", "weight"):

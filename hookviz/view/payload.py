@@ -74,7 +74,19 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "product": PRODUCT,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
         "verdict": view.verdict._asdict(),
+        "edits": edit_list(view),
     }
+
+
+def edit_list(view: View) -> list[dict[str, Any]]:
+    """What is changed in this run; a channel and its factor, where it is no more than that."""
+    found = []
+    for each in view.session.edits:
+        channel = each.channels if isinstance(each.channels, int) else None
+        plain = channel is not None and each.is_of(each.layer, channel)
+        said = {"words": str(each), "layer": each.layer, "channel": channel if plain else None}
+        found.append(said | {"factor": each.factor if plain else None})
+    return found
 
 
 def layer_list(view: View) -> list[dict[str, Any]]:
@@ -118,7 +130,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         `hookviz.render.arrays.shown_size`. ``numbers`` and ``slopes``, ``(len(NUMBERS), C)``, of
         the maps and of the gradients. ``weights``, Grad-CAM's, ``(C,)``. ``percentiles``, of both,
         the 1st and the 99th, ``(2 or 4, C)``. ``orders``, ``(len(ORDERS) - 1, C)``: all but the
-        first.
+        first. ``drops``, ``(C,)``, where it is known what the score loses without each channel.
     """
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
@@ -132,7 +144,9 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)
-    orders = [channel_order(layer, order) for order in ORDERS[1:]]
+    orders = [channel_order(layer, order, view.drops) for order in ORDERS[1:]]
+    if view.drops is not None:
+        arrays["drops"] = view.drops
     arrays["orders"] = np.array(orders).astype(np.uint32)
     at = view.at
     header = {

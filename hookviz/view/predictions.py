@@ -21,15 +21,22 @@ class Prediction(NamedTuple):
     name: str
     value: float  # a probability, 0 to 1, or the model's own score
     words: str  # the value for people
+    before: float | None = None  # the value without the edits
+    change: str = ""  # what the edits changed, for people
 
 
 def ranked(
-    logits: Tensor | None, sample: int, class_names: Sequence[str], classes: bool = True
+    logits: Tensor | None,
+    sample: int,
+    class_names: Sequence[str],
+    classes: bool = True,
+    before: Tensor | None = None,
 ) -> list[Prediction]:
     """A sample's five largest outputs; none of no classifier, and none where any is NaN.
 
     Outputs that are of ``classes`` become probabilities by the softmax, which says nothing of
-    anything else. Of a single output the sigmoid is told beside the score.
+    anything else. Of a single output the sigmoid is told beside the score. Where there are logits
+    of ``before``, what was large then is told, too, in the place of what was not.
 
     >>> import torch
     >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
@@ -43,16 +50,38 @@ def ranked(
     if row.isnan().any():  # which is the largest, nobody can say
         return []
     softmax = classes and len(row) > 1
-    row = probabilities(row[None])[0] if softmax else row
-    best = row.topk(min(TOP, len(row)))
+    scores, row = row, probabilities(row[None])[0] if softmax else row
+    best, was = row, None
+    if before is not None and before.shape == logits.shape:
+        scores_before = before[min(sample, len(before) - 1)].detach().float()
+        was = probabilities(scores_before[None])[0] if softmax else scores_before
+        best = row.maximum(was)
+    chosen = best.topk(min(TOP, len(row))).indices
     found = []
-    for number, value in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+    for number in chosen[row[chosen].argsort(descending=True, stable=True)].tolist():
+        value = float(row[number])
         words = f"{100 * value:.1f} %" if softmax else f"score {in_words(value)}"
         if len(row) == 1:
             words += f", sigmoid {100 * float(row.sigmoid()):.1f} %"
         name = class_name(number, class_names) if classes else f"output {number}"
-        found.append(Prediction(number, name, value, words))
+        earlier, change = None, ""
+        if was is not None:
+            earlier = float(was[number])
+            change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
+            if softmax:
+                score, less = float(scores[number]), float(scores_before[number])
+                change += f", logit {in_words(score)} ({signed(score - less)})"
+        found.append(Prediction(number, name, value, words, earlier, change))
     return found
+
+
+def signed(value: float, how: str = ".3g") -> str:
+    """A change, for people: with its sign.
+
+    >>> signed(-0.25), signed(3.04, ".1f")
+    ('−0.25', '+3.0')
+    """
+    return f"{value:+{how}}".replace("-", "−", 1)
 
 
 def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[str]) -> bool:

@@ -33,9 +33,13 @@ class Settings:
     alpha: float = 0.8
     overlay: bool = True
     strip: bool = False
+    version: str = "edited"
 
 
 SETTINGS = tuple(setting.name for setting in fields(Settings))
+VERSIONS = ("edited", "original", "difference")
+"""Whose pictures are shown where something is edited."""
+
 INDICES = ("channel", "call", "sample", "depth")
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from ..attribution.perturbation import ablation_drops
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
+from ..render.arrays import to_numpy
 from ..render.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
 from ..render.input_picture import picture_of
 from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.targets import Target
 from .frame import Panel
-from .layer import ChannelStatistics, LayerView, channel_order, layer_view, showable
+from .layer import ABLATION, ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .ribbon import Cell, Verdict, ribbon, values_of, verdict
@@ -36,36 +39,49 @@ class View:
     """A session's run at some settings. Cheap to make anew: what is the same is remembered.
 
     In `memo` is what follows from the run, in `input_memo` what follows from the inputs alone.
+    `original` is a view of the run without the session's edits, if it has any.
     """
+
+    version = ""  # which of the two runs, where there are two
 
     def __init__(
         self,
         at: Settings,
         session: Session,
         run: Run,
-        memo: Memo | None = None,
         input_memo: Memo | None = None,
+        original: View | None = None,
     ) -> None:
         self.at, self.session, self.run, self.cache = at, session, run, run.cache
-        self.memo, self.input_memo = memo or Memo(), input_memo or Memo()
+        self.memo, self.input_memo, self.original = Memo(), input_memo or Memo(), original
 
-    def moved(self, **changes: Any) -> View:
+    def placed(self, at: Settings) -> Self:
+        """The same run at these settings."""
+        twin = copy.copy(self)
+        twin.at = at
+        return twin
+
+    def moved(self, **changes: Any) -> Self:
         """The same run at other settings."""
-        at = replace(self.at, **changes)
-        return View(at, self.session, self.run, self.memo, self.input_memo)
+        return self.placed(replace(self.at, **changes))
 
-    def of_run(self, run: Run) -> View:
+    def of_run(self, run: Run) -> Self:
         """Another run at the same settings."""
-        return View(self.at, self.session, run, None, self.input_memo)
+        twin = copy.copy(self)
+        twin.run, twin.cache, twin.memo = run, run.cache, Memo()
+        return twin
 
-    def fitted(self) -> View:
+    def fitted(self) -> Self:
         """In range: another layer may have fewer calls, samples, slices or channels.
 
         Grad-CAM takes the place of a heatmap that the user has taken out of ``HEATMAPS``.
         """
         call = min(self.at.call, len(self.cache[self.at.layer].calls) - 1)
         heatmap = self.at.heatmap if self.at.heatmap in heatmap_names() else "gradcam"
-        view = self.moved(call=call, heatmap=heatmap)
+        # Another layer's channels would be hundreds of runs, for a step that only draws.
+        known = self.at.order != ABLATION or self.drops is not None
+        order = self.at.order if known else "index"
+        view = self.moved(call=call, heatmap=heatmap, order=order)
         ends = {name: min(getattr(view.at, name), n - 1) for name, n in view.counts().items()}
         return view.moved(**ends)
 
@@ -111,8 +127,23 @@ class View:
     @property
     def channels(self) -> np.ndarray:
         """Channel numbers, in the order in which the slider and the mosaic have them."""
-        layer, order = self.layer, self.at.order
-        return self.memo.once("order", (layer, order), lambda: channel_order(layer, order))
+        layer, order, drops = self.layer, self.at.order, self.drops
+        make = lambda: channel_order(layer, order, drops)  # noqa: E731
+        return self.memo.once("order", (layer, order, drops is None), make)
+
+    def ablate(self) -> None:
+        """Find `drops`: the model runs once for every channel."""
+        at = self.at
+        make = lambda: to_numpy(ablation_drops(self.session, at.layer, at.target))  # noqa: E731
+        self.memo.once("drops", at.layer, make)
+
+    @property
+    def drops(self) -> np.ndarray | None:
+        """What the target's score loses without each channel, ``(C,)``; None until `ablate`."""
+        if not self.memo.has("drops", self.at.layer):
+            return None
+        every = self.memo.once("drops", self.at.layer, lambda: None)
+        return every[min(self.input_sample, len(every) - 1)]
 
     @property
     def position(self) -> int:
@@ -124,6 +155,11 @@ class View:
         layer, calls = self.layer, len(self.record.calls)
         found = (len(layer.maps), calls, layer.samples, layer.depths)
         return dict(zip(INDICES, found, strict=True))
+
+    @property
+    def which(self) -> str:
+        """What is said beside pictures where there are two runs."""
+        return f", {self.version}" if self.version else ""
 
     @property
     def magnitudes(self) -> str:
@@ -163,7 +199,9 @@ class View:
         """The sample's top classes."""
         sample, names, logits = self.input_sample, self.session.class_names, self.run.logits
         classes = are_classes(self.session.model, logits, names)
-        return self.memo.once("ranked", sample, lambda: ranked(logits, sample, names, classes))
+        before = None if self.original is None else self.original.run.logits
+        make = lambda: ranked(logits, sample, names, classes, before)  # noqa: E731
+        return self.memo.once("ranked", sample, make)
 
     @property
     def target_name(self) -> str:
@@ -273,7 +311,7 @@ class ShownMaps:
         low, high = (ends[self.view.at.channel] for ends in (lows, highs))
         return Panel(
             name=name,
-            detail=f"{map_size(values)}{self.view.magnitudes}",
+            detail=f"{map_size(values)}{self.view.magnitudes}{self.view.which}",
             alt=alt,
             role=role,
             values=values,

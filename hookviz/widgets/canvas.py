@@ -38,6 +38,8 @@ class Canvas(anywidget.AnyWidget):
         Called with a setting's name and its new value when the kernel must do it.
     on_move : callable
         Called with the settings when the browser has moved by itself.
+    on_edit : callable
+        Called when the user edits the network, see `hookviz.widgets.hands.Hands`.
 
     Attributes
     ----------
@@ -59,8 +61,10 @@ class Canvas(anywidget.AnyWidget):
         view: Callable[[], View],
         on_user: Callable[[str, Any], None],
         on_move: Callable[[dict[str, Any]], None],
+        on_edit: Callable[[str, Any], None],
     ) -> None:
         self._explored, self._on_user, self._on_move = view, on_user, on_move
+        self._on_edit = on_edit
         self._latest: tuple[Any, ...] = ()
         self._count = 0
         super().__init__(token=uuid4().hex, **self._seen())
@@ -80,9 +84,11 @@ class Canvas(anywidget.AnyWidget):
         """Settings and, where another run, sample or palette makes them new, facts."""
         view = self._explored()
         found = {"settings": settings_payload(view)}
-        now = (view.run, view.at.target, view.input_sample, view.at.cmap)
+        # The numbers of the run are others where the first three are.
+        which = (view.run, view.version, view.drops is not None)
+        now = (*which, view.at.target, view.input_sample, view.at.cmap)
         if now != self._latest:
-            if not self._latest or self._latest[:2] != now[:2]:
+            if not self._latest or self._latest[:4] != now[:4]:
                 self._count += 1
             self._latest = now
             facts = model_payload(view) | {"run": self._count, "blind": view.picture is None}
@@ -101,6 +107,13 @@ class Canvas(anywidget.AnyWidget):
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
         if question.get("set") == "target":
             self._on_user("target", question["number"])
+            return
+        if question.get("set") == "factor":  # of what the browser shows, which may be ahead
+            self._on_move({name: question[name] for name in ("layer", "channel")})
+            self._on_edit("factor", float(question["factor"]))
+            return
+        if question.get("set") == "drop":
+            self._on_edit("drop", question["number"])
             return
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:

@@ -27,9 +27,10 @@ from ..run.session import Session
 from ..run.targets import Target, check_target
 from ..run.transforms import Transform
 from ..view.check import first_layer
+from ..view.difference import seen
 from ..view.heatmaps import heatmaps
 from ..view.layer import ORDERS
-from ..view.settings import SETTINGS, Settings
+from ..view.settings import SETTINGS, VERSIONS, Settings
 from ..view.view import View, run_session
 from .controls import Unfolding
 from .face import Face
@@ -125,8 +126,9 @@ class Explorer(PageMaker):
         that matplotlib knows.
     normalize : {"channel", "layer", "network", "percentile", "symmetric"}
         What the colours span, see `hookviz.render.colours.colour_ranges`.
-    order : {"index", "mean", "max", "zeros", "gradient", "weight"}
+    order : {"index", "mean", "max", "zeros", "gradient", "weight", "ablation"}
         The order of the channels on the slider and in the mosaic; the first of a new one is shown.
+        For ``"ablation"``, what the target's score loses without each, the model runs again.
     heatmap : str
         One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone, or,
         with captum installed, one of ``hookviz.ATTRIBUTIONS``, which run the model again.
@@ -136,6 +138,10 @@ class Explorer(PageMaker):
         Whether the heatmap is over the input, or alone, at its own size.
     strip : bool
         Whether the heatmaps of all layers are shown in a row.
+    version : {"edited", "original", "difference"}
+        Whose pictures are shown, where there are `edits`.
+    edits : tuple of hookviz.hooking.edit.LayerEdit
+        What is changed in the network; see `edit`, `undo`, `reset`.
     image
         What was given; setting another runs the model on it, and keeps all settings.
     cache : FeatureCache
@@ -160,6 +166,7 @@ class Explorer(PageMaker):
     alpha = traitlets.Float(0.8, min=0.0, max=1.0)
     overlay = traitlets.Bool(True)
     strip = traitlets.Bool(False)
+    version = traitlets.Enum(VERSIONS, "edited")
 
     why_closed = "This explorer is closed: make a new one with hookviz.explore()."
 
@@ -182,7 +189,7 @@ class Explorer(PageMaker):
                 setattr(self, name, settings[name])
             self._given, view = given, self._now
             code = Unfolding("the hooks", self._code_html)
-            self.children = (Face(self._user_set, self._say), code)
+            self.children = (Face(self._user_set, self._user_edit, self._say), code)
             self.add_class(ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))
@@ -233,7 +240,7 @@ class Explorer(PageMaker):
         ...
         >>> explorer.close()
         """
-        return write_source(self._now.fitted(), self._given)
+        return write_source(seen(self._now.fitted()), self._given)
 
     def _code_html(self) -> str:
         try:

@@ -14,9 +14,11 @@ from ..hooking.tables import number
 from ..render import html
 from ..render.colours import scale_png
 from ..view.frame import Frame
+from ..view.predictions import Prediction
 from ..view.ribbon import Cell, magnitudes
 from . import menus
 from .controls import Controls
+from .hands import Hands
 from .pictures import Pictures, visible
 
 
@@ -27,12 +29,17 @@ class Face(widgets.VBox):
     ----------
     on_user : callable
         Called with a setting's name and its new value when the user asks for it.
+    on_edit : callable
+        Called when the user edits the network, see `Hands`.
     on_error : callable
         Called with what was wrong with words that the user has typed.
     """
 
     def __init__(
-        self, on_user: Callable[[str, Any], None], on_error: Callable[[str], None]
+        self,
+        on_user: Callable[[str, Any], None],
+        on_edit: Callable[[str, Any], None],
+        on_error: Callable[[str], None],
     ) -> None:
         self._controls, self._pictures = Controls(on_user, on_error), Pictures()
         self._css = f"hookviz-{uuid4().hex[:8]}"  # several explorers may be on one page
@@ -42,6 +49,7 @@ class Face(widgets.VBox):
         )
         self._ribbon, self._legend, self._here = (widgets.HTML() for _ in range(3))
         of, shown = self._controls.by_name, self._pictures
+        self._hands = Hands(on_edit, of["version"])
         for place, button in enumerate(self._controls.targets):
             button.add_class(f"{self._css}-{place}")
         of["find"].add_class("hookviz-find")
@@ -63,6 +71,7 @@ class Face(widgets.VBox):
                 box("hookviz-stand", stand, self._legend),
                 box("hookviz-line", self._heading, of["find"]),
                 box("hookviz-line", of["channel"], self._place),
+                self._hands,
                 box("hookviz-line", *(of[name] for name in ("call", "sample", "depth"))),
                 box(
                     "hookviz-grid",
@@ -85,7 +94,8 @@ class Face(widgets.VBox):
         self._title.value = html.title(frame.model, frame.facts, frame.verdict)
         self._note.value = html.note(frame.note)
         visible(self._note, bool(frame.note))
-        self._bars.value = html.bars(self._css, [_bar(each) for each in frame.predictions])
+        changed = any(each.change for each in frame.predictions)
+        self._bars.value = html.bars(self._css, [_bar(each) for each in frame.predictions], changed)
         self._show_ribbon(frame)
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         dtype = frame.dtype if frame.dtype != "float32" else ""
@@ -93,6 +103,7 @@ class Face(widgets.VBox):
         self._heading.value = html.heading(at.layer or "(model)", line)
         self._place.value = html.plain(*menus.place_words(frame))
         self._controls.show(frame)
+        self._hands.show(frame)
         self._pictures.show(frame)
 
     def _show_ribbon(self, frame: Frame) -> None:
@@ -137,10 +148,12 @@ def box(classes: str, *parts: widgets.Widget) -> widgets.Box:
     return made
 
 
-def _bar(prediction: Any) -> tuple[float, str]:
-    """How long a prediction's bar is, and what is at its end."""
+def _bar(prediction: Prediction) -> tuple[float, str, float | None, str]:
+    """How long a prediction's bar is, and what is at its end; and was, and what has changed."""
     words = prediction.words.removeprefix("score ")
-    return (prediction.value if words == prediction.words else 0.0), words
+    if words != prediction.words:  # no share of anything
+        return 0.0, words, None, prediction.change
+    return prediction.value, words, prediction.before, prediction.change
 
 
 def _share(size: float, low: float, high: float) -> float | None:

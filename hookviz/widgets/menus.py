@@ -10,13 +10,13 @@ from ..render.colours import NORMALIZATIONS
 from ..render.mosaic import PAGE
 from ..view.frame import Frame
 from ..view.layer import ORDERS
-from ..view.settings import CMAPS, INDICES, heatmap_names
+from ..view.settings import CMAPS, INDICES, VERSIONS, heatmap_names
 
 Options = tuple[tuple[str, Any], ...]
 """Labels and values."""
 
 SLIDERS = ("layer", *INDICES, "page", "alpha")
-MENUS = ("heatmap", "overlay", "order", "cmap", "normalize")
+MENUS = ("heatmap", "overlay", "order", "cmap", "normalize", "version")
 LABELS = {"alpha": "opacity", "overlay": "shown", "cmap": "colours", "normalize": "range"}
 """Setting -> what its control is called, where that is another word."""
 
@@ -34,6 +34,7 @@ def options(frame: Frame) -> dict[str, Options]:
         "order": named(ORDERS),
         "cmap": named(CMAPS if cmap in CMAPS else (*CMAPS, cmap)),
         "normalize": named(NORMALIZATIONS),
+        "version": named(VERSIONS),
     }
 
 

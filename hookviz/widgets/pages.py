@@ -12,7 +12,7 @@ from ..export.page import write_page
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
 from ..run.progress import Progress
-from .state import ViewWidget
+from .editing import EditedWidget
 
 IN_NOTEBOOK = 3e6
 """Bytes of a page in a notebook's output, where nothing else is said: notebooks stay small."""
@@ -25,7 +25,7 @@ _SIZED = (
 )
 
 
-class PageMaker(ViewWidget):
+class PageMaker(EditedWidget):
     """A `ViewWidget` that can be handed on as one HTML file."""
 
     def to_html(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import uuid4
 
 import ipywidgets as widgets
+import numpy as np
 
 from ..render import html
 from ..render.arrays import shown_size
 from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
 from ..render.overlay import strip_box
-from ..view.frame import Frame, Panel, Sheet
+from ..view.frame import Frame, Panel, Sheet, Tiles
 
 
 class Pictures:
@@ -72,12 +74,13 @@ class Pictures:
             marks += html.mark(f"{self._css}-strip", frame.strip.place)
         self.marks.value = marks
         self.mosaic_caption.value = html.plain(tiles.caption)
-        if before is not None and (tiles.mosaic, tiles.cmap) == (before.mosaic, before.cmap):
+        if before is not None and _drawn(tiles) == _drawn(before):
             return
         png, count = levels_png(tiles.mosaic.levels, tiles.cmap), len(tiles.channels)
         boxes = [tiles.mosaic.box(place) for place in range(count)]
         names, dark = list(map(str, tiles.channels)), on_dark(png, tiles.cmap)
-        self.mosaic.value = html.tiles(self._css, png, dark, boxes, names, tiles.alt)
+        bars = _shares(tiles.drops)
+        self.mosaic.value = html.tiles(self._css, png, dark, boxes, names, tiles.alt, bars)
         aspect = tiles.mosaic.tile_height / tiles.mosaic.tile_width
         self.grid.value = html.columns(self._css, count, aspect)
 
@@ -94,6 +97,19 @@ class Pictures:
         png = picture_png(strip.pixels)
         made = html.tiles(css, png, None, boxes, names, strip.alt)
         self.strip.value = html.plain(strip.caption) + made
+
+
+def _drawn(tiles: Tiles) -> tuple[Any, ...]:
+    """What the picture of the tiles depends on."""
+    return tiles.mosaic, tiles.cmap, _shares(tiles.drops)
+
+
+def _shares(drops: np.ndarray | None) -> list[float]:
+    """How long the tiles' bars are: what the score loses, as a share of the most that it does."""
+    if drops is None:
+        return []
+    most = float(np.abs(drops).max())
+    return [float(drop) / most if most else 0.0 for drop in drops]
 
 
 def _changed(sheet: Sheet, before: Sheet | None) -> bool:

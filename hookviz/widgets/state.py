@@ -17,8 +17,11 @@ from ..run.session import Run, Session
 from ..run.targets import Target
 from ..view.build import build_frame
 from ..view.check import check, first_layer
+from ..view.difference import seen
 from ..view.frame import Frame
-from ..view.settings import SETTINGS
+from ..view.layer import ABLATION
+from ..view.memo import Memo
+from ..view.settings import SETTINGS, Settings
 from ..view.view import View
 from .lifecycle import LiveWidget, close_tree
 
@@ -93,10 +96,12 @@ class ViewWidget(LiveWidget):
         name = change["name"]
         try:
             view = self._now.moved(**{name: change["new"]})
-            if name == "target" and self._run is not None:
-                view = view.of_run(allow_interrupts(self._run, view.session, change["new"]))
+            if name == "target":
+                view = self._ran(view.session, view.at, view.input_memo)
             if name == "order" and change["new"] != "index" and self.children:
-                view = view.moved(channel=int(view.channels[0]))
+                if change["new"] == ABLATION:
+                    allow_interrupts(view.ablate)
+                view = view.moved(channel=int(seen(view).channels[0]))
             self._go_to(view.fitted())
         except BaseException:  # the model raises, say, or a heatmap: back to what is still shown
             with self._quietly():
@@ -129,7 +134,7 @@ class ViewWidget(LiveWidget):
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
         session = Session(old.given, image, class_names=old.class_names or None, **how)
-        self._rerun(session)
+        self._rerun(session.edited(old.edits))
         self._given = given
         self._show()  # the code says which picture
 
@@ -152,11 +157,26 @@ class ViewWidget(LiveWidget):
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
         """Another run, of another picture or of other weights, at the same settings."""
-        at, ask = self._now.at, self._run
+        self._go_to(self._ran(session, self._now.at).fitted())
+
+    def _ran(
+        self,
+        session: Session,
+        at: Settings,
+        input_memo: Memo | None = None,
+        original: View | None = None,
+    ) -> View:
+        """A view of a new run; if there are edits, of one with and one without, or `original`."""
+        ask = self._run
         assert ask is not None  # not closed
-        run = allow_interrupts(ask, session, at.target)
-        layer = at.layer if at.layer in run.cache else first_layer(run.cache)
-        self._go_to(View(replace(at, layer=layer), session, run).fitted())
+        if original is None:
+            plain = session.edited(())
+            original = View(at, plain, allow_interrupts(ask, plain, at.target), input_memo)
+        view = original.placed(at)
+        if session.edits:
+            run = allow_interrupts(ask, session, at.target)
+            view = View(at, session, run, original.input_memo, original)
+        return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
 
     def _go_to(self, view: View) -> None:
         """The one path: bring settings, controls and pictures to this view."""
@@ -174,6 +194,11 @@ class ViewWidget(LiveWidget):
     def _follow(self, settings: dict[str, Any]) -> None:
         """Bring the settings to what the canvas shows; the frame is made when it is asked for."""
         view = self._now
+        for name in ("order", "version"):  # what the browser cannot do by itself
+            if settings.get(name, now := getattr(view.at, name)) != now:
+                if name == "version" or settings[name] == ABLATION:
+                    self._user_set(name, settings[name])
+                    view = self._now
         for name in SETTINGS:  # the layer says what is in range
             if name in settings and settings[name] != getattr(view.at, name):
                 view = view.moved(**{name: check(name, settings[name], view)})
@@ -184,7 +209,8 @@ class ViewWidget(LiveWidget):
 
     def _offer_canvas(self) -> None:
         """Let the browser draw, where its front end says that it can: then core widgets go."""
-        self._canvas = offered(lambda: self._now, self._user_set, self._follow)
+        calls = (self._user_set, self._follow, self._user_edit)
+        self._canvas = offered(lambda: seen(self._now), *calls)
         if self._canvas is not None:
             self._canvas.observe(self._take_place, "alive")
 
@@ -216,6 +242,9 @@ class ViewWidget(LiveWidget):
         except Exception as error:
             note = str(error)
         self._say(note)
+
+    def _user_edit(self, what: str, value: Any) -> None:
+        raise NotImplementedError  # only what can be edited has controls for it
 
     def _say(self, note: str) -> None:
         """Say what a control could not do, until it can do something."""

@@ -1,0 +1,97 @@
+// Hands: the shown channel's factor, the edits that there are, and whose pictures are seen.
+
+import { choose, el, mark, menu, say, visible } from "./dom.js";
+
+/**
+ * @typedef {{words: string, layer: string, channel: number | null, factor: number | null}} Edit
+ * @typedef {{layer: string, channel: number}} Place
+ */
+
+const PAUSE = 60; // milliseconds between two factors that are asked for while the slider moves
+
+/** A line of controls; `onEdit` gets what the kernel is to do. */
+export class Edits {
+  /**
+   * @param {(what: any) => void} onEdit
+   * @param {(version: string) => void} onVersion
+   */
+  constructor(onEdit, onVersion) {
+    this.onEdit = onEdit;
+    /** @type {Place} */
+    this.place = { layer: "", channel: 0 };
+    this.name = el("span", { class: "hv-dim hv-what" });
+    this.factor = el("input", { type: "range", min: 0, max: 2, step: 0.05, class: "hv-factor" });
+    this.factor.value = "1";
+    this.number = el("b", { class: "hv-number-now" });
+    this.off = el("button", { class: "hv-toggle" }, "off");
+    const versions = ["edited", "original", "difference"];
+    this.version = menu(
+      "whose pictures are shown",
+      versions.map((name) => [name, name]),
+      onVersion,
+    );
+    this.list = el("span", { class: "hv-edits" });
+    this.root = el(
+      "div",
+      { class: "hv-line hv-hands" },
+      this.name,
+      this.factor,
+      this.number,
+      this.off,
+      this.version,
+      this.list,
+    );
+    this.drawn = "";
+    this.timer = 0;
+    this.factor.addEventListener("input", () => this.moved());
+    this.off.addEventListener("click", () => this.send(this.known === 0 ? 1 : 0));
+    this.list.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+      const chosen = /** @type {HTMLElement} */ (event.target).closest("button");
+      if (chosen) onEdit({ set: "drop", number: Number(chosen.dataset.number) });
+    });
+  }
+
+  /** The slider moves: the number at once, the network when it rests a moment. */
+  moved() {
+    say(this.number, `× ${Number(this.factor.value).toFixed(2)}`);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.send(Number(this.factor.value)), PAUSE);
+  }
+
+  /** @param {number} factor */
+  send(factor) {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.onEdit({ set: "factor", factor, ...this.place });
+  }
+
+  /**
+   * @param {Edit[]} edits
+   * @param {Place & {version: string}} at
+   */
+  show(edits, at) {
+    const { layer, channel } = at;
+    const moved = layer !== this.place.layer || channel !== this.place.channel;
+    this.place = { layer, channel };
+    const own = edits.filter((each) => each.layer === layer && each.channel === channel);
+    this.known = own.at(-1)?.factor ?? 1;
+    say(this.name, `channel ${channel}`);
+    mark(this.factor, "aria-label", `factor of channel ${channel}`);
+    mark(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
+    mark(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");
+    if (moved || !this.timer) {
+      if (this.factor.value !== String(Math.min(this.known, 2))) this.factor.value = String(this.known);
+      say(this.number, `× ${this.known.toFixed(2)}`);
+    }
+    mark(this.factor, "aria-valuetext", this.number.textContent ?? "");
+    visible(this.version, edits.length > 0);
+    choose(this.version, at.version);
+    const key = JSON.stringify(edits);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    const chips = edits.map(({ words }, number) =>
+      el("button", { class: "hv-edit", "data-number": number, title: `take out: ${words}` }, `${words} ✕`),
+    );
+    this.list.replaceChildren(...chips);
+  }
+}

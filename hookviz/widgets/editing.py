@@ -1,0 +1,129 @@
+"""An explorer's edits: what is changed in the network that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..hooking.changes import Change, Channels, Where
+from ..hooking.edit import LayerEdit
+from ..hooking.interrupts import allow_interrupts, defer_interrupts
+from ..run.replay import Replay
+from ..run.session import Session
+from ..run.targets import logits_of
+from ..view.view import View
+from .state import ViewWidget
+
+
+class EditedWidget(ViewWidget):
+    """A `ViewWidget` whose network can be changed, layer by layer."""
+
+    def edit(
+        self,
+        layer: str | None = None,
+        change: Change = 0,
+        *,
+        channels: Channels = None,
+        where: Where = None,
+    ) -> None:
+        """Change what a layer returns, and show what the network makes of it.
+
+        The model runs again with all `edits`; then all that is shown is of that run: maps,
+        gradients, heatmaps, predictions. The setting ``version`` shows the original run, or the
+        difference.
+
+        Parameters
+        ----------
+        layer : str, optional
+            The shown one if left out.
+        change, where
+            As for `hookviz.edit`; 0 is off.
+        channels : optional
+            As for `hookviz.edit`. The shown one if left out, or, where ``layer`` is given, all.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As `hookviz.edit` does; then all is as before.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.edit("layer3.1.conv2", 0, channels=[3, 17])
+        >>> [str(each) for each in explorer.edits]
+        ['layer3.1.conv2, channels [3, 17]: off']
+        >>> explorer.version = "difference"
+        >>> explorer.undo()
+        >>> explorer.edits
+        ()
+        >>> explorer.close()
+        """
+        at = self._now.at
+        if layer is None and channels is None:
+            channels = at.channel
+        layer = at.layer if layer is None else layer
+        self.edits = (*self.edits, LayerEdit(layer, change, channels, where))
+
+    @property
+    def edits(self) -> tuple[LayerEdit, ...]:
+        """All edits, in the order in which they are made; may be set."""
+        return self._now.session.edits
+
+    @edits.setter
+    def edits(self, edits: Sequence[LayerEdit]) -> None:
+        self._edit_all(tuple(edits))
+
+    def undo(self) -> None:
+        """Take back the latest edit; nothing happens where there is none."""
+        self.edits = self.edits[:-1]
+
+    def reset(self) -> None:
+        """Take back all edits."""
+        self.edits = ()
+
+    @defer_interrupts
+    def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
+        view = self._now
+        if edits == view.session.edits:
+            return
+        session, original = view.session.edited(edits), view.original or view
+        if edits and self.children:
+            self._foretell(session, original)
+        self._go_to(self._ran(session, view.at, original=original).fitted())
+
+    def _foretell(self, session: Session, original: View) -> None:
+        """Move the bars before the pictures are there: what came before the edits is skipped.
+
+        Only from the second edit of the same layers on, since a recording takes longer than a run.
+        """
+        layers = frozenset(each.layer for each in session.edits)
+        again = original.memo.has("edited", layers)
+        original.memo.once("edited", layers, lambda: True)
+        if not again or self._frame is None:
+            return
+
+        def make() -> Replay:
+            return Replay(session.given.get_submodule(name) for name in layers)
+
+        replay = original.memo.once("replay", layers, make)
+        logits = logits_of(allow_interrupts(session.replayed, replay))
+        if logits is not None:
+            soon = original.of_run(replace(original.run, logits=logits))
+            soon.original = original
+            self._frame = replace(self._frame, predictions=soon.predictions)
+            self._show()
+
+    def _user_edit(self, what: str, value: Any) -> None:
+        """What a control does: a factor for the shown channel, or an edit that goes."""
+        at, edits = self._now.at, list(self.edits)
+        if what == "drop":
+            del edits[value]
+        else:
+            own = [place for place, each in enumerate(edits) if each.is_of(at.layer, at.channel)]
+            place = own[-1] if own else len(edits)
+            edits[place : place + 1] = (
+                [] if value == 1 else [LayerEdit(at.layer, value, at.channel)]
+            )
+        self._user_set("edits", tuple(edits))
