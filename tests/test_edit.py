@@ -213,6 +213,17 @@ def test_clipping():
         assert norm <= 0.01001 if name.endswith("weight") else norm > 0
 
 
+def test_what_is_short_enough_is_not_clipped_and_needs_no_warning():
+    model = vgg()
+    plain = results(model, X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with hookviz.edit(model, "*.weight", hookviz.clip_norm(1e9), gradient=True) as made:
+            got = results(model, X)
+    assert_equal(got, plain)
+    assert made.count == sum(name.endswith("weight") for name, _ in model.named_parameters())
+
+
 def test_gradient_of_a_sample_without_batch_before_an_in_place_relu():
     layer, x = nn.Conv2d(1, 2, 3), torch.rand(1, 5, 5)  # it returns a view
     with hookviz.edit(layer, "", 0, channels=[0], gradient=True) as made:
@@ -344,6 +355,13 @@ def test_a_number_of_channels_in_every_form():
             assert torch.equal(model(X), wanted), channels
 
 
+def test_of_no_channels_none_changes():
+    model = vgg()
+    for none in ([], (), torch.tensor([]), slice(0, 0)):
+        with hookviz.edit(model, "features.0", 0, channels=none):
+            assert torch.equal(model(X), vgg()(X))
+
+
 def test_what_checkpointing_repeats_is_counted_once():
     model, x = Twice(False), torch.rand(1, 2, 3, 3)
     with hookviz.edit(model, "conv", 0.5) as made:
@@ -407,9 +425,10 @@ def test_a_block_that_changes_nothing_says_so():
     with told, hookviz.edit(model, "features.0", 0, gradient=True):
         y = model(X)
     y.sum().backward()
-    told = pytest.warns(RuntimeWarning, match="left all as it was")
-    with told, hookviz.edit(model, "features.0", lambda x: None):
-        model(X)
+    for gradient in (False, True):
+        told = pytest.warns(RuntimeWarning, match="left all as it was")
+        with told, hookviz.edit(model, "features.0", lambda x: None, gradient=gradient):
+            model(X).sum().backward()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ZeroDivisionError), hookviz.edit(model, "features.0", 0):

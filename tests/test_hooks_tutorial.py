@@ -6,6 +6,7 @@ All code cells run once, in order, in one namespace; nothing here asks hookviz w
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from torch import nn
 
 TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
 BOOK = nbformat.read(TUTORIAL, as_version=4)
-NUMBERS = range(1, 10)
+NUMBERS = range(1, 13)
 
 
 class Lesson(dict):
@@ -59,7 +60,7 @@ def lesson():
 
 
 def cells_of(number):
-    """The cells of one of the nine sections."""
+    """The cells of one of the twelve sections."""
     start = next(i for i, c in enumerate(BOOK.cells) if c.source.startswith(f"## {number}. "))
     rest = BOOK.cells[start + 1 :]
     end = next((i for i, cell in enumerate(rest) if cell.source.startswith("## ")), len(rest))
@@ -115,7 +116,7 @@ def test_no_address_of_a_machine_in_it():
 
 
 def test_every_live_widget_redraws_when_a_control_moves(lesson):
-    assert len(lesson.live) == 9
+    assert len(lesson.live) == 12
     for live in lesson.live:
         before = live.view.value
         control = next(iter(live.controls.values()))
@@ -342,6 +343,94 @@ def test_the_lines_explained_are_in_the_source(lesson):
         assert line in source
 
 
+def test_silenced_channels(lesson):
+    demo, fish = lesson["demo"], lesson["fish"]
+    with torch.no_grad():
+        block = demo.layer2(demo.layer1(demo.stem(fish)))
+        without = block.clone()
+        without[:, [43, 11]] = 0
+        assert torch.equal(lesson["by_silence"], demo.head(demo.layer3(without)))
+        losses = []
+        for channel in range(48):
+            without = block.clone()
+            without[:, channel] = 0
+            losses.append((demo(fish) - demo.head(demo.layer3(without)))[0, lesson["a_fish"]])
+    assert torch.equal(lesson["losses"], torch.stack(losses))
+    # What the text says: the seventh is too many; in the other order more than half may go.
+    first, last, _ = lesson["silencing_orders"].values()
+    assert still_a_fish(lesson, first[:6]) and not still_a_fish(lesson, first[:7])
+    assert still_a_fish(lesson, last[:25])
+
+
+def still_a_fish(lesson, channels):
+    demo = lesson["demo"]
+    with torch.no_grad():
+        block = demo.layer2(demo.layer1(demo.stem(lesson["fish"])))
+        block[:, channels] = 0
+        return demo.head(demo.layer3(block))[0].argmax() == lesson["a_fish"]
+
+
+def test_zero_before_a_norm_is_not_off(lesson):
+    norm = lesson["demo"].layer2[1].bn2
+    with torch.no_grad():
+        by_norm = norm(torch.zeros(1, 48, 2, 2))[0, 5]
+    assert torch.allclose(by_norm, lesson["by_formula"][5])
+    assert by_norm.min() > 0.5
+    printed = next(
+        o.text for c in cells_of(10) for o in c.get("outputs", ()) if "conv2" in o.get("text", "")
+    )
+    value = f"{by_norm[0, 0]:.2f}"
+    assert printed.count(value) == 3
+
+
+def test_patched_columns(lesson):
+    live = lesson.drawn_by("draw_11")
+    demo, fish, labels = lesson["demo"], lesson["fish"], lesson["labels"]
+    other = lesson["batch"][labels.index("moon")][None]
+    live.controls["layer"].value, live.controls["other"].value = "layer2.1", "moon"
+    live.controls["columns"].value = 7
+    with torch.no_grad():
+        block, theirs = (demo.layer2(demo.layer1(demo.stem(x))) for x in (fish, other))
+        block[..., :14] = theirs[..., :14]  # half of 28
+        after = demo.head(demo.layer3(block))[0].softmax(0)
+    shown = [row[3] for row in readings(live)[-10:]]
+    assert shown == [f"{probability:.0%}" for probability in after]
+    live.controls["columns"].value = 14
+    assert [row[3] for row in readings(live)[-10:]][labels.index("moon")] != shown[6]
+
+
+def test_edited_gradients(lesson):
+    """By the modules' own code, without a hook: a function that clamps on the way back."""
+
+    class Clamped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.clamp(min=0)
+
+    demo = copy.deepcopy(lesson["demo"])
+    for module in demo.modules():
+        if isinstance(module, nn.Conv2d):
+            own = module.forward
+            module.forward = lambda x, own=own: Clamped.apply(own(x))
+    nn.functional.cross_entropy(demo(lesson["batch"][:4]), lesson["targets"]).backward()
+    for name, parameter in demo.named_parameters():
+        wanted = parameter.grad * (name != "head.2.bias")
+        assert torch.equal(lesson["by_edit"][name], wanted), name
+    assert (lesson["clamped"].count, lesson["zeroed"].count) == (15, 1)
+    assert torch.equal(lesson["plain"]["head.2.weight"], lesson["by_edit"]["head.2.weight"])
+
+
+def test_clipped_norms(lesson):
+    free, clipped = lesson["free"], lesson["norms"](0.1)
+    assert len(free) == 15
+    assert max(free.values()) > 0.1
+    assert all(norm <= 0.1001 for norm in clipped.values())
+
+
 def test_the_model_is_left_as_it_was(lesson):
     demo = lesson["demo"]
     for module in demo.modules():
@@ -443,8 +532,45 @@ def collect(net, x, keep, always=True, hide=False):
     return kept
 
 
-def copy(output):
+def clone(output):
     return output.detach().clone()
+
+
+def patch(net, name, x, other, keep=clone, keep_hooks=False):
+    """Channels 0 and 1 as they are for other, by plain hooks."""
+    layer, kept = net.get_submodule(name), []
+    with layer.register_forward_hook(lambda m, a, output: kept.append(keep(output))):
+        net(other)
+
+    def hook(module, args, output):
+        return torch.cat([kept[0][:, :2], output[:, 2:]], 1)
+
+    handle = layer.register_forward_hook(hook)
+    scores = net(x)
+    if not keep_hooks:
+        handle.remove()
+    return scores
+
+
+def learn(net, x, outputs=False, biases=False, afterwards=False, keep_hooks=False):
+    """One backward, by plain hooks; clipped at the convolutions' outputs, or in .grad."""
+
+    def clip(grad):
+        return grad / grad.norm().clamp(min=1)
+
+    def clip_output(module, args, output):
+        output.register_hook(clip)
+
+    convolutions = [module for module in net if isinstance(module, nn.Conv2d)]
+    handles = [each.register_forward_hook(clip_output) for each in convolutions if outputs]
+    for name, parameter in net.named_parameters():
+        if biases and name.endswith("bias"):
+            handles.append(parameter.register_hook(torch.zeros_like))
+    net(x).sum().backward()
+    if not keep_hooks:
+        [handle.remove() for handle in handles]
+    gradients = {name: parameter.grad for name, parameter in net.named_parameters()}
+    return {name: clip(grad) for name, grad in gradients.items()} if afterwards else gradients
 
 
 WRONG = {
@@ -512,12 +638,47 @@ WRONG = {
         (lambda net, x: collect(net, x, lambda output: output), "is not what the convolution"),
         (lambda net, x: collect(net, x, torch.Tensor.detach), "its smallest value is 0.000"),
         (lambda net, x: collect(net, x, torch.clone), "its grad_fn is CloneBackward0"),
-        (lambda net, x: collect(net, x, copy, always=False), "after an error in the model 2 hooks"),
-        (lambda net, x: collect(net, x, copy, hide=True), "your function hid it"),
+        (
+            lambda net, x: collect(net, x, clone, always=False),
+            "after an error in the model 2 hooks",
+        ),
+        (lambda net, x: collect(net, x, clone, hide=True), "your function hid it"),
     ],
     9: [
         ("stem", "no layer of cache"),
         ("stem.0", "in stem.0 44.8% are negative, and another layer has 34.4%"),
+    ],
+    10: [
+        ([43, 48], "no channel 48"),
+        (range(7), "these are 7 channels"),
+        ([8, 43, 11, 37, 1, 13], "it is still a fish, with "),
+        ([], "without [] it is still a fish, with 97%"),
+        (["a"], "no list of channels"),
+    ],
+    11: [
+        (lambda net, name, x, other: net(x), "nothing was patched"),
+        (lambda net, name, x, other: net(other), "all channels were patched"),
+        (
+            lambda net, name, x, other: patch(net, name, x, other, torch.Tensor.detach),
+            "left them",
+        ),
+        (
+            lambda net, name, x, other: patch(net, name, x, other, keep_hooks=True),
+            "behind on the",
+        ),
+        (lambda net, name, x, other: net(x)[0], "shape (1, 3), and returned (3,)"),
+        (lambda net, name, x, other: 2 * net(x), "the first score is "),
+    ],
+    12: [
+        (lambda net, x: learn(net, x), "the gradient of 0.weight has norm"),
+        (lambda net, x: learn(net, x, afterwards=True), "the gradient of 0.weight has norm"),
+        (lambda net, x: learn(net, x, outputs=True), "the gradient of 0.bias has norm"),
+        (
+            lambda net, x: learn(net, x, outputs=True, keep_hooks=True),
+            "stayed behind on the model: 2",
+        ),
+        (lambda net, x: {"0.weight": 1}, "a dict with the names ['0.weight', '0.bias'"),
+        (lambda net, x: dict.fromkeys(learn(net, x)), "a tensor of shape (2, 1, 3, 3)"),
     ],
 }
 
@@ -544,7 +705,10 @@ RIGHT = {
     ],
     5: [lambda module, grad_input, grad_output: (torch.relu(grad_input[0]),)],
     7: [lambda grad: torch.cat([torch.zeros_like(grad[:1]), grad[1:]])],
-    8: [lambda net, x: collect(net, x, copy)],
+    8: [lambda net, x: collect(net, x, clone)],
+    10: [(8, 37, 46, 24, 42), {8, 37, 46, 24, 42}],
+    11: [patch],
+    12: [lambda net, x: learn(net, x, outputs=True, biases=True)],
 }
 
 

@@ -115,6 +115,8 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
     try:
         if not isinstance(channels, (int, slice)):
             channels = torch.as_tensor(channels)  # numbers, or a mask
+            if not channels.numel():
+                return  # an empty list has numbers of no kind
         flags[channels] = True
     except (IndexError, TypeError, ValueError) as error:
         raise ValueError(
@@ -142,7 +144,7 @@ def select_places(flags: Tensor, where: Where, what: str) -> None:
         ) from error
 
 
-def clip_norm(most: float) -> Callable[[Tensor], Tensor | None]:
+def clip_norm(most: float) -> Callable[[Tensor], Tensor]:
     """A change that scales a tensor down to a norm, if it is longer.
 
     ``g * most / norm(g)`` with the Euclidean norm over all its values, as
@@ -170,11 +172,11 @@ def clip_norm(most: float) -> Callable[[Tensor], Tensor | None]:
     if not most > 0:
         raise ValueError(f"clip_norm({most}) would leave nothing: give a norm above 0.")
 
-    def clipped(gradient: Tensor) -> Tensor | None:
+    def clipped(gradient: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(
             gradient, dtype=torch.float64 if gradient.dtype == torch.float64 else torch.float32
         )
-        return (gradient * (most / norm)).to(gradient.dtype) if norm > most else None
+        return (gradient * (most / norm)).to(gradient.dtype) if norm > most else gradient
 
     return clipped
 

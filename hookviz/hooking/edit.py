@@ -177,7 +177,7 @@ class Edit(HookSet):
                 f"Layer {name!r} returns no tensor at {path!r}: there are {list(found)}."
             )
         old = found[path]
-        self._ran = True
+        self._ran |= not self.gradient
         if self.call is not None and self._run(module, old) != self.call:
             return None
         dimension = channel_dimension(old, module, fitting_grid(self._grid, old.shape))
@@ -208,6 +208,7 @@ class Edit(HookSet):
     ) -> Tensor | None:
         if gradient is None:
             return None
+        self._ran = True
         new = changed(gradient, self.change, mask, dimension, what)
         self.count += new is not None
         return new
@@ -254,10 +255,10 @@ class Edit(HookSet):
         if kind is not None or self.count:
             return
         why = "it did not run within the block"
-        if self.gradient:
-            why = "no gradient arrived within the block, where backward must run"
-        elif self._ran:
+        if self._ran:
             why = "the function, or call=, left all as it was"
+        elif self.gradient:
+            why = "no gradient arrived within the block, where backward must run"
         shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
         warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=5)
 
