@@ -20,6 +20,8 @@ from ..render.overlay import heat_colours
 from ..run.session import Run
 from ..run.targets import Target
 from ..view.build import build_frame
+from ..view.difference import Difference
+from ..view.layer import ABLATION
 from ..view.payload import (
     class_number,
     heatmap_payload,
@@ -66,6 +68,7 @@ def write_page(
         No such layer, or a budget in which not even the program fits.
     """
     names = _chosen(view, layers)
+    view = view.moved(order="index") if view.at.order == ABLATION else view
     view = view if view.at.layer in names else view.moved(layer=names[0]).fitted()
     if max_bytes < SMALLEST:
         raise ValueError(
@@ -128,7 +131,8 @@ def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
     captum = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
     heatmaps = [each for each in facts["choices"]["heatmap"] if each not in captum]
-    facts["choices"] = facts["choices"] | {"heatmap": heatmaps}
+    orders = [each for each in facts["choices"]["order"] if each != ABLATION]  # not of all layers
+    facts["choices"] = facts["choices"] | {"heatmap": heatmaps, "order": orders}
     return facts
 
 
@@ -175,7 +179,8 @@ def _heatmaps(
         for method in HEATMAPS:
             add(here.moved(heatmap=method), f"{method} {place}")
     shown = class_number(view)
-    for each in predictions if view.run.scored else ():
+    asked = view.run.scored and not isinstance(view, Difference)  # its other side has one target
+    for each in predictions if asked else ():
         if (number := each["number"]) != shown:
             other = view.of_run(run(number)).moved(target=number, heatmap="gradcam")
             for place, name in enumerate(names):

@@ -16,6 +16,18 @@ Channels = int | slice | Sequence[int] | Tensor | None
 Where = int | slice | tuple[int | slice, ...] | Tensor | None
 
 
+class EditError(Exception):
+    """An edit cannot be made; whoever runs the model knows by it that it is not the model's."""
+
+
+class MisfitError(EditError, ValueError):
+    """What is to be changed, or what it is to become, does not fit the layer."""
+
+
+class ChangeError(EditError, RuntimeError):
+    """The user's function raised."""
+
+
 def check_change(change: Any) -> None:
     """Raise for what is no change."""
     if isinstance(change, str) and change != "mean":
@@ -77,7 +89,7 @@ def _replacement(
         part[channel] = len(rows)
         if _fits(value.shape, part):
             return torch.zeros_like(old).index_copy(channel, rows, value.expand(part))
-    raise ValueError(
+    raise MisfitError(
         f"The tensor that is to replace {what}, shape {tuple(value.shape)}, does not fit its shape "
         f"{tuple(old.shape)}: give one that broadcasts to it, or to the chosen channels."
     )
@@ -95,12 +107,12 @@ def _called(function: Callable[[Tensor], Tensor | None], old: Tensor, what: str)
     try:
         new = allow_interrupts(function, old.clone())
     except Exception as error:
-        raise RuntimeError(
+        raise ChangeError(
             f"The change {name!r} of {what} raised {type(error).__name__}: {error}"
         ) from error
     if new is not None and (not isinstance(new, Tensor) or new.shape != old.shape):
         got = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
-        raise ValueError(
+        raise MisfitError(
             f"The change {name!r} of {what} must return a tensor of shape {tuple(old.shape)}, or "
             f"None to leave it, but it returned {got}."
         )
@@ -119,7 +131,7 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
                 return  # an empty list has numbers of no kind
         flags[channels] = True
     except (IndexError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise MisfitError(
             f"channels={channels!r} are not channels of {what}, which has {len(flags)}."
         ) from error
 
@@ -129,7 +141,7 @@ def select_places(flags: Tensor, where: Where, what: str) -> None:
     size = "×".join(map(str, flags.shape))
     if isinstance(where, Tensor):
         if where.dtype != torch.bool or where.shape != flags.shape:
-            raise ValueError(
+            raise MisfitError(
                 f"where= is a {where.dtype} tensor of shape {tuple(where.shape)}, but the maps of "
                 f"{what} are {size}: give a bool tensor of that shape."
             )
@@ -138,7 +150,7 @@ def select_places(flags: Tensor, where: Where, what: str) -> None:
     try:
         flags[where] = True
     except (IndexError, TypeError) as error:
-        raise ValueError(
+        raise MisfitError(
             f"where={where!r} is not in the maps of {what}, which are {size}: give a slice for "
             "each dimension."
         ) from error

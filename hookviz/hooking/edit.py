@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from .changes import (
     Change,
     Channels,
+    MisfitError,
     Where,
     changed,
     check_change,
@@ -173,7 +174,7 @@ class Edit(HookSet):
         found = dict(tensors_in(output))
         path = next(iter(found), "") if self.output is None else self.output
         if path not in found:
-            raise ValueError(
+            raise MisfitError(
                 f"Layer {name!r} returns no tensor at {path!r}: there are {list(found)}."
             )
         old = found[path]

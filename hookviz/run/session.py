@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.capture import Capture
+from ..hooking.changes import EditError
 from ..hooking.copies import Copies
 from ..hooking.edit import LayerEdit
 from ..hooking.handles import force_eager
@@ -113,6 +114,8 @@ class Session:
         """Run the model; within an `active` block. An error says in which layer it arose."""
         try:
             return self.model(*args, **kwargs)
+        except EditError:
+            raise  # not the model's
         except Exception as error:
             raise located_error(error, self.model, (args, kwargs)) from error
 

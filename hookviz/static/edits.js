@@ -7,7 +7,7 @@ import { choose, el, mark, menu, say, visible } from "./dom.js";
  * @typedef {{layer: string, channel: number}} Place
  */
 
-const PAUSE = 60; // milliseconds between two factors that are asked for while the slider moves
+const REST = 60; // milliseconds between two factors that are asked for while the slider moves
 
 /** A line of controls; `onEdit` gets what the kernel is to do. */
 export class Edits {
@@ -55,7 +55,7 @@ export class Edits {
   moved() {
     say(this.number, `× ${Number(this.factor.value).toFixed(2)}`);
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.send(Number(this.factor.value)), PAUSE);
+    this.timer = setTimeout(() => this.send(Number(this.factor.value)), REST);
   }
 
   /** @param {number} factor */

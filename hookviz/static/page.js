@@ -107,6 +107,7 @@ class PageSource {
   edit() {} // a page has no network to change
 
   target() {}
+  edit() {} // there is no network here to change
 
   value() {
     return null;

@@ -2,7 +2,11 @@
 
 import { el, mark } from "./dom.js";
 
-/** @typedef {{number: number, name: string, value: number | null, words: string}} Prediction */
+/**
+ * `before` and `change` are said where the network is edited.
+ * @typedef {{number: number, name: string, value: number | null, words: string,
+ *   before: number | null, change: string}} Prediction
+ */
 
 /** Bars; `onChoose` gets a class number. */
 export class Predictions {

@@ -80,12 +80,12 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
 
 def edit_list(view: View) -> list[dict[str, Any]]:
     """What is changed in this run; a channel and its factor, where it is no more than that."""
-    found = []
+    found: list[dict[str, Any]] = []
     for each in view.session.edits:
         channel = each.channels if isinstance(each.channels, int) else None
         plain = channel is not None and each.is_of(each.layer, channel)
-        said = {"words": str(each), "layer": each.layer, "channel": channel if plain else None}
-        found.append(said | {"factor": each.factor if plain else None})
+        which = {"channel": channel, "factor": each.factor} if plain else {"channel": None}
+        found.append({"words": str(each), "layer": each.layer, "factor": None} | which)
     return found
 
 

@@ -12,6 +12,7 @@ from ..export.page import write_page
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
 from ..run.progress import Progress
+from ..view.difference import seen
 from .editing import EditedWidget
 
 IN_NOTEBOOK = 3e6
@@ -73,7 +74,7 @@ class PageMaker(EditedWidget):
         ('<!doctype html>', True)
         >>> explorer.close()
         """
-        view, run = self._now, self._run
+        view, run = seen(self._now), self._run
         assert run is not None  # a closed one has no view either
         with Progress() as bar:
             page = allow_interrupts(

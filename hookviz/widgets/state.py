@@ -195,10 +195,10 @@ class ViewWidget(LiveWidget):
         """Bring the settings to what the canvas shows; the frame is made when it is asked for."""
         view = self._now
         for name in ("order", "version"):  # what the browser cannot do by itself
-            if settings.get(name, now := getattr(view.at, name)) != now:
-                if name == "version" or settings[name] == ABLATION:
-                    self._user_set(name, settings[name])
-                    view = self._now
+            wanted = settings.get(name, getattr(view.at, name))
+            if wanted != getattr(view.at, name) and (name == "version" or wanted == ABLATION):
+                self._user_set(name, wanted)
+                view = self._now
         for name in SETTINGS:  # the layer says what is in range
             if name in settings and settings[name] != getattr(view.at, name):
                 view = view.moved(**{name: check(name, settings[name], view)})

@@ -1,0 +1,275 @@
+"""The network that an explorer shows can be changed: all that is shown is of the changed one."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import torch
+from seen import bars, control
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.widgets.hands import Hands
+
+LAYER = "layer3.1.conv2"
+PICTURE = 6  # of the demo pictures: a moon
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hookviz.demo_model()
+
+
+@pytest.fixture
+def explorer(model):
+    made = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
+    yield made
+    made.close()
+
+
+def edited_run(model, x, *edits, target=None):
+    """Logits, activation and gradient of the layer, by hand: no explorer."""
+    blocks = [hookviz.edit(model, name, change, channels=c) for name, change, c in edits]
+    with torch.enable_grad(), hookviz.capture(model) as cache:
+        for block in blocks:
+            block.__enter__()
+        try:
+            logits = model(x)
+            score = logits[0].max() if target is None else logits[0, target]
+            torch.autograd.grad(score, next(iter(model.parameters())))
+        finally:
+            for block in reversed(blocks):
+                block.__exit__(None, None, None)
+    return logits.detach(), cache
+
+
+def hands(explorer) -> Hands:
+    found = []
+
+    def look(widget):
+        found.extend([widget] if isinstance(widget, Hands) else [])
+        for child in getattr(widget, "children", ()):
+            look(child)
+
+    look(explorer)
+    return found[0]
+
+
+def test_all_that_is_shown_is_of_the_edited_run(model, explorer):
+    before = snapshot(model)
+    plain = explorer.cache[LAYER].activation
+    explorer.edit()
+    assert_untouched(model, before)
+    (x,) = explorer.inputs.args
+    logits, cache = edited_run(model, x, (LAYER, 0, 32))
+    assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
+    assert torch.equal(explorer.cache[LAYER].gradient, cache[LAYER].gradient)
+    assert (explorer.frame.panels[0].values == 0).all()
+    assert not torch.equal(plain, explorer.cache[LAYER].activation)
+    shown = explorer.frame.predictions[0]
+    assert shown.number == logits.argmax() and shown.value == float(logits.softmax(1).max())
+    assert torch.equal(explorer.heatmaps()[LAYER], hookviz.heatmap(cache[LAYER]))
+
+
+def test_predictions_before_and_after(model, explorer):
+    (x,) = explorer.inputs.args
+    first = model(x).detach().softmax(1)[0]
+    explorer.edit(channels=slice(None))
+    after = edited_run(model, x, (LAYER, 0, slice(None)))[0]
+    for each in explorer.frame.predictions:
+        assert each.before == pytest.approx(float(first[each.number]), abs=1e-6)
+        assert each.value == pytest.approx(float(after.softmax(1)[0, each.number]), abs=1e-6)
+        assert each.change.startswith("+" if each.value >= each.before else "−")
+        assert f"logit {after[0, each.number]:.3g}".replace("-", "−") in each.change
+    # What was first before is told, too, whatever it is now.
+    assert int(first.argmax()) in [each.number for each in explorer.frame.predictions]
+    explorer.reset()
+    assert all(each.change == "" for each in explorer.frame.predictions)
+
+
+def test_original_and_difference(explorer):
+    one = explorer.frame
+    explorer.edit(change=0.5)
+    two = explorer.frame
+    explorer.version = "original"
+    assert np.array_equal(explorer.frame.panels[0].values, one.panels[0].values)
+    assert np.array_equal(explorer.frame.heatmap, one.heatmap)
+    assert explorer.frame.predictions == one.predictions
+    assert "original" in explorer.frame.panels[0].caption
+    explorer.version = "difference"
+    shown = explorer.frame
+    for place in (0, 1):
+        less = two.panels[place].values - one.panels[place].values
+        assert np.array_equal(shown.panels[place].values, less)
+    assert np.array_equal(shown.heatmap, two.heatmap - one.heatmap)
+    assert (
+        "edited − original" in shown.panels[0].caption and "edited − original" in shown.overlay.name
+    )
+    explorer.strip = True
+    assert explorer.frame.strip is not None
+    explorer.layer = "stem.0"  # before the edit: nothing is different there
+    assert (explorer.frame.panels[0].values == 0).all()
+    explorer.heatmap = "activation × gradient"
+    explorer.undo()
+    assert explorer.edits == () and explorer.version == "difference"
+    assert explorer.frame.panels[0].caption.count("edited") == 0
+
+
+def test_edits_in_order_taken_out_and_kept(model, explorer):
+    edits = ((LAYER, lambda y: y + 1, None), (LAYER, 2, 32), ("layer2.0.conv1", "mean", [1, 2]))
+    for name, change, channels in edits:
+        explorer.edit(name, change, channels=channels)
+    assert [str(each) for each in explorer.edits] == [
+        f"{LAYER}, all channels: <lambda>",
+        f"{LAYER}, channel 32: × 2",
+        "layer2.0.conv1, channels [1, 2]: its mean",
+    ]
+
+    def same(*wanted, **options):
+        _, cache = edited_run(model, explorer.inputs.args[0], *wanted, **options)
+        assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
+        assert torch.equal(explorer.cache[LAYER].gradient, cache[LAYER].gradient)
+
+    same(*edits)
+    explorer.target = 3
+    same(*edits, target=3)
+    explorer.image = hookviz.demo_images()[2]
+    same(*edits, target=3)
+    explorer.edits = explorer.edits[1:]
+    same(*edits[1:], target=3)
+    explorer.undo()
+    same(edits[1], target=3)
+    explorer.refresh()
+    same(edits[1], target=3)
+    explorer.reset()
+    same(target=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (("layer9",), ValueError, "No layer of DemoNet is called 'layer9'"),
+        ((LAYER, float("inf")), ValueError, "not finite"),
+        ((LAYER, torch.zeros(7, 7, 7)), ValueError, "does not fit"),
+        ((LAYER, lambda x: 1 / 0), RuntimeError, "raised ZeroDivisionError"),
+    ],
+)
+def test_what_cannot_be_done_leaves_all_as_it_was(model, explorer, arguments, error, words):
+    explorer.edit(change=0.5)
+    frame, edits, before = explorer.frame, explorer.edits, snapshot(model)
+    with pytest.raises(error, match=words):
+        explorer.edit(*arguments)
+    assert explorer.edits == edits and explorer.frame is frame
+    assert_untouched(model, before)
+
+
+def test_the_controls(explorer):
+    controls = hands(explorer)
+    controls.factor.value = 0.5
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 32: × 0.5"]
+    controls.off.value = True
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 32: off"]
+    assert controls.factor.value == 0
+    explorer.channel = 33
+    assert (controls.factor.value, controls.off.value) == (1, False)
+    controls.factor.value = 2
+    assert [button.description for button in controls.edits.children] == [
+        f"{LAYER}, channel 32: off ✕",
+        f"{LAYER}, channel 33: × 2 ✕",
+    ]
+    version = control(explorer, "version")
+    assert version.layout.display is None
+    version.value = 2
+    assert explorer.version == "difference"
+    controls.edits.children[0].click()
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
+    controls.factor.value = 1
+    assert explorer.edits == () and version.layout.display == "none"
+    assert len(bars(explorer)) == 5
+
+
+def test_bars_move_before_the_pictures_and_skip_what_came_before(explorer, monkeypatch):
+    from hookviz.run.replay import Replay
+
+    made = []
+    run = Replay.run
+    monkeypatch.setattr(Replay, "run", lambda self, *given: made.append(self) or run(self, *given))
+    for factor in (0.5, 0.25, 0.0):
+        explorer.edit(change=factor)
+        wanted = explorer.frame.predictions
+    assert len(made) == 2 and made[0] is made[1]  # not for the first edit of a layer
+    assert made[0].replayed == 2
+    assert explorer.frame.predictions == wanted
+
+
+@pytest.mark.parametrize("layer", [LAYER, "stem.0"])
+def test_the_code_is_the_edited_run(model, explorer, layer):
+    explorer.layer = layer
+    explorer.edit(LAYER, 0, channels=3)
+    explorer.edit(LAYER, 1.5, channels=[1, 2])
+    explorer.edit("layer3.0.conv1", "mean", channels=slice(2, 5))
+    explorer.edit("layer1.0.conv1", torch.tanh)
+    explorer.edit("layer1.0.conv1", torch.ones(1), channels=0)
+    explorer.edit("stem.0", 0, channels=4, where=(slice(2, 9), slice(None)))
+    names = {"model": model, "image": hookviz.demo_images()[PICTURE]}
+    names |= {"change_3": explorer.edits[3].change, "value_4": explorer.edits[4].change}
+    source = explorer.code()
+    assert "hookviz" not in source
+    exec(source, names)
+    plt.close("all")
+    assert torch.equal(names["activation"], explorer.cache[layer].activation)
+    assert torch.equal(names["gradient"], explorer.cache[layer].gradient)
+    explorer.version = "difference"
+    with pytest.raises(ValueError, match="no short code for a difference"):
+        explorer.code()
+    explorer.version = "original"
+    assert "edit_0" not in explorer.code()
+
+
+def test_order_by_ablation(model, explorer):
+    (x,) = explorer.inputs.args
+    explorer.order = "ablation"
+    drops, order = explorer.frame.tiles.drops, explorer.frame.channels
+    whole = float(model(x)[0].detach().max())
+    top = int(model(x).argmax())
+    assert (np.diff(drops) <= 0).all()
+    for place in (0, 1, len(order) - 1):
+        with hookviz.edit(model, LAYER, 0, channels=int(order[place])), torch.no_grad():
+            without = float(model(x)[0, top])
+        assert drops[place] == pytest.approx(whole - without, abs=1e-4)
+    assert explorer.channel == order[0]
+    (words,) = [pairs for name, pairs in explorer.frame.readings if name.startswith("without")]
+    assert words == [("score", f"{-drops[0]:+.3g}".replace("-", "−"))]
+    explorer.layer = "stem.0"  # whose channels would have to be run
+    assert explorer.order == "index"
+
+
+def test_ablation_that_cannot_be_leaves_the_order(model):
+    class Pair(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    pair = nn.Sequential(Pair(), nn.Identity())
+    pair.forward = lambda x: pair[0](x)[0].mean((2, 3))
+    explorer = hookviz.explore(pair, torch.rand(1, 3, 8, 8), layers="0", order="mean")
+    with pytest.raises(ValueError, match="does not return a tensor but several"):
+        explorer.order = "ablation"
+    assert explorer.order == "mean"
+    explorer.close()
+
+
+def test_an_attribution_is_of_the_edited_network(explorer):
+    explorer.heatmap = "saliency"
+    plain = explorer.frame.heatmap
+    explorer.edit(change=0, channels=slice(None))
+    assert not np.array_equal(explorer.frame.heatmap, plain)
+
+
+def test_a_page_of_the_edited_network(explorer):
+    explorer.edit()
+    page = explorer.to_html(layers=LAYER, max_bytes=2e6)
+    assert f"{LAYER}, channel 32: off" in page
+    explorer.version = "difference"
+    assert "edited" in explorer.to_html(layers=LAYER, max_bytes=2e6)
