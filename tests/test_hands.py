@@ -82,7 +82,7 @@ def test_predictions_before_and_after(model, explorer):
         assert each.before == pytest.approx(float(first[each.number]), abs=1e-6)
         assert each.value == pytest.approx(float(after.softmax(1)[0, each.number]), abs=1e-6)
         assert each.change.startswith("+" if each.value >= each.before else "−")
-        assert f"logit {after[0, each.number]:.3g}".replace("-", "−") in each.change
+        assert f"logit {after[0, each.number]:.2f}".replace("-", "−") in each.change
     # What was first before is told, too, whatever it is now.
     assert int(first.argmax()) in [each.number for each in explorer.frame.predictions]
     explorer.reset()

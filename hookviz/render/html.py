@@ -286,10 +286,10 @@ def bars(
         fill = f"linear-gradient(90deg, var(--hv-bar) {width:.1f}%, transparent {width:.1f}%)"
         if before is not None and np.isfinite(before):
             start, end = f"calc({100 * before:.1f}% - 1px)", f"calc({100 * before:.1f}% + 1px)"
-            line = f"transparent {start}, var(--hv-ink) {start} {end}, transparent {end}"
+            line = f"transparent {start}, var(--hv-dim) {start} {end}, transparent {end}"
             fill = f"linear-gradient(90deg, {line}), {fill}"
         if changed:
-            rules.append(f".{css}-{place} {{height: 42px !important}}")
+            rules.append(f".{css}-{place} {{height: 42px !important; padding-bottom: 18px}}")
             rules.append(f'.{css}-{place}::before {{content: "{_css_text(change)}"}}')
         room = f"padding-right: {7 * len(words) + 12}px"
         rules.append(f".{css}-{place} {{background-image: {fill} !important; {room} !important}}")

@@ -370,7 +370,7 @@ export class App {
   drawMaps(data) {
     const { at, facts } = this;
     const { channel, normalize, ends, slopeEnds } = at;
-    const { layer, size, signed, magnitudes } = data.header;
+    const { layer, size, signed, magnitudes, which } = data.header;
     const where = numberOfObject(data); // what came for another run is another object
     const diverging = at.cmap === "auto" && signed;
     const name = this.colormap(diverging);
@@ -382,7 +382,7 @@ export class App {
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     this.map.tell("");
-    this.map.title(`channel ${channel}${magnitudes}`, this.averaging(data), whole.alt);
+    this.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
     this.one(this.map, data, "maps", own[channel], palette, `${key} ${channel}`);
     this.bars.map.show(range[channel], ends, palette, name);
     choose(this.cmap, at.cmap);

@@ -75,7 +75,7 @@ export class Edits {
     this.place = { layer, channel };
     const own = edits.filter((each) => each.layer === layer && each.channel === channel);
     this.known = own.at(-1)?.factor ?? 1;
-    say(this.name, `channel ${channel}`);
+    say(this.name, `channel ${channel} ×`);
     mark(this.factor, "aria-label", `factor of channel ${channel}`);
     mark(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
     mark(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");

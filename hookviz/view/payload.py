@@ -162,6 +162,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "shape": list(output.shape),
         "dtype": str(output.dtype).removeprefix("torch."),
         "magnitudes": view.magnitudes,
+        "which": view.which,
     }
     return header, arrays
 

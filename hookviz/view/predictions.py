@@ -70,7 +70,7 @@ def ranked(
             change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
             if softmax:
                 score, less = float(scores[number]), float(scores_before[number])
-                change += f", logit {in_words(score)} ({signed(score - less)})"
+                change += f", logit {score:.2f} ({signed(score - less, '.2f')})".replace("-", "−")
         found.append(Prediction(number, name, value, words, earlier, change))
     return found
 

@@ -1,0 +1,100 @@
+"""A channel is switched off by keyboard, and what the network makes of it is seen."""
+
+from __future__ import annotations
+
+import pytest
+from front_end import WIDGETS, wait_for
+
+import hookviz
+
+PLACE = "layer='layer3.1.conv2', channel=32"
+MAKE = f"explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], {PLACE})"
+
+
+@pytest.fixture(scope="module")
+def twin():
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], **eval(f"dict({PLACE})"))
+    yield made
+    made.close()
+
+
+def share(prediction) -> str:
+    """How it is said at a bar."""
+    return f"{100 * prediction.value:.1f} %"
+
+
+def bar_words(widget) -> list[str]:
+    """What stands at the bars of the core widgets."""
+    ask = "bar => ['::after', '::before'].map(at => getComputedStyle(bar, at).content).join()"
+    return [each.evaluate(ask) for each in widget.locator(".hookviz-pred").all()]
+
+
+def test_with_core_widgets(open_notebook, twin, shots):
+    notebook = open_notebook(["import hookviz", MAKE, "explorer"], seconds=300, own_kernel=True)
+    page = notebook.page
+    widget = page.locator(".hookviz-explorer")
+    widget.locator("figure .frame img").nth(3).wait_for()
+    page.wait_for_timeout(2500)  # until the keys are the widgets' own
+    assert share(twin.frame.predictions[0]) in bar_words(widget)[0]
+
+    widget.get_by_role("button", name="off", exact=True).focus()
+    page.keyboard.press("Space")
+    twin.reset()
+    twin.edit()
+    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], 30, "the bars")
+    for words, each in zip(bar_words(widget), twin.frame.predictions, strict=True):
+        assert share(each) in words and each.change in words
+    chip = widget.get_by_role("button", name="layer3.1.conv2, channel 32: off")
+    chip.wait_for()
+    page.screenshot(path=shots / "hands.png")
+
+    widget.get_by_role("combobox", name="version").select_option("difference")
+    widget.locator("figcaption", has_text="edited − original").first.wait_for()
+    page.screenshot(path=shots / "hands-difference.png")
+    chip.focus()
+    page.keyboard.press("Enter")
+    wait_for(lambda: chip.count() == 0, 20, "the edit to go")
+    twin.reset()
+    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], 30, "the bars")
+    assert notebook.errors == []
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_with_the_canvas(open_notebook, twin, shots):
+    on = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'\nimport hookviz"
+    notebook = open_notebook([on, MAKE, "explorer"], seconds=300, own_kernel=True)
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    first = app.locator(".hv-prediction").first
+
+    app.get_by_role("button", name="off", exact=True).focus()
+    page.keyboard.press("Space")
+    twin.reset()
+    twin.edit()
+    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), 30, "the bars")
+    for bar, each in zip(app.locator(".hv-prediction").all(), twin.frame.predictions, strict=True):
+        assert each.change in bar.inner_text()
+    chip = app.get_by_role("button", name="layer3.1.conv2, channel 32: off")
+    chip.wait_for()
+    wait_for(lambda: "0" in app.locator(".hv-number-now").nth(1).inner_text(), 5, "the factor")
+    page.screenshot(path=shots / "hands-canvas.png")
+
+    factor = app.get_by_role("slider", name="factor of channel 32")
+    factor.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    app.get_by_role("button", name="channel 32: × 0.5").wait_for(timeout=30_000)
+    twin.reset()
+    twin.edit(change=0.5)
+    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), 30, "the bars")
+
+    app.get_by_role("combobox", name="whose pictures").select_option("difference")
+    wait_for(lambda: "edited − original" in app.inner_text(), 30, "the difference")
+    app.get_by_role("combobox", name="order of the channels").select_option("ablation")
+    wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, 60, "the bars of the tiles")
+    page.screenshot(path=shots / "hands-ablation.png")
+    app.get_by_role("button", name="channel 32: × 0.5").click()
+    twin.reset()
+    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), 30, "the bars")
+    assert notebook.errors == []
