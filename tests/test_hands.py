@@ -242,6 +242,15 @@ def test_order_by_ablation(model, explorer):
     assert explorer.channel == order[0]
     (words,) = [pairs for name, pairs in explorer.frame.readings if name.startswith("without")]
     assert words == [("score", f"{-drops[0]:+.3g}".replace("-", "−"))]
+    explorer.edit(change=0.5)  # another run, whose channels would have to be run
+    assert explorer.order == "index"
+    explorer.version = "difference"
+    explorer.order = "ablation"
+    assert (np.diff(explorer.frame.tiles.drops) <= 0).all()
+    explorer.version = "original"
+    assert explorer.order == "index"
+    explorer.reset()
+    explorer.order = "ablation"
     explorer.layer = "stem.0"  # whose channels would have to be run
     assert explorer.order == "index"
 

@@ -130,7 +130,7 @@ def interrupt_each(worker, moments) -> tuple[int, list]:
     return count, wrong
 
 
-STEPS = [("capture", 17), ("edit", 7), ("perturb", 401), ("explore", 997), ("trace", 997)]
+STEPS = [("capture", 17), ("edit", 7), ("perturb", 401), ("explore", 3989), ("trace", 997)]
 
 
 @pytest.mark.parametrize(("kind", "every"), STEPS)

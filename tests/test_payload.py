@@ -91,7 +91,7 @@ def unpacked(coding, data, ends=None):
     if coding.get("planes"):
         data = np.frombuffer(data, np.uint8).reshape(size, -1).T.tobytes()
     values = np.frombuffer(data, kind).reshape(coding["shape"])
-    return values * np.float64(coding["scale"]) if "scale" in coding else values
+    return values.astype(np.float64) * coding["scale"] if "scale" in coding else values
 
 
 @pytest.mark.parametrize("planes", [False, True])

@@ -63,6 +63,10 @@ class Difference(View):
         statistics = channel_statistics(maps)
         return LayerView(maps, gradients, statistics, slopes, weights, one.samples, one.depths)
 
+    @property
+    def drops(self) -> np.ndarray | None:
+        return self.sides[0].drops
+
     def describe(self) -> str:
         return f"edited less original: {super().describe()}"
 
