@@ -85,8 +85,7 @@ def page(options: argparse.Namespace) -> None:
     tell("running the model …")
     from .export.page import write_page
     from .run.session import Session
-    from .view.check import first_layer
-    from .view.settings import Settings
+    from .view.settings import Settings, first_layer
     from .view.view import View
 
     session = Session(model, image, weights=weights)

@@ -31,11 +31,7 @@ def sharded(kind: str) -> nn.Module:
     model = net()
     if kind == "fsdp2":
         from torch.distributed.device_mesh import init_device_mesh
-
-        try:
-            from torch.distributed.fsdp import fully_shard
-        except ImportError:  # torch 2.4 and 2.5
-            from torch.distributed._composable.fsdp import fully_shard
+        from torch.distributed.fsdp import fully_shard
 
         mesh = init_device_mesh("cpu", (2,))
         fully_shard(model[2], mesh=mesh)

@@ -75,14 +75,16 @@ def test_all_that_is_shown_is_of_the_edited_run(model, explorer):
 
 def test_predictions_before_and_after(model, explorer):
     (x,) = explorer.inputs.args
-    first = model(x).detach().softmax(1)[0]
+    logits = model(x).detach()
+    first = logits.softmax(1)[0]
     explorer.edit(channels=slice(None))
     after = edited_run(model, x, (LAYER, 0, slice(None)))[0]
     for each in explorer.frame.predictions:
         assert each.before == pytest.approx(float(first[each.number]), abs=1e-6)
         assert each.value == pytest.approx(float(after.softmax(1)[0, each.number]), abs=1e-6)
         assert each.change.startswith("+" if each.value >= each.before else "−")
-        assert f"logit {after[0, each.number]:.2f}".replace("-", "−") in each.change
+        moved = float(after[0, each.number] - logits[0, each.number])
+        assert each.change.endswith(f"logit {moved:+.2f}".replace("-", "−"))
     # What was first before is told, too, whatever it is now.
     assert int(first.argmax()) in [each.number for each in explorer.frame.predictions]
     explorer.reset()

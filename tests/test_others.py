@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed.fsdp
 import torchvision
 from torch import nn
 from torch.func import grad, jacrev, vmap
@@ -383,7 +384,11 @@ def test_what_is_around_a_network_is_told():
             hookviz.explore(around, torch.rand(1, 1, 3, 3))
 
 
-@pytest.mark.parametrize("kind", ["fsdp1", "fsdp2"])
+# FSDP2 came with torch 2.6.
+SHARDED = ["fsdp1", *(["fsdp2"] if hasattr(torch.distributed.fsdp, "fully_shard") else [])]
+
+
+@pytest.mark.parametrize("kind", SHARDED)
 def test_a_sharded_model_stays_sharded(kind):
     paths = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

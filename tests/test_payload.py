@@ -21,7 +21,7 @@ from hookviz.view.view import View
 
 def view_of(model, image, **settings):
     from hookviz.run.session import Session
-    from hookviz.view.check import first_layer
+    from hookviz.view.settings import first_layer
 
     session = Session(model, image)
     run = session.run()

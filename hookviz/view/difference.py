@@ -21,14 +21,14 @@ def seen(view: View) -> View:
     if view.at.version == "difference":
         return Difference(view, view.original)
     shown = copy.copy(view if view.at.version == "edited" else view.original.placed(view.at))
-    shown.version = view.at.version
+    shown.which = f", {view.at.version}"
     return shown
 
 
 class Difference(View):
     """The maps, gradients and heatmaps of an edited run less those of the original one."""
 
-    version = "edited − original"
+    which = ", edited − original"
 
     def __init__(self, edited: View, original: View) -> None:
         super().__init__(edited.at, edited.session, edited.run, edited.input_memo, original)

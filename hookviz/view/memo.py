@@ -16,9 +16,10 @@ class Memo:
     def __init__(self) -> None:
         self._made: dict[str, tuple[Hashable, Any]] = {}
 
-    def has(self, name: str, key: Hashable) -> bool:
-        """Whether it is remembered."""
-        return name in self._made and self._made[name][0] == key
+    def known(self, name: str, key: Hashable) -> Any:
+        """What is remembered for this key; None if nothing is."""
+        found = self._made.get(name)
+        return found[1] if found is not None and found[0] == key else None
 
     def once(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` returned for this key; made anew only when the key changes.
@@ -28,6 +29,6 @@ class Memo:
         made
         [4, 4]
         """
-        if not self.has(name, key):
+        if name not in self._made or self._made[name][0] != key:
             self._made[name] = (key, make())
         return self._made[name][1]

@@ -52,7 +52,8 @@ def ranked(
     softmax = classes and len(row) > 1
     scores, row = row, probabilities(row[None])[0] if softmax else row
     best, was = row, None
-    if before is not None and before.shape == logits.shape:
+    known = before is not None and before.shape == logits.shape and not before.isnan().any()
+    if before is not None and known:
         scores_before = before[min(sample, len(before) - 1)].detach().float()
         was = probabilities(scores_before[None])[0] if softmax else scores_before
         best = row.maximum(was)
@@ -69,8 +70,7 @@ def ranked(
             earlier = float(was[number])
             change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
             if softmax:
-                score, less = float(scores[number]), float(scores_before[number])
-                change += f", logit {score:.2f} ({signed(score - less, '.2f')})".replace("-", "−")
+                change += f", logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
         found.append(Prediction(number, name, value, words, earlier, change))
     return found
 

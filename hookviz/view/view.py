@@ -42,7 +42,7 @@ class View:
     `original` is a view of the run without the session's edits, if it has any.
     """
 
-    version = ""  # which of the two runs, where there are two
+    which = ""  # of the two runs, where there are two: what is said beside pictures
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class View:
         call = min(self.at.call, len(self.cache[self.at.layer].calls) - 1)
         heatmap = self.at.heatmap if self.at.heatmap in heatmap_names() else "gradcam"
         # Another layer's channels would be hundreds of runs, for a step that only draws.
-        known = self.at.order != ABLATION or self.drops is not None
-        order = self.at.order if known else "index"
+        unknown = self.at.order == ABLATION and self.drops is None
+        order = "index" if unknown else self.at.order
         view = self.moved(call=call, heatmap=heatmap, order=order)
         ends = {name: min(getattr(view.at, name), n - 1) for name, n in view.counts().items()}
         return view.moved(**ends)
@@ -140,10 +140,8 @@ class View:
     @property
     def drops(self) -> np.ndarray | None:
         """What the target's score loses without each channel, ``(C,)``; None until `ablate`."""
-        if not self.memo.has("drops", self.at.layer):
-            return None
-        every = self.memo.once("drops", self.at.layer, lambda: None)
-        return every[min(self.input_sample, len(every) - 1)]
+        every = self.memo.known("drops", self.at.layer)
+        return None if every is None else every[min(self.input_sample, len(every) - 1)]
 
     @property
     def position(self) -> int:
@@ -155,11 +153,6 @@ class View:
         layer, calls = self.layer, len(self.record.calls)
         found = (len(layer.maps), calls, layer.samples, layer.depths)
         return dict(zip(INDICES, found, strict=True))
-
-    @property
-    def which(self) -> str:
-        """What is said beside pictures where there are two runs."""
-        return f", {self.version}" if self.version else ""
 
     @property
     def magnitudes(self) -> str:

@@ -85,7 +85,7 @@ class Canvas(anywidget.AnyWidget):
         view = self._explored()
         found = {"settings": settings_payload(view)}
         # The numbers of the run are others where the first three are.
-        which = (view.run, view.version, view.drops is not None)
+        which = (view.run, view.which, view.drops is not None)
         now = (*which, view.at.target, view.input_sample, view.at.cmap)
         if now != self._latest:
             if not self._latest or self._latest[:4] != now[:4]:

@@ -1,4 +1,4 @@
-"""An explorer's edits: what is changed in the network that it shows."""
+"""What an explorer runs: its picture, its network, and what is changed in that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,42 @@ from .state import ViewWidget
 
 
 class EditedWidget(ViewWidget):
-    """A `ViewWidget` whose network can be changed, layer by layer."""
+    """A `ViewWidget` that runs again: on another picture, with other weights, or edited."""
+
+    @property
+    def image(self) -> Any:
+        """What was given; setting another runs the model on it, and keeps all settings."""
+        return self._given.image
+
+    @image.setter
+    def image(self, image: Any) -> None:
+        given, old = replace(self._given, image=image), self._now.session
+        how = {"weights": given.weights, "transform": given.transform}
+        session = Session(old.given, image, class_names=old.class_names or None, **how)
+        self._rerun(session.edited(old.edits))
+        self._given = given
+        self._show()  # the code says which picture
+
+    def refresh(self) -> None:
+        """Run the model again, whose weights may be others by now; all settings stay.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.channel = 5
+        >>> explorer.refresh()  # after a training step
+        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
+        >>> explorer.channel
+        5
+        >>> explorer.close()
+        """
+        self._rerun(self._now.session)
+
+    @defer_interrupts
+    def _rerun(self, session: Session) -> None:
+        """Another run, of another picture or of other weights, at the same settings."""
+        self._go_to(self._ran(session, self._now.at).fitted())
 
     def edit(
         self,
@@ -99,7 +134,7 @@ class EditedWidget(ViewWidget):
         Only from the second edit of the same layers on, since a recording takes longer than a run.
         """
         layers = frozenset(each.layer for each in session.edits)
-        again = original.memo.has("edited", layers)
+        again = original.memo.known("edited", layers)
         original.memo.once("edited", layers, lambda: True)
         if not again or self._frame is None:
             return

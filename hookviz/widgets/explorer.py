@@ -26,11 +26,10 @@ from ..run.inputs import ModelInput
 from ..run.session import Session
 from ..run.targets import Target, check_target
 from ..run.transforms import Transform
-from ..view.check import first_layer
 from ..view.difference import seen
 from ..view.heatmaps import heatmaps
 from ..view.layer import ORDERS
-from ..view.settings import SETTINGS, VERSIONS, Settings
+from ..view.settings import SETTINGS, VERSIONS, Settings, first_layer
 from ..view.view import View, run_session
 from .controls import Unfolding
 from .face import Face

@@ -16,12 +16,11 @@ from ..hooking.select import close_names
 from ..run.session import Run, Session
 from ..run.targets import Target
 from ..view.build import build_frame
-from ..view.check import check, first_layer
 from ..view.difference import seen
 from ..view.frame import Frame
 from ..view.layer import ABLATION
 from ..view.memo import Memo
-from ..view.settings import SETTINGS, Settings
+from ..view.settings import SETTINGS, Settings, check, first_layer
 from ..view.view import View
 from .lifecycle import LiveWidget, close_tree
 
@@ -125,41 +124,6 @@ class ViewWidget(LiveWidget):
             near = close_names(name, (*SETTINGS, "image"))
             raise AttributeError(f"There is no setting {name!r}; {near}.")
         super().__setattr__(name, value)
-
-    @property
-    def image(self) -> Any:
-        """What was given; setting another runs the model on it, and keeps all settings."""
-        return self._given.image
-
-    @image.setter
-    def image(self, image: Any) -> None:
-        given, old = replace(self._given, image=image), self._now.session
-        how = {"weights": given.weights, "transform": given.transform}
-        session = Session(old.given, image, class_names=old.class_names or None, **how)
-        self._rerun(session.edited(old.edits))
-        self._given = given
-        self._show()  # the code says which picture
-
-    def refresh(self) -> None:
-        """Run the model again, whose weights may be others by now; all settings stay.
-
-        Examples
-        --------
-        >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-        >>> explorer.channel = 5
-        >>> explorer.refresh()  # after a training step
-        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
-        >>> explorer.channel
-        5
-        >>> explorer.close()
-        """
-        self._rerun(self._now.session)
-
-    @defer_interrupts
-    def _rerun(self, session: Session) -> None:
-        """Another run, of another picture or of other weights, at the same settings."""
-        self._go_to(self._ran(session, self._now.at).fitted())
 
     def _ran(
         self,
