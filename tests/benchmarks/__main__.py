@@ -9,11 +9,12 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, heatmaps, keypress, memory
+from . import capture, drawing, edits, heatmaps, keypress, memory
 
 BENCHMARKS = {
     "capture": capture.run,
     "drawing": drawing.run,
+    "edits": edits.run,
     "heatmaps": heatmaps.run,
     "keypress": keypress.run,
     "memory": memory.run,

@@ -1,0 +1,93 @@
+"""Replays beside whole runs, to the bit, on the zoo's classifiers: ``python -m tests.zoo.replays``.
+
+For each model a layer in the first quarter of its convolutions and one in the last, and of each
+three channels off. Where a replay cannot be proved right the whole model runs, which is counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import hookviz
+from hookviz.hooking.edit import LayerEdit
+from hookviz.run.replay import Replay
+from hookviz.run.session import Session
+from hookviz.run.targets import logits_of
+
+from .models import Case, all_cases
+
+FAMILIES = 45
+"""How many of timm's, beside all of torchvision's classifiers."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Of one model: how many edited runs were replays, whole runs, and not equal to the bit."""
+
+    name: str
+    replayed: int
+    whole: int
+    wrong: int
+
+
+def look(case: Case) -> Found:
+    """Edit two layers of a model, three channels each."""
+    model = case.build()
+    session = Session(model, case.input())
+    with hookviz.capture(model) as cache, session.active(grad=False):
+        session.call(*session.inputs.args, **session.inputs.kwargs)
+    names = [record.name for record in cache.values()]
+    replayed = whole = wrong = 0
+    for name in dict.fromkeys((names[len(names) // 8], names[-1 - len(names) // 8])):
+        replay = Replay([model.get_submodule(name)])
+        for channel in range(min(3, cache[name].module.out_channels)):
+            edit = LayerEdit(name, 0, channel)
+            got = logits_of(session.edited([edit]).replayed(replay))
+            with session.edited([edit]).active(grad=False):
+                wanted = logits_of(session.call(*session.inputs.args, **session.inputs.kwargs))
+            wrong += not torch.equal(got, wanted)
+        replayed, whole = replayed + replay.replayed, whole + replay.whole
+    return Found(case.name, replayed, whole, wrong)
+
+
+def classifiers() -> list[Case]:
+    """Those that are looked at."""
+    every = all_cases().values()
+    others = [case for case in every if case.name.startswith("timm/")]
+    return [case for case in every if case.kind == "classification"] + others[:FAMILIES]
+
+
+def written(found: list[Found]) -> str:
+    """The page."""
+    total = [sum(getattr(each, name) for each in found) for name in ("replayed", "whole", "wrong")]
+    lines = [
+        "# Replays",
+        "",
+        "Written by `python -m tests.zoo.replays`. Six edited runs a model, three channels off in",
+        "each of two layers: how many were replays, how many ran whole for want of a proof, and",
+        "how many were not equal to the bit to an edited run of the whole model.",
+        "",
+        f"**{len(found)} models: {total[0]} replayed, {total[1]} whole, {total[2]} wrong.**",
+        "",
+        "| model | replayed | whole | wrong |",
+        "|---|---|---|---|",
+        *(f"| {each.name} | {each.replayed} | {each.whole} | {each.wrong} |" for each in found),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    found = []
+    for case in classifiers():
+        found.append(look(case))
+        print(found[-1], flush=True)
+    (Path(__file__).parent / "REPLAYS.md").write_text(written(found))
+    return int(any(each.wrong for each in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
