@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PINS := tests/constraints.txt
 
 LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
-LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics
+LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics nnsight torchlens
 SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
 SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
@@ -19,7 +19,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo ecosystem ecosystem-sample docs bench wheel clean
+.PHONY: lab test test-colab test-oldest lint zoo edits ecosystem ecosystem-sample docs bench wheel clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
@@ -41,6 +41,9 @@ lint: $(VENV)/.test
 
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo
+
+edits: $(ECOSYSTEM)/.test  ## check edits, by hookviz and others, on every classifier: about an hour
+	$(ECOSYSTEM)/bin/python -m tests.zoo.edits
 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem

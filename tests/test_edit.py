@@ -129,18 +129,25 @@ class Tokens(nn.Module):
     def __init__(self):
         super().__init__()
         self.patches, self.norm = nn.Conv2d(3, 6, 4, stride=4), nn.LayerNorm(6)
+        self.act = nn.GELU()
 
     def forward(self, x):
         tokens = self.patches(x).flatten(2).mT
-        return self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1))
+        return self.act(self.norm(torch.cat([tokens.mean(1, keepdim=True), tokens], 1)))
 
 
-def test_tokens():
+@pytest.mark.parametrize("layer", ["norm", "act"])  # the second has no sizes of its own
+def test_channels_of_tokens(layer):
     model, x = Tokens(), torch.rand(2, 3, 16, 8)  # 4×2 patches
     plain = model(x).detach()
-    with hookviz.edit(model, "norm", 0, channels=[5]):
+    with hookviz.edit(model, layer, 0, channels=[5]):
         got = model(x)
     assert (got[..., 5] == 0).all() and torch.equal(got[..., :5], plain[..., :5])
+
+
+def test_places_of_tokens():
+    model, x = Tokens(), torch.rand(2, 3, 16, 8)
+    plain = model(x).detach()
     with hookviz.edit(model, "norm", 0, where=(3, slice(None))):  # the last row of patches
         got = model(x)
     assert (got[:, 7:] == 0).all() and torch.equal(got[:, :7], plain[:, :7])

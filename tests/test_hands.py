@@ -257,6 +257,31 @@ def test_order_by_ablation(model, explorer):
     assert explorer.order == "index"
 
 
+def test_a_control_says_how_much_is_done(explorer, monkeypatch):
+    monkeypatch.setattr("hookviz.run.progress.PATIENCE", 0)
+    monkeypatch.setattr("hookviz.run.progress._PAUSE", 0)
+    notes = []
+    show = type(explorer)._show
+    monkeypatch.setattr(
+        type(explorer), "_show", lambda self: notes.append(self.frame.note) or show(self)
+    )
+    order = control(explorer, "order")
+    order.value = [label for label, _ in order.options].index("ablation")
+    assert explorer.order == "ablation"
+    assert sum("% done; interrupt the kernel to stop" in note for note in notes) > 3
+    assert notes[-1] == "" and explorer.frame.note == ""
+
+
+def test_an_interrupt_leaves_the_order(explorer, monkeypatch):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hookviz.view.view.ablation_drops", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        explorer.order = "ablation"
+    assert explorer.order == "index" and explorer.frame.settings.order == "index"
+
+
 def test_ablation_that_cannot_be_leaves_the_order(model):
     class Pair(nn.Module):
         def forward(self, x):

@@ -156,9 +156,9 @@ class Edit(HookSet):
         modules: dict[nn.Module, str],
         parameters: dict[nn.Parameter, str],
     ) -> list[Hook]:
-        patching = patching_layer(model) if self.where is not None else None
         hooks: list[Hook] = []
-        if patching is not None:
+        # Its grid also tells a token from a channel, in layers without sizes of their own.
+        if modules and (patching := patching_layer(model)) is not None:
             hooks.append((patching, "forward", self._note_grid))
         for module, name in modules.items():
             hooks.append((module, "edit", partial(self._after, name)))

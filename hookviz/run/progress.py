@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 PATIENCE = 1.0  # seconds before the bar appears
 _PAUSE = 0.1  # seconds between two updates of it
 
 
+_place: ContextVar[Callable[[float | None], None] | None] = ContextVar("place", default=None)
+
+
+@contextmanager
+def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
+    """Within the block bars are where no cell runs: ``place`` gets the share, and None at the end.
+
+    >>> with shown_by(print), Progress() as bar:
+    ...     bar._next = 0
+    ...     bar.tick(0.5)
+    0.5
+    None
+    """
+    before = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(before)
+
+
 class Progress:
-    """A bar from 0 to 1, in the output of the notebook cell that is running."""
+    """A bar from 0 to 1, in the output of the notebook cell that is running, or see `shown_by`."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
@@ -23,15 +46,22 @@ class Progress:
 
     def tick(self, share: float) -> None:
         """Say how much is done, 0 to 1."""
-        if time.monotonic() < self._next or not _in_notebook():
+        place = _place.get()
+        if time.monotonic() < self._next or not (place or _in_notebook()):
             return
         self._next = time.monotonic() + _PAUSE
+        if place is not None:
+            self._handle = place
+            place(share)
+            return
         words = f"{100 * share:.0f} %"
         bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
         self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}"})
 
     def __exit__(self, *error: object) -> None:
-        if self._handle is not None:
+        if (place := _place.get()) is not None and self._handle is place:
+            place(None)
+        elif self._handle is not None:
             # An output cannot be taken back, and an empty one would be saved with the notebook.
             self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})
 

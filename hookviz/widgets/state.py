@@ -13,6 +13,7 @@ import traitlets
 from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.select import close_names
+from ..run.progress import shown_by
 from ..run.session import Run, Session
 from ..run.targets import Target
 from ..view.build import build_frame
@@ -204,7 +205,8 @@ class ViewWidget(LiveWidget):
         """What a control does. An error is shown: a notebook hides what a callback raises."""
         note = ""
         try:
-            setattr(self, name, value)
+            with shown_by(self._say_share):
+                setattr(self, name, value)
         except Exception as error:
             note = str(error)
         self._say(note)
@@ -214,9 +216,15 @@ class ViewWidget(LiveWidget):
 
     def _say(self, note: str) -> None:
         """Say what a control could not do, until it can do something."""
-        if self._frame is not None and (note or self._frame.note):
-            self._frame = replace(self._frame, note=note)
+        if note or (self._frame is not None and self._frame.note):
+            self._frame = replace(self.frame, note=note)
             self._show()  # the control goes back to what is shown
+
+    def _say_share(self, share: float | None) -> None:
+        """Say how much is done of what a control asked for; a callback has no output for a bar."""
+        self._say(
+            "" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop"
+        )
 
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""

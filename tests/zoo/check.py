@@ -53,6 +53,7 @@ class Result:
     kind: str
     shape: tuple[int, ...]
     gain: float = 1.0  # of the random weights
+    layer: str = ""  # the one that is edited
     layers: int = 0  # convolutions, also those that never ran
     ran: int = 0  # those that ran
     calls: int = 0

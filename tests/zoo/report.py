@@ -21,6 +21,8 @@ def report(results: list[Result], cases: int) -> str:
             "model of nearly every timm family, with random weights. "
             "Written by `python -m tests.zoo`; not to be edited.",
             "",
+            "Edits by `hookviz.edit` and by others, on the classifiers: [EDITS.md](EDITS.md).",
+            "",
             f"{len(results)} of {cases} models, {_families(results)} timm families. "
             + ", ".join(f"{package} {version(package)}" for package in PACKAGES)
             + ".",

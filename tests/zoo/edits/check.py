@@ -1,0 +1,232 @@
+"""One model: are edits of a layer exact, by hookviz and in other ways, and is it untouched?"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from untouched import snapshot
+
+from ..check import GAINS, Result, note_changes, said, score, seed
+from ..models import Case, all_cases
+from ..rivals import Tally
+from .ways import HOOKVIZ, WAYS, Way, ask, by_reference
+from .written import Edit, written
+
+CHANNELS = {  # how many there are, and where in the output
+    nn.modules.conv._ConvNd: ("out_channels", 1),
+    nn.modules.batchnorm._BatchNorm: ("num_features", 1),
+    nn.GroupNorm: ("num_channels", 1),
+    nn.Linear: ("out_features", -1),
+    nn.LayerNorm: ("normalized_shape", -1),
+}
+FIRST = ("2d", "ChannelsFirst")
+"""At the end of their names: norms that derive from LayerNorm, of channels that are second."""
+
+
+def classifiers() -> dict[str, Case]:
+    """The zoo's models that return logits."""
+    other = {"detection", "segmentation"}
+    return {name: case for name, case in all_cases().items() if case.kind not in other}
+
+
+class Subject:
+    """A model that is edited, and its input.
+
+    Attributes
+    ----------
+    steady : bool
+        Whether a second run gives what the first one gave; if not, each gets a new model, since
+        this one keeps something of its first.
+    """
+
+    def __init__(self, case: Case, gain: float) -> None:
+        self.case, self.gain, self.steady = case, gain, True
+        self.given = case.input()
+        self.model = case.build(gain)
+
+    def fresh(self) -> nn.Module:
+        """The model, ready for a run."""
+        if not self.steady:
+            self.model = self.case.build(self.gain)
+        seed()
+        return self.model
+
+
+def check(case: Case, ways: Mapping[str, Way] = WAYS) -> Result:
+    """Edit a layer of a model in all ways; never raises."""
+    result = Result(case.name, case.kind, case.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            subject, plain = _trusted(case, result)
+            _check_edits(subject, _edits(subject, result), plain, ways, result)
+        except Exception as error:
+            result.error = said(error)
+    return result
+
+
+def _trusted(case: Case, result: Result) -> tuple[Subject, list[Tensor]]:
+    """The model, with the first gain that has gradients, and what it gives unedited."""
+    for result.gain in GAINS:
+        subject = Subject(case, result.gain)
+        model = subject.fresh()
+        before = snapshot(model)
+        plain = ask(model, subject.given)
+        note = Result(case.name, case.kind, case.shape)
+        note_changes("", model, before, note)
+        if all(each.isfinite().all() for each in plain) and plain[1].any():
+            break
+    else:
+        raise ArithmeticError("no finite logits and gradients")
+    result.changing = [each.removeprefix(": ").partition(" is ")[0] for each in note.touched]
+    del before
+    try:
+        subject.steady = equal(ask(subject.fresh(), subject.given), plain)
+    except RuntimeError:  # it keeps a part of its first graph, which is gone
+        subject.steady = False
+    if not subject.steady and not equal(ask(subject.fresh(), subject.given), plain):
+        raise ArithmeticError("the model itself gives other results each time")
+    return subject, plain
+
+
+@dataclass
+class _Seen:
+    """What a layer returned: shapes call by call, and the tensors."""
+
+    shapes: set[torch.Size] = field(default_factory=set)
+    outputs: list[Tensor] = field(default_factory=list)
+
+    def __call__(self, output: Tensor) -> Tensor:
+        self.shapes.add(output.shape)
+        self.outputs.append(output)
+        return output.clone()  # which may be overwritten
+
+
+def _edits(subject: Subject, result: Result) -> list[Edit]:
+    """All edits of one layer, chosen by the model's name, that a gradient reaches."""
+    model, chance = subject.fresh(), random.Random(subject.case.name)
+    seen = {
+        name: _Seen() for name, module in model.named_modules() if isinstance(module, (*CHANNELS,))
+    }
+    with written(model, seen):
+        given = subject.given.clone().requires_grad_()
+        logits = model(given)
+    names = [name for name, each in seen.items() if _usable(model.get_submodule(name), each)]
+    tensors = [seen[name].outputs[0] for name in names]
+    found = torch.autograd.grad(score(logits), tensors, allow_unused=True)
+    # Some below 0 and some above, so that every change is one.
+    reached = [
+        name
+        for name, gradient in zip(names, found, strict=True)
+        if gradient is not None and (gradient < 0).any() and (gradient > 0).any()
+    ]
+    name = chance.choice(reached)
+    output, layer = seen[name].outputs[0].detach(), model.get_submodule(name)
+    count, dimension = _channels(layer)
+    channels = sorted(chance.sample(range(count), max(1, count // 3)))
+    value = torch.randn(output.shape, generator=torch.Generator().manual_seed(6))
+    result.layer = f"{name} ({type(layer).__name__})"
+    result.layers, result.ran = len(seen), len(reached)
+    return [
+        Edit("scale", name, dimension, 0.3, channels),
+        Edit("replace", name, dimension, value, channels),
+        Edit("function", name, dimension, torch.tanh),
+        Edit("gradient, scale", name, dimension, 0.3, channels, gradient=True),
+        Edit("gradient, function", name, dimension, torch.relu, gradient=True),
+    ]
+
+
+def _usable(layer: nn.Module, seen: _Seen) -> bool:
+    """Whether it ran, and its channels are where they should be."""
+    if len(seen.shapes) != 1 or not seen.outputs[0].requires_grad:
+        return False
+    shape, (count, dimension) = next(iter(seen.shapes)), _channels(layer)
+    return len(shape) > 1 and shape[dimension] == count
+
+
+def _channels(layer: nn.Module) -> tuple[int, int]:
+    attribute, dimension = next(at for kind, at in CHANNELS.items() if isinstance(layer, kind))
+    count = getattr(layer, attribute)
+    if isinstance(layer, nn.LayerNorm):
+        count = count[-1]
+        dimension = 1 if type(layer).__name__.endswith(FIRST) else dimension
+    return count, dimension
+
+
+def _check_edits(
+    subject: Subject,
+    edits: list[Edit],
+    plain: list[Tensor],
+    ways: Mapping[str, Way],
+    result: Result,
+) -> None:
+    """Hookviz and hooks on one model, which must stay as it is; other tools on one of their own."""
+    size = sum(each.numel() for each in subject.model.parameters())
+    able = {label: way for label, way in ways.items() if way.there and size <= way.most}
+    guests = {label: able.pop(label) for label in list(able) if able[label].package != "hookviz"}
+    truths = {}
+    before, model = snapshot(subject.fresh()), subject.model
+    for edit in edits:
+        truth = by_reference(subject.fresh(), subject.given, edit)
+        if not all(each.isfinite().all() for each in truth):
+            raise ArithmeticError(f"{edit.label}: the edited model computes NaN or Inf")
+        if equal(truth, plain):
+            raise ArithmeticError(f"{edit.label}: the edit changes nothing")
+        result.calls += 1
+        for label, way in able.items():
+            model = subject.fresh()
+            if not subject.steady:
+                before = snapshot(model)
+            _note(model, subject.given, edit, label, way, truth, result)
+            if not subject.steady:
+                note_changes(f"{label}, {edit.label}", model, before, result)
+        if guests:
+            truths[edit.label] = truth
+    if subject.steady:
+        note_changes("an edit", model, before, result)
+    for label, way in guests.items():
+        own = Subject(subject.case, subject.gain)
+        own.steady = subject.steady
+        for edit in edits:
+            _note(own.fresh(), own.given, edit, label, way, truths[edit.label], result)
+
+
+def _note(
+    model: nn.Module,
+    given: Tensor,
+    edit: Edit,
+    label: str,
+    way: Way,
+    truth: list[Tensor],
+    result: Result,
+) -> None:
+    """Note how a way came out; of hookviz, whatever is wrong is a fault."""
+    tally = Tally(1)
+    try:
+        found = way.run(model, given, edit)
+        if found is None:
+            return
+        tally.wrong = int(not equal(found, truth))
+    except Exception as error:
+        tally.crashed = said(error)[:200]
+    result.rivals[f"{label} · {edit.label}"] = tally
+    if label == HOOKVIZ and tally.wrong:
+        result.wrong.append(f"{edit.label}: {_differing(found, truth)}")
+    if label == HOOKVIZ and tally.crashed:
+        result.raised.append(f"{edit.label}: {tally.crashed}")
+
+
+def equal(found: list[Tensor], truth: list[Tensor]) -> bool:
+    """Whether all tensors are the same to the bit."""
+    return len(found) == len(truth) and all(map(torch.equal, found, truth))
+
+
+def _differing(found: list[Tensor], truth: list[Tensor]) -> str:
+    pairs = enumerate(zip(found, truth, strict=True))
+    wrong = [place for place, pair in pairs if not torch.equal(*pair)]
+    return f"{len(wrong)} of {len(truth)} tensors, the first is {wrong[0]}"
