@@ -7,6 +7,7 @@ import torch
 import torchvision
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 import hookviz
 from hookviz.run.replay import Replay
@@ -141,6 +142,26 @@ def test_a_layer_that_does_not_run_runs_whole():
     with torch.no_grad():
         assert torch.equal(replay.run(lambda: model(X), lambda: model(X)), model(X))
     assert replay.whole == 1
+
+
+class Counting(TorchDispatchMode):
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        return operation(*args, **(kwargs or {}))
+
+
+def test_a_mode_that_the_model_enters_stays_its_own():
+    def between(y, x):
+        modes.append(Counting())
+        modes[-1].__enter__()
+        return y
+
+    def after(z, y):
+        modes.pop().__exit__(None, None, None)
+        return z
+
+    modes = []
+    assert_replayed(Net(between=between, after=after))
+    assert _get_current_dispatch_mode() is None
 
 
 def test_an_error_of_the_model_is_the_models():

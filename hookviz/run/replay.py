@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..hooking.handles import HookSet
@@ -145,12 +145,28 @@ class _Tape:
     kept: dict[int, Tensor] = field(default_factory=dict)  # place -> its values at the cut
 
 
-class _Recorder(TorchDispatchMode):
-    """Runs everything, and writes down what comes before the cut."""
+class _Mode(TorchDispatchMode):
+    """A mode that is left at the cut, where nothing has come on top of it."""
 
     def __init__(self, tape: _Tape) -> None:
         super().__init__()
-        self.tape, self.reached = tape, False
+        self.tape, self.reached, self._left = tape, False, False
+
+    def __exit__(self, *error: Any) -> None:
+        if not self._left:
+            self._left = True
+            super().__exit__(*error)
+
+    def leave(self) -> None:
+        if _get_current_dispatch_mode() is self:
+            self.__exit__(None, None, None)
+
+
+class _Recorder(_Mode):
+    """Runs everything, and writes down what comes before the cut."""
+
+    def __init__(self, tape: _Tape) -> None:
+        super().__init__(tape)
         self._made: dict[int, tuple[_Made, StorageWeakRef]] = {}  # by address, which they keep
 
     def cut(self) -> None:
@@ -163,6 +179,7 @@ class _Recorder(TorchDispatchMode):
                 storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
                 self.tape.kept[made.place] = made.read(storage)
         self._made.clear()
+        self.leave()
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -201,12 +218,11 @@ class _Recorder(TorchDispatchMode):
         return made
 
 
-class _Player(TorchDispatchMode):
+class _Player(_Mode):
     """Skips what comes before the cut."""
 
     def __init__(self, tape: _Tape, *, poison: bool = False) -> None:
-        super().__init__()
-        self.tape, self.reached = tape, False
+        super().__init__(tape)
         self._poison, self._steps = poison, iter(tape.steps)
         self._waiting: dict[int, Tensor] = {}  # for the values that they have at the cut
 
@@ -220,6 +236,7 @@ class _Player(TorchDispatchMode):
         for place, tensor in self._waiting.items():
             tensor.copy_(self.tape.kept[place])
         self._waiting.clear()
+        self.leave()
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None

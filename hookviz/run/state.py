@@ -60,6 +60,8 @@ class _Kept:
 
     def __init__(self, managed: bool) -> None:
         self._managed = managed  # whether parameters come and go by themselves
+        self._held: list[tuple[dict, list, list, list]] = []  # mappings; keys, values, their ids
+        self._empty: list[dict] = []  # most of a module's own
         self._undo: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}  # the objects too, so that no id is used again
 
@@ -67,13 +69,21 @@ class _Kept:
         with torch.no_grad():
             for undo in self._undo:
                 undo()
+        for value in self._empty:
+            if value:
+                value.clear()
+        for value, keys, values, ids in self._held:
+            if [*map(id, value), *map(id, value.values())] != ids:
+                _hold(value, dict(zip(keys, values, strict=True)))
 
     def look_into(self, value: Any) -> None:
         kind = type(value)
         if kind in _PLAIN or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, torch.jit.ScriptModule):  # nothing that it holds is in its __dict__
+        if kind in _MAPPINGS:
+            self._mapping(value)
+        elif isinstance(value, torch.jit.ScriptModule):  # nothing that it holds is in its __dict__
             flag = value.training
             self._undo.append(lambda: setattr(value, "training", flag))
             for buffer in value.buffers():
@@ -83,8 +93,6 @@ class _Kept:
             self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
         elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._mapping(value.__dict__)
-        elif kind in _MAPPINGS:
-            self._mapping(value)
         elif kind in _SEQUENCES:
             self._sequence(value)
         elif isinstance(value, tuple):
@@ -99,22 +107,13 @@ class _Kept:
             self._generator(value)
 
     def _mapping(self, value: dict, besides: Any = None) -> None:
-        content = list(value.items())
-
-        def undo() -> None:
-            now = list(value.items())
-            if len(now) != len(content) or not all(map(_same_pair, now, content)):
-                held = dict(content)
-                for key in [key for key in value if key not in held]:
-                    del value[key]
-                for key, each in held.items():  # a Counter's update would add
-                    value[key] = each
-                    if isinstance(value, OrderedDict):
-                        value.move_to_end(key)
-
-        self._undo.append(undo)
-        for _, each in content:
-            if each is not besides:
+        if not value:
+            self._empty.append(value)
+            return
+        keys, values = list(value), list(value.values())
+        self._held.append((value, keys, values, [*map(id, keys), *map(id, values)]))
+        for each in values:
+            if type(each) not in _PLAIN and each is not besides:
                 self.look_into(each)
 
     def _sequence(self, value: Any) -> None:
@@ -160,8 +159,14 @@ def _is_sharded(module: nn.Module) -> bool:
     return bool(names & {"FSDPModule", "FullyShardedDataParallel"})
 
 
-def _same_pair(pair: tuple, other: tuple) -> bool:
-    return pair[0] is other[0] and pair[1] is other[1]
+def _hold(value: dict, held: dict) -> None:
+    """Make a mapping what it was, in its order where it has one."""
+    for key in [key for key in value if key not in held]:
+        del value[key]
+    for key, each in held.items():  # a Counter's update would add
+        value[key] = each
+        if isinstance(value, OrderedDict):
+            value.move_to_end(key)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import ipywidgets
 import nbformat
+import numpy as np
 from jupyter_client import BlockingKernelClient
 from playwright.sync_api import Locator, Page
 
@@ -138,6 +140,19 @@ def sweep(connection: Path) -> None:
         assert reply["content"]["status"] == "ok", reply
     finally:
         client.stop_channels()
+
+
+PIXELS = """(canvas) => {
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  const text = Array.from(data, (byte) => String.fromCharCode(byte)).join('');
+  return [canvas.height, canvas.width, btoa(text)];
+}"""
+
+
+def canvas_pixels(canvas: Locator) -> np.ndarray:
+    """What is drawn on a canvas, uint8 ``(H, W, 4)``."""
+    height, width, data = canvas.evaluate(PIXELS)
+    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 
 def wait_for(done: Callable[[], Any], seconds: float, what: str) -> Any:

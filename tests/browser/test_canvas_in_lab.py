@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 
-import numpy as np
 import pytest
-from front_end import WIDGETS, wait_for, write_notebook
+from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
 from lab import Lab, Notebook
 
 import hookviz
@@ -26,10 +24,6 @@ TELL = (
     "    said.value += f'{frame.target} {frame.description}'\n"
     "explorer.observe(tell)\n"
 )
-PIXELS = """(canvas) => {
-  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  return [canvas.height, canvas.width, btoa(String.fromCharCode(...data))];
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +34,7 @@ def twin():
 
 
 def drawn(canvas, panel):
-    height, width, data = canvas.evaluate(PIXELS)
-    got = np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
+    got = canvas_pixels(canvas)
     wanted = palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
     return got.shape == wanted.shape and (got != wanted).any(-1).mean() < 0.01
 
@@ -119,7 +112,7 @@ def test_channels_move_while_the_kernel_is_busy(open_notebook):
             2,
             "the slider",
         )
-        seen.add(canvas.evaluate(PIXELS)[2])
+        seen.add(canvas_pixels(canvas).tobytes())
     assert len(seen) == 11
     assert notebook.errors == []
 

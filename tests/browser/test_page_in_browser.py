@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from html import escape
 
 import numpy as np
 import pytest
 import torch
+from front_end import canvas_pixels as pixels
 from torch import Tensor, nn
 
 import hookviz
 from hookviz.render.colours import palette, to_levels
 
-PIXELS = """(canvas) => {
-  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-  return [canvas.height, canvas.width, btoa(String.fromCharCode(...data))];
-}"""
 CMAPS = ["auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm"]
-RANGES = ["channel", "layer", "percentile", "symmetric"]
+RANGES = ["channel", "layer", "network", "percentile", "symmetric"]
 
 
 class Given(nn.Conv2d):
@@ -75,11 +71,6 @@ def shown(chrome, tmp_path):
     # The test itself reads pixels back, which Chromium calls slow.
     fine = ("file:", "data:", "Canvas2D: Multiple readback")
     assert [each for each in noted if not each.startswith(fine)] == []
-
-
-def pixels(canvas):
-    height, width, data = canvas.evaluate(PIXELS)
-    return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 
 def expected(panel):

@@ -1,0 +1,143 @@
+"""The page under a hand: wheel, drag and double-click, the colourbar, the strip, the printer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from front_end import canvas_pixels
+
+import hookviz
+from hookviz.render.colours import palette, to_levels
+
+PANELS = ("input", "activation", "gradient", "heat")
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    made = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(browser, explorer, tmp_path):
+    path = tmp_path / "view.html"
+    explorer.to_html(path, max_bytes=10e6)
+    opened = browser.browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    errors = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.goto(path.as_uri())
+    opened.locator(".hv-tile").first.wait_for()
+    yield opened
+    opened.close()
+    assert errors == []
+
+
+def frame(page, name):
+    return page.locator(f".hv-{name} .hv-frame")
+
+
+def settle(page):
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
+
+
+def transforms(page):
+    """How each picture is enlarged and moved: the same for all."""
+    found = [frame(page, name).locator("canvas").get_attribute("style") or "" for name in PANELS]
+    assert len(set(found)) == 1, found
+    return found[0]
+
+
+def at(page, name, u, v):
+    box = frame(page, name).bounding_box()
+    return box["x"] + u * box["width"], box["y"] + v * box["height"]
+
+
+def test_wheel_drag_and_double_click_move_all_panels(page):
+    x, y = at(page, "activation", 0.27, 0.77)  # within a cell
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -300)  # the page's own, until a picture was looked at
+    settle(page)
+    assert transforms(page) == ""
+    page.mouse.click(x, y)
+    before = page.locator(".hv-here dd").first.inner_text()
+    page.mouse.wheel(0, -300)
+    settle(page)
+    enlarged = transforms(page)
+    assert f"scale({np.e:.3f}" in enlarged
+    # What was under the pointer still is.
+    page.mouse.move(x + 1, y)
+    settle(page)
+    assert page.locator(".hv-here dd").first.inner_text() == before
+
+    page.mouse.down()
+    page.mouse.move(x - 60, y + 30, steps=3)
+    page.mouse.up()
+    settle(page)
+    moved = transforms(page)
+    assert moved != enlarged and "scale(2.718" in moved
+    page.mouse.dblclick(x, y)
+    settle(page)
+    assert transforms(page) == ""
+
+
+def test_a_drag_on_the_colourbar_chooses_the_range(page, explorer):
+    canvas = frame(page, "activation").locator("canvas")
+    panel = explorer.frame.panels[0]
+    box = page.locator(".hv-activation .hv-bar").bounding_box()
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.25 * box["width"], y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.75 * box["width"], y, steps=4)
+    page.mouse.up()
+    settle(page)
+    fields = [page.locator(".hv-activation .hv-end").nth(place) for place in (0, 1)]
+    low, high = (float(field.get_attribute("title")) for field in fields)
+    span = float(panel.high - panel.low)
+    assert low == pytest.approx(panel.low + span / 4, abs=span / 100)
+    assert high == pytest.approx(panel.high - span / 4, abs=span / 100)
+    got, colours = canvas_pixels(canvas), palette(panel.cmap)
+    assert (got == colours[to_levels(panel.values.astype(np.float64), low, high)]).all()
+
+    fields[0].fill("0")
+    fields[0].press("Enter")
+    settle(page)
+    assert float(fields[0].get_attribute("title")) == 0
+    page.locator(".hv-activation .hv-bar").dblclick()
+    settle(page)
+    whole = colours[to_levels(panel.values, panel.low, panel.high)]
+    assert (canvas_pixels(canvas) == whole).all()
+
+
+@pytest.mark.parametrize("method", ["gradcam", "hirescam", "eigencam"])
+def test_the_overlay_is_the_one_that_python_draws(page, explorer, method):
+    page.get_by_label("heatmap", exact=True).select_option(method)
+    settle(page)
+    explorer.heatmap = method
+    wanted = explorer.frame.overlay.pixels.astype(int)
+    got = canvas_pixels(frame(page, "heat").locator("canvas"))[..., :3].astype(int)
+    assert got.shape == wanted.shape
+    # A page holds heatmaps in half precision: a level may fall on the other side of its edge.
+    less = np.abs(got - wanted)
+    assert less.max() <= 3 and less.mean() < 0.2
+
+
+def test_the_strip_leads_to_a_layer(page, explorer):
+    page.get_by_role("button", name="all layers").click()
+    thumbs = page.locator(".hv-thumb")
+    thumbs.first.wait_for()
+    assert thumbs.count() == len(explorer.heatmaps())
+    thumbs.nth(2).click()
+    settle(page)
+    assert page.locator("h2").inner_text() == list(explorer.heatmaps())[2]
+    assert thumbs.nth(2).get_attribute("aria-current") == "true"
+
+
+def test_it_prints(page):
+    pdf = page.pdf(print_background=True)
+    assert pdf.startswith(b"%PDF") and len(pdf) > 20_000
+    page.emulate_media(media="print")
+    assert frame(page, "activation").locator("canvas").is_visible()
+    assert not page.locator(".hv-toggle").first.is_visible()
