@@ -6,7 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from seen import bars, control
+from seen import bars, control, is_shown
 from torch import nn
 from untouched import assert_untouched, snapshot
 
@@ -182,13 +182,13 @@ def test_the_controls(explorer):
         f"{LAYER}, channel 33: × 2 ✕",
     ]
     version = control(explorer, "version")
-    assert version.layout.display is None
+    assert is_shown(controls)
     version.value = 2
     assert explorer.version == "difference"
     controls.edits.children[0].click()
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
     controls.factor.value = 1
-    assert explorer.edits == () and version.layout.display == "none"
+    assert explorer.edits == () and not is_shown(controls)
     assert len(bars(explorer)) == 5
 
 

@@ -149,7 +149,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-stand .widget-box > * {margin: 0; width: auto}
 .hookviz-explorer .hookviz-line {display: flex; flex-flow: row wrap; align-items: center;
   gap: 2px 12px}
-.hookviz-explorer .hookviz-grow {flex: 1 1 320px; min-width: 0}
+.hookviz-explorer .hookviz-grow {flex: 1 1 240px; min-width: 0}
 .hookviz-explorer .hookviz-line > * {margin: 0}
 .hookviz-explorer .hookviz-line > .widget-slider {flex: 1 1 220px}
 .hookviz-explorer .hookviz-panel .frame.wide {aspect-ratio: 3}
@@ -157,7 +157,9 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-find {width: 210px}
 .hookviz-explorer :is(.hookviz-find, .hookviz-preds) input {height: 26px}
 .hookviz-explorer .hookviz-find input, .hookviz-explorer .hookviz-preds input {width: 100%}
-.hookviz-explorer .hookviz-said {flex: 0 0 210px; white-space: nowrap}
+.hookviz-explorer .hookviz-said {flex: 0 1 210px; min-width: 44px; white-space: nowrap;
+  overflow: hidden; text-overflow: ellipsis}
+.hookviz-explorer .hookviz-line > .hookviz-by-factor {flex: 0 1 230px; min-width: 170px}
 .hookviz-explorer .hookviz-grid {display: grid; gap: 6px 14px; align-items: start; margin-top: 4px;
   grid-template-columns: repeat(2, minmax(0, 1fr))}
 .hookviz-explorer .hookviz-mosaic {grid-column: 1 / -1}
@@ -186,6 +188,11 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 @container hookviz (min-width: 640px) {
   .hookviz-grid {grid-template-columns: var(--side) var(--side) minmax(0, 1fr) !important}
   .hookviz-grid .hookviz-mosaic {grid-column: 3; grid-row: 1 / span 3}
+}
+@container hookviz (max-width: 780px) {
+  .hookviz-line > .hookviz-grow {flex-basis: 150px !important}
+  .hookviz-line > .hookviz-said {flex-basis: 60px !important}
+  .hookviz-line > .hookviz-by-factor {flex-basis: 170px !important; min-width: 150px !important}
 }
 @container hookviz (max-width: 700px) {
   .hookviz-stand {grid-template-columns: minmax(0, 1fr) !important}

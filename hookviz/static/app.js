@@ -1,26 +1,20 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
-import { Colourbar } from "./colourbar.js";
-import { choose, el, mark, menu, say, visible } from "./dom.js";
-import { Edits } from "./edits.js";
-import { Heading, slide, slider } from "./heading.js";
+import { choose, mark, say, visible } from "./dom.js";
+import { slide } from "./heading.js";
 import { listenToKeys } from "./keyboard.js";
+import { Layout } from "./layout.js";
 import { heatRange, paint, paletteOf, toLevels } from "./levels.js";
-import { Mosaic } from "./mosaic.js";
 import { mapSize, short, shortest, times } from "./numbers.js";
 import { blended, upsampled } from "./overlay.js";
-import { Panel, putPicture } from "./panel.js";
-import { Predictions } from "./predictions.js";
-import { Readings } from "./readings.js";
-import { Ribbon } from "./ribbon.js";
-import { Search } from "./search.js";
+import { putPicture } from "./panel.js";
 import { State } from "./state.js";
-import { Strip } from "./strip.js";
 
 /**
  * Where facts and numbers come from: a kernel, or the page itself. What is not there yet is null,
  * and `arrivals` are told when it is; a heatmap that there is none of has no values.
  * @typedef {import("./layer.js").Layer} Layer
+ * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
  *   facts: any, live: boolean, arrivals: Set<() => void>,
@@ -53,7 +47,11 @@ export class App {
     this.heatNote = "";
     this.looked = -Infinity;
     this.made = { key: "", values: /** @type {any} */ (null) };
-    this.build();
+    this.parts = new Layout(root, source, this.state, {
+      target: (number) => this.toTarget(number),
+      position: (place) => this.toPosition(place),
+      again: () => this.schedule(),
+    });
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -72,96 +70,6 @@ export class App {
 
   get at() {
     return this.state.values;
-  }
-
-  build() {
-    const { state, facts } = this;
-    const set = (/** @type {any} */ changes) => state.set(changes);
-    this.chip = el("span", { class: "hv-chip" });
-    this.factsLine = el("span", { class: "hv-dim" });
-    this.title = el("b", { class: "hv-model" });
-    this.predictions = new Predictions((number) => this.toTarget(number));
-    const hint = "any class …";
-    this.anyClass = new Search("class that the gradient is of", hint, (key) => this.toTarget(Number(key)));
-    this.ribbon = new Ribbon(
-      (layer) => set({ layer }),
-      (health) => set({ health }),
-    );
-    this.layers = slider("layer", (place) => set({ layer: this.facts.layers[place].name }));
-    this.heading = new Heading(
-      state,
-      facts,
-      (place) => this.toPosition(place),
-      (layer) => set({ layer }),
-    );
-    this.edits = new Edits(
-      (what) => this.source.edit(what),
-      (version) => set({ version }),
-    );
-    this.input = new Panel(state, "input");
-    this.map = new Panel(state, "activation");
-    this.slope = new Panel(state, "gradient");
-    this.heat = new Panel(state, "heat");
-    this.bars = {
-      map: new Colourbar("feature map", (ends) => set({ ends })),
-      slope: new Colourbar("gradient", (ends) => set({ slopeEnds: ends })),
-      heat: new Colourbar("heatmap", null),
-    };
-    this.mosaic = new Mosaic((channel) => set({ channel }));
-    this.mosaic.onPage = () => this.schedule();
-    this.strip = new Strip((layer) => set({ layer }));
-    this.readings = new Readings();
-    this.menus();
-    this.inputNote = el("div", { class: "hv-dim hv-under" });
-    this.input.below.append(this.inputNote);
-    this.map.below.append(this.bars.map.root);
-    this.slope.below.append(this.bars.slope.root);
-    this.heat.below.append(this.bars.heat.root);
-    const pictures = [this.input, this.map, this.slope, this.heat].map((panel) => panel.root);
-    this.pictures = el("div", { class: "hv-panels" }, ...pictures);
-    this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
-    this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
-    this.root.append(
-      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend),
-      this.answers,
-      this.whole,
-      this.heading.root,
-      ...(this.source.live ? [this.edits.root] : []),
-      el("div", { class: "hv-main" }, this.pictures, this.mosaic.root),
-      this.strip.root,
-      this.readings.root,
-    );
-  }
-
-  /** The menus that stand at what they change. */
-  menus() {
-    const { state, facts } = this;
-    const same = (/** @type {string[]} */ names) =>
-      names.map((name) => /** @type {[string, string]} */ ([name, name]));
-    const { cmap, normalize, heatmap } = facts.choices;
-    this.cmap = menu("colours", same(cmap), (value) => state.set({ cmap: value }));
-    this.normalize = menu(
-      "range of the colours",
-      normalize.map((/** @type {string} */ name) => [name, RANGES[name] ?? name]),
-      (value) => state.set({ normalize: value }),
-    );
-    this.map.head.append(this.cmap, this.normalize);
-    this.bars.map.middle.append(this.map.side);
-    this.bars.slope.middle.append(this.slope.side);
-    this.method = menu("heatmap", same(heatmap), (value) => state.set({ heatmap: value }));
-    this.over = menu(
-      "where the heatmap is shown",
-      [
-        ["true", "over input"],
-        ["false", "alone"],
-      ],
-      (value) => state.set({ overlay: value === "true" }),
-    );
-    this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
-    this.stripButton = el("button", { class: "hv-toggle" }, "all layers");
-    this.stripButton.addEventListener("click", () => state.set({ strip: !this.at.strip }));
-    this.heat.head.replaceChildren(this.method, this.over);
-    this.bars.heat.middle.append(this.opacity, this.stripButton);
   }
 
   // Where to go
@@ -195,7 +103,7 @@ export class App {
   steps() {
     const walk = (/** @type {number} */ by) => () => this.toPosition(this.position + by);
     const page = (/** @type {number} */ by) => () => {
-      const first = (this.mosaic.page + by) * this.mosaic.size;
+      const first = (this.parts.mosaic.page + by) * this.parts.mosaic.size;
       if (this.data && first >= 0 && first < this.data.count) this.toPosition(first);
     };
     const move = (/** @type {number} */ right, /** @type {number} */ down) => () =>
@@ -229,8 +137,8 @@ export class App {
     if (target instanceof HTMLSelectElement) return "";
     const range = target instanceof HTMLInputElement && target.type === "range";
     if (target instanceof HTMLInputElement && !range) return "";
-    const ofLayers = target === this.layers || target === this.ribbon.cells;
-    if (range && !ofLayers && target !== this.heading.channel) return "";
+    const ofLayers = target === this.parts.layers || target === this.parts.ribbon.cells;
+    if (range && !ofLayers && target !== this.parts.heading.channel) return "";
     if (!ofLayers) return key;
     const turned = { ArrowLeft: "ArrowUp", ArrowRight: "ArrowDown", Home: "LayerHome", End: "LayerEnd" };
     return /** @type {any} */ (turned)[key] ?? key;
@@ -305,16 +213,16 @@ export class App {
     this.top(waiting);
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
-    this.heading.show(shown.header.counts, at, this.position);
-    if (source.live) this.edits.show(facts.edits, at);
+    this.parts.heading.show(shown.header.counts, at, this.position);
+    if (source.live) this.parts.edits.show(facts.edits, at);
     this.drawMaps(shown);
     this.drawInput(shown);
     this.drawHeat(shown);
     this.drawStrip(shown);
     this.point(shown);
     const key = `${numberOfObject(shown)} ${at.channel} ${facts.target.name}`;
-    this.readings.show(shown, at.channel, facts.target.name, key);
-    this.readings.note(this.notes(shown));
+    this.parts.readings.show(shown, at.channel, facts.target.name, key);
+    this.parts.readings.note(this.notes(shown));
     source.ahead(at, this.neighbours());
     return undefined;
   }
@@ -323,23 +231,23 @@ export class App {
   top(waiting) {
     const { facts, at } = this;
     const layers = facts.layers;
-    say(this.title, facts.model);
-    say(this.factsLine, facts.facts.join(" · "));
-    say(this.chip, facts.verdict.text);
-    mark(this.chip, "data-kind", facts.verdict.kind);
+    say(this.parts.title, facts.model);
+    say(this.parts.factsLine, facts.facts.join(" · "));
+    say(this.parts.chip, facts.verdict.text);
+    mark(this.parts.chip, "data-kind", facts.verdict.kind);
     const goal = at.goal === null || this.source.live ? facts.target : this.goal();
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
-    this.predictions.show(facts.predictions, goal, what);
-    visible(this.answers, facts.predictions.length > 0 || facts.classes.count > 0);
-    visible(this.anyClass.root, facts.classes.count > facts.predictions.length);
+    this.parts.predictions.show(facts.predictions, goal, what);
+    visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
+    visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
     this.lists();
-    this.ribbon.show(layers, at.layer, at.health, this.palette("viridis"));
+    this.parts.ribbon.show(layers, at.layer, at.health, this.palette("viridis"));
     const place = layers.findIndex((/** @type {any} */ each) => each.name === at.layer);
     const said = `${at.layer || "(model)"}, layer ${place + 1} of ${layers.length}`;
-    slide(this.layers, layers.length, place, said);
-    visible(this.layers, layers.length > 1);
-    this.whole.style.setProperty("--count", String(layers.length));
-    this.heading.layer(layers[place], waiting);
+    slide(this.parts.layers, layers.length, place, said);
+    visible(this.parts.layers, layers.length > 1);
+    this.parts.whole.style.setProperty("--count", String(layers.length));
+    this.parts.heading.layer(layers[place], waiting);
   }
 
   /** What can be found by typing. */
@@ -347,13 +255,13 @@ export class App {
     const { facts } = this;
     if (this.listed === facts) return;
     this.listed = facts;
-    this.heading.find.items = facts.layers.map((/** @type {any} */ each) => ({
+    this.parts.heading.find.items = facts.layers.map((/** @type {any} */ each) => ({
       key: each.name,
       name: each.name || "(model)",
       more: `${each.kind} ${each.text.replace(/, [\d,]+ parameters$/, "")} · ${each.size}`,
     }));
     const { count, names } = facts.classes;
-    this.anyClass.items = Array.from({ length: count }, (_, number) => ({
+    this.parts.anyClass.items = Array.from({ length: count }, (_, number) => ({
       key: String(number),
       name: names[number] ?? `class ${number}`,
       more: String(number),
@@ -377,28 +285,28 @@ export class App {
     const palette = this.palette(name);
     const words = `channel ${channel} of ${data.count} of layer ${layer || "(model)"}`;
     const whole = { alt: `${words}, a map of ${mapSize(size)}, in ${facts.model}`, size };
-    if (!data.width) return this.map.tell("left out of this page for its size");
+    if (!data.width) return this.parts.map.tell("left out of this page for its size");
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
-    this.map.tell("");
-    this.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
-    this.one(this.map, data, "maps", own[channel], palette, `${key} ${channel}`);
-    this.bars.map.show(range[channel], ends, palette, name);
-    choose(this.cmap, at.cmap);
-    choose(this.normalize, normalize);
+    this.parts.map.tell("");
+    this.parts.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
+    this.one(this.parts.map, data, "maps", own[channel], palette, `${key} ${channel}`);
+    this.parts.bars.map.show(range[channel], ends, palette, name);
+    choose(this.parts.cmap, at.cmap);
+    choose(this.parts.normalize, normalize);
     const by = at.order === "index" ? "" : " in this order";
-    this.mosaic.show(data, data.order(at.order), this.position, own, palette, `${key} ${at.order}`, by);
-    this.slope.title(`gradient of ${facts.target.name}`, "", `gradient of ${facts.target.name}: ${words}`);
-    visible(this.bars.slope.root, data.graded);
-    this.slope.tell(data.graded ? "" : this.noGradient(data));
+    this.parts.mosaic.show(data, data.order(at.order), this.position, own, palette, `${key} ${at.order}`, by);
+    this.parts.slope.title(`gradient of ${facts.target.name}`, "", `gradient of ${facts.target.name}: ${words}`);
+    visible(this.parts.bars.slope.root, data.graded);
+    this.parts.slope.tell(data.graded ? "" : this.noGradient(data));
     if (!data.graded) return undefined;
     const slopes = data.ranges("gradients", normalize, true)[channel];
     const chosen = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : slopes;
     const dark = this.colormap(true, false);
     const slopeKey = `${where} ${normalize} ${dark} ${channel} ${slopeEnds?.low} ${slopeEnds?.high}`;
-    this.one(this.slope, data, "gradients", chosen, this.palette(dark), slopeKey);
-    this.bars.slope.show(slopes, slopeEnds, this.palette(dark), dark);
+    this.one(this.parts.slope, data, "gradients", chosen, this.palette(dark), slopeKey);
+    this.parts.bars.slope.show(slopes, slopeEnds, this.palette(dark), dark);
     return undefined;
   }
 
@@ -435,16 +343,16 @@ export class App {
   /** @param {Layer} data */
   drawInput(data) {
     const picture = this.source.picture(data.header.place);
-    const { input } = this;
+    const { input } = this.parts;
     visible(input.root, Boolean(picture) || !this.facts.blind);
     if (!picture) return;
     const ratio = Math.min(Math.max(picture.height / picture.width, 0.3), 1.4);
-    this.pictures.style.setProperty("--ratio", String(ratio));
+    this.parts.pictures.style.setProperty("--ratio", String(ratio));
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
     input.title("input", size, "the input, as the network saw it");
     input.draw(`${numberOfObject(picture)}`, () => putPicture(input.canvas, picture));
     input.canvas.classList.add("hv-smooth");
-    say(this.inputNote, picture.words ?? "");
+    say(this.parts.inputNote, picture.words ?? "");
     input.place();
   }
 
@@ -468,9 +376,10 @@ export class App {
 
   /** @param {Layer} data */
   drawHeat(data) {
-    const { at, facts, heat } = this;
-    choose(this.method, at.heatmap);
-    choose(this.over, String(at.overlay));
+    const { at, facts } = this;
+    const { heat } = this.parts;
+    choose(this.parts.method, at.heatmap);
+    choose(this.parts.over, String(at.overlay));
     const found = this.heatOf(data);
     const picture = this.source.picture(data.header.place);
     const goal = this.source.live || at.goal === null ? facts.target.name : this.goal()?.name;
@@ -480,8 +389,8 @@ export class App {
     const none = found.none ?? (found.values ? "" : "no gradient arrives here");
     heat.tell(none);
     this.heatNote = "";
-    visible(this.bars.heat.root, !none || at.strip);
-    visible(this.over, Boolean(picture));
+    visible(this.parts.bars.heat.root, !none || at.strip);
+    visible(this.parts.over, Boolean(picture));
     if (none) return undefined;
     const range = heatRange(found.values);
     this.heatNote = emptiness(found.values, at.heatmap);
@@ -503,31 +412,31 @@ export class App {
     });
     heat.canvas.classList.toggle("hv-smooth", Boolean(over));
     heat.place();
-    this.bars.heat.show(range ?? ZERO, null, palette, name);
-    visible(this.opacity, Boolean(over));
-    slide(this.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
+    this.parts.bars.heat.show(range ?? ZERO, null, palette, name);
+    visible(this.parts.opacity, Boolean(over));
+    slide(this.parts.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
     return undefined;
   }
 
   /** @param {Layer} data */
   drawStrip(data) {
     const { at, facts, source } = this;
-    mark(this.stripButton, "aria-pressed", at.strip ? "true" : "false");
-    visible(this.strip.root, at.strip);
+    mark(this.parts.stripButton, "aria-pressed", at.strip ? "true" : "false");
+    visible(this.parts.strip.root, at.strip);
     if (!at.strip) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
     const found = facts.layers
-      .map(({ name }) => ({ name, heat: source.heat(asked, name, at.goal) }))
-      .filter((each) => each.heat?.values);
+      .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.goal) }))
+      .filter((/** @type {any} */ each) => each.heat?.values);
     const [, light, dark, inferno] = facts.auto;
     const palette = (/** @type {boolean} */ diverging) =>
       this.palette(diverging ? (this.dark ? dark : light) : inferno);
     const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
     const label = `${method} of ${facts.target.name}${other}: ${found.length} layers, each on its own scale`;
-    const key = `${found.map(({ heat }) => numberOfObject(heat)).join()} ${this.dark}`;
+    const key = `${found.map((/** @type {any} */ { heat }) => numberOfObject(heat)).join()} ${this.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
-    this.strip.show(found, source.picture(data.header.place), palette, said);
+    this.parts.strip.show(found, source.picture(data.header.place), palette, said);
   }
 
   /**
@@ -537,10 +446,10 @@ export class App {
   point(data) {
     const { hover, channel } = this.at;
     const [height, width] = data.header.size;
-    const panels = [this.input, this.map, this.slope, this.heat];
+    const panels = [this.parts.input, this.parts.map, this.parts.slope, this.parts.heat];
     if (!hover || !data.width) {
       for (const panel of panels) panel.outline(null);
-      return this.readings.point([["pointer", "over a picture for exact values"]]);
+      return this.parts.readings.point([["pointer", "over a picture for exact values"]]);
     }
     const row = Math.min(Math.floor(hover.v * height), height - 1);
     const column = Math.min(Math.floor(hover.u * width), width - 1);
@@ -560,7 +469,7 @@ export class App {
     };
     const place = height > 1 ? `row ${row}, column ${column}` : `place ${column}`;
     const graded = Boolean(data.arrays.slopes);
-    return this.readings.point([
+    return this.parts.readings.point([
       [`channel ${channel}`, place],
       ["value", value("maps")],
       ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
@@ -611,12 +520,3 @@ function emptiness(values, method) {
 
 /** @type {import("./levels.js").Range} */
 const ZERO = { low: 0, high: 1, precision: "mixed" };
-
-/** @type {Record<string, string>} */
-const RANGES = {
-  channel: "channel",
-  layer: "layer",
-  network: "network",
-  percentile: "1–99 %",
-  symmetric: "± max",
-};

@@ -76,10 +76,11 @@ export class Edits {
     const own = edits.filter((each) => each.layer === layer && each.channel === channel);
     this.known = own.at(-1)?.factor ?? 1;
     say(this.name, `channel ${channel} ×`);
-    mark(this.factor, "aria-label", `factor of channel ${channel}`);
+    mark(this.factor, "aria-label", `factor of ${channel}`);
     mark(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
     mark(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");
-    if (moved || !this.timer) {
+    // A hand on the slider is ahead of the kernel.
+    if (moved || (!this.timer && document.activeElement !== this.factor)) {
       if (this.factor.value !== String(Math.min(this.known, 2))) this.factor.value = String(this.known);
       say(this.number, `× ${this.known.toFixed(2)}`);
     }

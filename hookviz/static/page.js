@@ -104,9 +104,8 @@ class PageSource {
   }
 
   /** The page has the heatmaps of this class already; nothing is to be asked. */
-  edit() {} // a page has no network to change
-
   target() {}
+
   edit() {} // there is no network here to change
 
   value() {
@@ -142,7 +141,7 @@ function start() {
 
 /** In a frame of a notebook, say how high the page is. */
 function tellSize() {
-  if (globalThis.parent === globalThis) return;
+  if (globalThis.parent === globalThis.self) return;
   document.body.classList.add("hookviz-framed"); // a share of its height would chase itself
   const tell = () =>
     globalThis.parent.postMessage({ hookvizHeight: document.documentElement.scrollHeight }, "*");

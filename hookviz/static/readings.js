@@ -30,9 +30,12 @@ export class Readings {
     if (key === this.drawn) return;
     this.drawn = key;
     const graded = Boolean(data.arrays.slopes);
+    /** @type {Array<[string, any]>} */
     const rows = [
       [`channel ${channel}`, ofChannel(data, "numbers", channel)],
-      ...(graded ? [[`gradient of ${target}`, ofChannel(data, "slopes", channel)]] : []),
+      ...(graded
+        ? [/** @type {[string, any]} */ ([`gradient of ${target}`, ofChannel(data, "slopes", channel)])]
+        : []),
       [`layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
     ];
     const bad = rows.some(([, numbers]) => numbers.nans || numbers.infs);

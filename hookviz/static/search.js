@@ -45,7 +45,7 @@ export class Search {
     const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
     const holds = (/** @type {Item} */ item) => {
       const text = `${item.name} ${item.more}`.toLowerCase();
-      return words.every((word) => text.includes(word));
+      return words.every((/** @type {string} */ word) => text.includes(word));
     };
     const found = this.items.filter(holds);
     this.found = found.slice(0, LISTED);

@@ -49,7 +49,7 @@ class Face(widgets.VBox):
         )
         self._ribbon, self._legend, self._here = (widgets.HTML() for _ in range(3))
         of, shown = self._controls.by_name, self._pictures
-        self._hands = Hands(on_edit, of["version"])
+        self._hands = hands = Hands(on_edit, of["version"])
         for place, button in enumerate(self._controls.targets):
             button.add_class(f"{self._css}-{place}")
         of["find"].add_class("hookviz-find")
@@ -70,8 +70,8 @@ class Face(widgets.VBox):
                 box("hookviz-preds", *self._controls.targets, of["target"]),
                 box("hookviz-stand", stand, self._legend),
                 box("hookviz-line", self._heading, of["find"]),
-                box("hookviz-line", of["channel"], self._place),
-                self._hands,
+                box("hookviz-line", of["channel"], self._place, hands.factor, hands.off),
+                hands,
                 box("hookviz-line", *(of[name] for name in ("call", "sample", "depth"))),
                 box(
                     "hookviz-grid",

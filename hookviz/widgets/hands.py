@@ -14,7 +14,7 @@ MOST = 2.0
 
 
 class Hands(widgets.Box):
-    """A line of controls. `show` sets them to a frame.
+    """A line of what is edited; `factor` and `off` stand elsewhere. `show` sets all to a frame.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Hands(widgets.Box):
     """
 
     def __init__(self, on_edit: Callable[[str, Any], None], version: widgets.Widget) -> None:
-        self._on_edit, self._version = on_edit, version
+        self._on_edit = on_edit
         self._quiet = False
         self._said: list[str] = []  # the edits that have buttons
         self.factor = widgets.FloatSlider(1.0, min=0.0, max=MOST, step=0.05)
@@ -39,7 +39,7 @@ class Hands(widgets.Box):
         self.off.observe(lambda change: self._moved(0.0 if change["new"] else 1.0), "value")
         self.edits = widgets.Box()
         self.edits.add_class("hookviz-edits")
-        super().__init__([self.factor, self.off, version, self.edits])
+        super().__init__([version, self.edits])  # a line that is there where something is edited
         self.add_class("hookviz-line")
 
     def _moved(self, factor: float) -> None:
@@ -50,9 +50,9 @@ class Hands(widgets.Box):
         """Set all controls."""
         self._quiet = True
         try:
-            self.factor.description = f"channel {frame.settings.channel} ×"
+            self.factor.description = f"factor of {frame.settings.channel}"
             self.factor.value, self.off.value = min(frame.factor, MOST), frame.factor == 0
-            visible(self._version, bool(frame.edits))
+            visible(self, bool(frame.edits))
             self._show_edits(frame.edits)
         finally:
             self._quiet = False

@@ -146,7 +146,7 @@ def test_names_and_alternatives(open_notebook):
         assert (
             names
             == {
-                "slider": ["layer", "channel", "opacity"],
+                "slider": ["layer", "channel", "factor of 0", "opacity"],
                 "combobox": FIELDS,
             }[role]
         )

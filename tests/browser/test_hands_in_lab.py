@@ -80,7 +80,7 @@ def test_with_the_canvas(open_notebook, twin, shots):
     wait_for(lambda: "0" in app.locator(".hv-number-now").nth(1).inner_text(), 5, "the factor")
     page.screenshot(path=shots / "hands-canvas.png")
 
-    factor = app.get_by_role("slider", name="factor of channel 32")
+    factor = app.get_by_role("slider", name="factor of 32")
     factor.focus()
     for _ in range(10):
         page.keyboard.press("ArrowRight")

@@ -1,0 +1,120 @@
+// All parts of the page and where they stand; what they show is for `app.js` to say.
+
+import { Colourbar } from "./colourbar.js";
+import { el, menu } from "./dom.js";
+import { Edits } from "./edits.js";
+import { Heading, slider } from "./heading.js";
+import { Mosaic } from "./mosaic.js";
+import { Panel } from "./panel.js";
+import { Predictions } from "./predictions.js";
+import { Readings } from "./readings.js";
+import { Ribbon } from "./ribbon.js";
+import { Search } from "./search.js";
+import { Strip } from "./strip.js";
+
+/**
+ * Where a hand leads: to a class, to a place in the order of the channels; or to a new drawing.
+ * @typedef {{target: (number: number) => void, position: (place: number) => void, again: () => void}} Go
+ */
+
+/** The parts, each made once. */
+export class Layout {
+  /**
+   * @param {HTMLElement} root
+   * @param {import("./app.js").Source} source
+   * @param {import("./state.js").State} state
+   * @param {Go} go
+   */
+  constructor(root, source, state, go) {
+    const { facts } = source;
+    const set = (/** @type {any} */ changes) => state.set(changes);
+    this.chip = el("span", { class: "hv-chip" });
+    this.factsLine = el("span", { class: "hv-dim" });
+    this.title = el("b", { class: "hv-model" });
+    this.predictions = new Predictions((number) => go.target(number));
+    const hint = "any class …";
+    this.anyClass = new Search("class that the gradient is of", hint, (key) => go.target(Number(key)));
+    this.ribbon = new Ribbon(
+      (layer) => set({ layer }),
+      (health) => set({ health }),
+    );
+    this.layers = slider("layer", (place) => set({ layer: source.facts.layers[place].name }));
+    this.heading = new Heading(
+      state,
+      facts,
+      go.position,
+      (layer) => set({ layer }),
+    );
+    this.edits = new Edits(
+      (what) => source.edit(what),
+      (version) => set({ version }),
+    );
+    this.input = new Panel(state, "input");
+    this.map = new Panel(state, "activation");
+    this.slope = new Panel(state, "gradient");
+    this.heat = new Panel(state, "heat");
+    this.bars = {
+      map: new Colourbar("feature map", (ends) => set({ ends })),
+      slope: new Colourbar("gradient", (ends) => set({ slopeEnds: ends })),
+      heat: new Colourbar("heatmap", null),
+    };
+    this.mosaic = new Mosaic((channel) => set({ channel }));
+    this.mosaic.onPage = go.again;
+    this.strip = new Strip((layer) => set({ layer }));
+    this.readings = new Readings();
+    const same = (/** @type {string[]} */ names) =>
+      names.map((name) => /** @type {[string, string]} */ ([name, name]));
+    const { cmap, normalize, heatmap } = facts.choices;
+    this.cmap = menu("colours", same(cmap), (value) => state.set({ cmap: value }));
+    this.normalize = menu(
+      "range of the colours",
+      normalize.map((/** @type {string} */ name) => [name, RANGES[name] ?? name]),
+      (value) => state.set({ normalize: value }),
+    );
+    this.map.head.append(this.cmap, this.normalize);
+    this.bars.map.middle.append(this.map.side);
+    this.bars.slope.middle.append(this.slope.side);
+    this.method = menu("heatmap", same(heatmap), (value) => state.set({ heatmap: value }));
+    this.over = menu(
+      "where the heatmap is shown",
+      [
+        ["true", "over input"],
+        ["false", "alone"],
+      ],
+      (value) => state.set({ overlay: value === "true" }),
+    );
+    this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
+    this.stripButton = el("button", { class: "hv-toggle" }, "all layers");
+    this.stripButton.addEventListener("click", () => state.set({ strip: !state.values.strip }));
+    this.heat.head.replaceChildren(this.method, this.over);
+    this.bars.heat.middle.append(this.opacity, this.stripButton);
+    this.inputNote = el("div", { class: "hv-dim hv-under" });
+    this.input.below.append(this.inputNote);
+    this.map.below.append(this.bars.map.root);
+    this.slope.below.append(this.bars.slope.root);
+    this.heat.below.append(this.bars.heat.root);
+    const pictures = [this.input, this.map, this.slope, this.heat].map((panel) => panel.root);
+    this.pictures = el("div", { class: "hv-panels" }, ...pictures);
+    this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
+    this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
+    root.append(
+      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend),
+      this.answers,
+      this.whole,
+      this.heading.root,
+      ...(source.live ? [this.edits.root] : []),
+      el("div", { class: "hv-main" }, this.pictures, this.mosaic.root),
+      this.strip.root,
+      this.readings.root,
+    );
+  }
+}
+
+/** @type {Record<string, string>} */
+const RANGES = {
+  channel: "channel",
+  layer: "layer",
+  network: "network",
+  percentile: "1–99 %",
+  symmetric: "± max",
+};
