@@ -153,6 +153,22 @@ def test_places_of_tokens():
     assert (got[:, 7:] == 0).all() and torch.equal(got[:, :7], plain[:, :7])
 
 
+@pytest.mark.parametrize("change", [0.5, torch.ones(4, 1, 1), "mean", torch.tanh])
+@pytest.mark.parametrize("channels", [None, [1, 2]])
+def test_the_memory_format_stays(change, channels):
+    """In another, the convolutions that follow would round otherwise."""
+    layer, x = nn.Conv2d(3, 4, 1), torch.rand(2, 3, 5, 6).to(memory_format=torch.channels_last)
+    seen = []
+    with hookviz.edit(layer, "", change, channels=channels):
+        y = layer(x)
+    assert y.is_contiguous(memory_format=torch.channels_last) and not y.is_contiguous()
+    with hookviz.edit(layer, "", change, channels=channels, gradient=True):
+        y = layer(x)
+        y.register_hook(lambda gradient: seen.append(gradient.stride()))
+        (y * y).sum().backward()
+    assert seen == [y.stride()]
+
+
 def test_patching_an_activation_of_another_picture():
     model, other = vgg(), torch.rand(2, 3, 16, 16)
     with hookviz.capture(model) as there:

@@ -23,6 +23,8 @@ from hookviz.view.layer import channel_order, channel_statistics, layer_view
         ((8, 4, 5, 6), nn.ConvTranspose3d(3, 8, 3), (1, 8, 4, 5, 6)),
         ((2, 8, 4, 5, 6), nn.Conv3d(3, 8, 3), (2, 8, 4, 5, 6)),
         ((2, 10), nn.Linear(3, 10), (2, 10, 1)),
+        ((2, 4, 5, 10), nn.Linear(3, 10), (2, 10, 4, 5)),
+        ((2, 4, 5, 6, 10), nn.LayerNorm(10), (2, 10, 4, 5, 6)),  # a video transformer's
     ],
 )
 def test_as_maps(shape, module, maps):

@@ -71,10 +71,14 @@ def changed(
             return None
         new = returned
     if mask is not None:
-        return torch.where(mask, new, old)
-    # A copy: what overwrites it in place must not reach what the function keeps for its backward,
-    # nor the tensor that replaces.
-    return new if isinstance(change, (int, float)) else new.clone()
+        new = torch.where(mask, new, old)
+    elif isinstance(change, (int, float)):
+        return new
+    elif callable(change):
+        # A copy: what overwrites it in place must not reach what the function keeps.
+        return new.clone()
+    # In the old one's memory format: in another, the convolutions that follow round otherwise.
+    return torch.empty_like(old, dtype=new.dtype).copy_(new)
 
 
 def _replacement(

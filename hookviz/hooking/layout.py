@@ -22,7 +22,7 @@ def as_maps(
     tensor : torch.Tensor
         Maps ``(N, C, *spatial)`` with one to three spatial dimensions; a convolution's
         unbatched output ``(C, *spatial)``; features ``(N, C)``, as maps of one pixel; or a
-        transformer's tokens ``(N, T, C)`` or patches ``(N, H, W, C)``.
+        transformer's tokens ``(N, T, C)`` or patches ``(N, *spatial, C)``.
     module : torch.nn.Module, optional
         The layer. Tells an unbatched output from a batched one, and tokens from 1d maps: the
         sizes of the norms and linear layers in it say which dimension holds the channels.
@@ -51,7 +51,7 @@ def as_maps(
         return tensor[None]
     if tensor.ndim == 2:
         return tensor[..., None]
-    if tensor.ndim in (3, 4) and channels == -1:
+    if channels == -1:
         return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
     if tensor.ndim in (3, 4, 5):
         return tensor
@@ -70,7 +70,7 @@ def channel_dimension(
         spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
         if tensor.ndim == spatial + 1:
             return 0
-    if tensor.ndim in (3, 4) and _channels_last(tensor, module, grid):
+    if tensor.ndim in (3, 4, 5) and _channels_last(tensor, module, grid):
         return -1
     return 1 if tensor.ndim > 1 else 0
 
