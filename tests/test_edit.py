@@ -169,6 +169,16 @@ def test_the_memory_format_stays(change, channels):
     assert seen == [y.stride()]
 
 
+@pytest.mark.parametrize("change", [0, 0.5, torch.ones(2, 4, 5, 6)])
+def test_the_gradients_memory_format_stays(change):
+    x = torch.rand(2, 4, 5, 6, requires_grad=True)
+    gradient = torch.rand(2, 4, 5, 6).to(memory_format=torch.channels_last)
+    layer = nn.Identity()
+    with hookviz.edit(layer, "", change, channels=[1, 2]):
+        (found,) = torch.autograd.grad(layer(x), x, gradient)
+    assert found.stride() == gradient.stride() != x.stride()
+
+
 def test_patching_an_activation_of_another_picture():
     model, other = vgg(), torch.rand(2, 3, 16, 16)
     with hookviz.capture(model) as there:

@@ -50,7 +50,7 @@ def changed(
     old : torch.Tensor
     change : float, torch.Tensor, "mean" or callable
     mask : torch.Tensor or None
-        Bool, of the same shape; None is everywhere.
+        Bool, broadcasts to that shape; None is everywhere.
     channel : int
         The dimension of the channels.
     what : str

@@ -221,13 +221,15 @@ class Edit(HookSet):
     def _mask(
         self, like: Tensor, module: nn.Module | None, dimension: int, what: str
     ) -> Tensor | None:
-        """Which values change: a bool tensor of that shape; None if all do."""
+        """Which values change: a bool tensor that broadcasts to that shape; None if all do."""
         if self.channels is None and self.where is None:
             return None
-        mask = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
         if self.where is None:
-            select_channels(mask.movedim(dimension, 0), self.channels, what)
-            return mask
+            # Of one place, so that results and gradients keep their memory format, see `changed`.
+            flags = torch.zeros(like.shape[dimension], dtype=torch.bool, device=like.device)
+            select_channels(flags, self.channels, what)
+            return flags.view([-1 if d == dimension % like.ndim else 1 for d in range(like.ndim)])
+        mask = torch.zeros_like(like, dtype=torch.bool)
         # A view, so that what is set here is set in the mask.
         maps = as_maps(mask, module, fitting_grid(self._grid, like.shape))
         places, channels = maps.new_zeros(maps.shape[2:]), maps.new_zeros(maps.shape[1])

@@ -13,7 +13,7 @@ from untouched import snapshot
 
 from ..check import GAINS, Result, note_changes, said, score, seed
 from ..models import Case, all_cases
-from ..rivals import Tally
+from ..rivals import CLOSE, Tally
 from .ways import HOOKVIZ, WAYS, Way, ask, by_reference
 from .written import Edit, written
 
@@ -211,7 +211,8 @@ def _note(
         found = way.run(model, given, edit)
         if found is None:
             return
-        tally.wrong = int(not equal(found, truth))
+        same = equal if label == HOOKVIZ else close
+        tally.wrong = int(not same(found, truth))
     except Exception as error:
         tally.crashed = said(error)[:200]
     result.rivals[f"{label} · {edit.label}"] = tally
@@ -224,6 +225,12 @@ def _note(
 def equal(found: list[Tensor], truth: list[Tensor]) -> bool:
     """Whether all tensors are the same to the bit."""
     return len(found) == len(truth) and all(map(torch.equal, found, truth))
+
+
+def close(found: list[Tensor], truth: list[Tensor]) -> bool:
+    """Whether all tensors are the same but for rounding."""
+    pairs = zip(found, truth, strict=True)
+    return all(bool(((a - b).abs() <= CLOSE * b.abs().max()).all()) for a, b in pairs)
 
 
 def _differing(found: list[Tensor], truth: list[Tensor]) -> str:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from ..check import Result
 from ..report import cell, table
-from ..rivals import Tally
+from ..rivals import CLOSE, Tally
 from .ways import WAYS
 
 LABELS = ("scale", "replace", "function", "gradient, scale", "gradient, function")
@@ -72,7 +72,10 @@ def _summary(results: list[Result]) -> Iterator[str]:
 def _ways(results: list[Result]) -> Iterator[str]:
     yield "## Others, on the same models and layers"
     yield ""
-    yield "Right / wrong / raised; — where a tool has no such edit."
+    yield (
+        f"Right / wrong / raised; — where a tool has no such edit. Right is here also what is no "
+        f"further from the truth than {CLOSE:g} of a tensor's largest magnitude, but for hookviz."
+    )
     yield ""
     yield from table(["", "models", *LABELS], (_counts(way, results) for way in WAYS))
     yield ""
