@@ -10,6 +10,8 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
+from .diagnosis.doctor import diagnose
+from .diagnosis.findings import Diagnosis, Finding
 from .hooking.capture import capture
 from .hooking.changes import clip_norm, noise
 from .hooking.edit import edit
@@ -25,8 +27,10 @@ __all__ = [
     "Call",
     "CapturedTensor",
     "Curve",
+    "Diagnosis",
     "Explorer",
     "FeatureCache",
+    "Finding",
     "LayerRecord",
     "Player",
     "Statistics",
@@ -38,6 +42,7 @@ __all__ = [
     "deletion_curve",
     "demo_images",
     "demo_model",
+    "diagnose",
     "edit",
     "energy_in_mask",
     "explore",

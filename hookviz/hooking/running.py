@@ -54,6 +54,11 @@ class Running(Generic[T]):
         stack.append((module, note))
         return len(stack) - 1
 
+    def innermost(self) -> T | None:
+        """What was noted when the innermost one that is running began; None if none is."""
+        stack = self._stacks.get(threading.get_ident())
+        return stack[-1][1] if stack else None
+
     def end(self, module: nn.Module) -> T | None:
         """What was noted when it began; None if nothing was."""
         stack = self._stacks.get(threading.get_ident(), [])

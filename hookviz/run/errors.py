@@ -30,13 +30,33 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
     shape = next((tuple(tensor.shape) for tensor in floating), None)
     if of_torch and is_convolution(layer) and shape in [tuple(t.shape) for t in tensors]:
         return ValueError(
-            f"The input, shape {shape}, does not fit {where}, which takes "
-            f"{layer.in_channels} channels in {dimensions(layer)}d: {first_line(error)}"
+            f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
+            f"{first_line(error)}"
         )
     shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors) or "nothing"
+    wants = f", which takes {takes(layer)}" if takes(layer) else ""
     return RuntimeError(
-        f"The model raised {type(error).__name__} in {where}, given {shapes}: {first_line(error)}"
+        f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "
+        f"{first_line(error)}"
     )
+
+
+def takes(layer: nn.Module) -> str:
+    """What a layer takes, as its own attributes say it; empty if they do not.
+
+    >>> takes(nn.Conv2d(3, 8, 3)), takes(nn.Linear(4, 2)), takes(nn.ReLU())
+    ('3 channels in 2d', '4 features in the last dimension', '')
+    """
+    if is_convolution(layer):
+        return f"{layer.in_channels} channels in {dimensions(layer)}d"
+    if isinstance(layer, nn.Linear):
+        return f"{layer.in_features} features in the last dimension"
+    if isinstance(layer, (nn.modules.batchnorm._NormBase, nn.GroupNorm)):
+        count = layer.num_channels if isinstance(layer, nn.GroupNorm) else layer.num_features
+        return f"{count} channels in dimension 1"
+    if isinstance(layer, nn.LayerNorm):
+        return f"{'×'.join(map(str, layer.normalized_shape))} in the last dimensions"
+    return ""
 
 
 def innermost_call(

@@ -88,6 +88,17 @@ def prepare_input(
     >>> hookviz.prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
     torch.Size([1, 3, 112, 112])
     """
+    prepared = as_model_input(image, model, weights=weights, transform=transform)
+    if prepared is not image:
+        for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
+            _refuse_not_finite(tensor)
+    return prepared
+
+
+def as_model_input(
+    image: Any, model: nn.Module, *, weights: Any = None, transform: Transform | None = None
+) -> ModelInput:
+    """The same as `prepare_input`, with NaN and Inf let through."""
     if isinstance(image, ModelInput):
         return image
     model, _ = unwrapped(model)
@@ -103,17 +114,13 @@ def prepare_input(
         args = (made.to(device, dtype),) if isinstance(made, Tensor) else ()
         kwargs = change_tensors(given, lambda each: _moved(each, device, dtype))
         mean, std = normalization_of(transform) or ((), ())
-        prepared = ModelInput(args, kwargs, str(name), mean, std, normalized=bool(mean))
-    else:
-        known = transform if transform else transform_for(model, weights, checked=False)
-        own = getattr(model, "pretrained_cfg", None) or weights is not None or transform
-        args, kwargs = _as_given(image, model)
-        args, kwargs = change_tensors((args, kwargs), lambda each: each.detach().to(device))
-        normalization = (normalization_of(known) if own else None) or ()
-        prepared = ModelInput(args, kwargs, "tensor", *normalization)
-    for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
-        _refuse_not_finite(tensor)
-    return prepared
+        return ModelInput(args, kwargs, str(name), mean, std, normalized=bool(mean))
+    known = transform if transform else transform_for(model, weights, checked=False)
+    own = getattr(model, "pretrained_cfg", None) or weights is not None or transform
+    args, kwargs = _as_given(image, model)
+    args, kwargs = change_tensors((args, kwargs), lambda each: each.detach().to(device))
+    normalization = (normalization_of(known) if own else None) or ()
+    return ModelInput(args, kwargs, "tensor", *normalization)
 
 
 def with_batch(inputs: ModelInput, model: nn.Module) -> ModelInput | None:

@@ -103,12 +103,13 @@ class Session:
         twin.edits = tuple(edits)
         return twin
 
-    def active(self, *, grad: bool = True) -> Block:
-        """A block within which `call` may be used: eval mode, nothing compiled, state preserved.
+    def active(self, *, grad: bool = True, as_it_stands: bool = False) -> Block:
+        """A block within which `call` may be used: nothing compiled, state preserved.
 
-        The session's edits are on in it.
+        In eval mode, unless the model is to run as it stands. The session's edits are on in it.
         """
-        return _Active(self.model, grad, [each.block(self.given) for each in self.edits])
+        edits = [each.block(self.given) for each in self.edits]
+        return _Active(self.model, grad, as_it_stands, edits)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; within an `active` block. An error says in which layer it arose."""
@@ -140,17 +141,24 @@ class Session:
             with observer:
                 return self.call(*args, **kwargs)
 
-    def forward_backward(self, target: Target, observe: Callable[[], O]) -> Passed[O]:
+    def forward_backward(
+        self,
+        target: Target,
+        observe: Callable[[], O],
+        *,
+        goal: Goal | None = "inputs",
+        as_it_stands: bool = False,
+        score_of: Callable[..., Tensor | None] = score_of,
+    ) -> Passed[O]:
         """One forward and one backward with hooks on, which ``observe`` makes anew for each time.
 
         Not every layer may depend on the input, and checkpointing may know ``backward()`` only:
-        then it is done again, and the gradient asked of more.
+        then it is done again, and the gradient asked of more than the first ``goal``.
         """
         check_target(target)
-        goal: Goal | None = "inputs"
         while goal is not None:
             observer, asked = observe(), goal
-            with self.active():
+            with self.active(as_it_stands=as_it_stands):
                 args, kwargs, sources = own_inputs(self.model, self.inputs.args, self.inputs.kwargs)
                 with observer:
                     output = self.call(*args, **kwargs)
@@ -206,12 +214,16 @@ class Session:
 
 
 class _Active(Block):
-    def __init__(self, model: nn.Module, grad: bool, edits: Sequence[Block]) -> None:
+    def __init__(
+        self, model: nn.Module, grad: bool, as_it_stands: bool, edits: Sequence[Block]
+    ) -> None:
         super().__init__()
         self._model, self._grad, self._edits = model, grad, edits
+        self._as_it_stands = as_it_stands
 
     def _begin(self) -> None:
-        self.around.enter_context(preserved_state(self._model))
+        state = preserved_state(self._model, as_it_stands=self._as_it_stands)
+        self.around.enter_context(state)
         self.around.enter_context(force_eager())
         self.around.enter_context(torch.set_grad_enabled(self._grad))
         for each in self._edits:

@@ -21,8 +21,10 @@ _PLAIN = (str, int, float, bool, bytes, type(None))  # most of what there is
 
 
 @contextmanager
-def preserved_state(model: nn.Module) -> Iterator[None]:
+def preserved_state(model: nn.Module, *, as_it_stands: bool = False) -> Iterator[None]:
     """Eval mode with gradients within the block; afterwards the model is as before.
+
+    With ``as_it_stands`` it stays in the mode in which it is.
 
     Put back, also after an exception, are training flags, buffers, all attributes, and what these
     hold at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
@@ -40,7 +42,7 @@ def preserved_state(model: nn.Module) -> Iterator[None]:
     asked = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     with _random_state(model), torch.inference_mode(False), torch.enable_grad():
         try:
-            for module in modules:
+            for module in [] if as_it_stands else modules:
                 module.training = False
             yield
         finally:
