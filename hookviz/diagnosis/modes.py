@@ -38,8 +38,8 @@ def _flat(layer: str, call: int, count: int, norm: _BatchNorm, low: float) -> Fi
     return Finding(
         "batchnorm",
         "warning",
-        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had a variance "
-        f"of {number(low)} in {of}, below its eps ({norm.eps:g}): small differences are blown up.",
+        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had, in {of}, "
+        f"a variance of {number(low)}, below its eps ({norm.eps:g}): differences are blown up.",
         "Look at the layer before: these channels are the same everywhere.",
         layer,
         call,
