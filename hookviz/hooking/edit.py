@@ -275,6 +275,8 @@ class LayerEdit:
     layer4.1.conv2, channel 17: off
     >>> print(LayerEdit("conv1", "mean"))
     conv1, all channels: its mean
+    >>> print(LayerEdit("conv1", 0.5, slice(2, 5)))
+    conv1, channels 2:5: × 0.5
     """
 
     layer: str
@@ -301,8 +303,7 @@ class LayerEdit:
         if isinstance(self.channels, int):
             whose = f"channel {self.channels}"
         elif isinstance(self.channels, slice):
-            ends = (self.channels.start, self.channels.stop, self.channels.step)
-            whose = f"channels {':'.join('' if end is None else str(end) for end in ends)}"
+            whose = f"channels {index_words(self.channels)}"
         whose += ", some places" if self.where is not None else ""
         return f"{self.layer or '(model)'}, {whose}: {self._what()}"
 
@@ -314,6 +315,18 @@ class LayerEdit:
         if isinstance(self.change, Tensor):
             return "another tensor"
         return getattr(self.change, "__name__", "a function")
+
+
+def index_words(index: int | slice) -> str:
+    """An index as one writes it in brackets.
+
+    >>> index_words(slice(2, None)), index_words(slice(None, None, 2))
+    ('2:', '::2')
+    """
+    if isinstance(index, int):
+        return str(index)
+    ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+    return ":".join(ends[:2] if index.step is None else ends)
 
 
 def chosen(
