@@ -17,19 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
+from zoo.edits.written import Written
 
 import hookviz
-
-
-class Written(nn.Module):
-    """A layer with the change in its code: no hook, nothing of hookviz."""
-
-    def __init__(self, layer, change):
-        super().__init__()
-        self.layer, self.change = layer, change
-
-    def forward(self, *args):
-        return self.change(self.layer(*args))
 
 
 def written(model, name, change):
