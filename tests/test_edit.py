@@ -227,6 +227,11 @@ def test_gradients_of_parameters():
             assert torch.equal(one, other)
 
 
+def test_a_complex_gradient_is_clipped_too():
+    clipped = hookviz.clip_norm(1.0)(torch.tensor([3 + 4j, 0]))
+    assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
+
+
 def test_clipping():
     model = vgg()
     with hookviz.edit(model, "*.weight", hookviz.clip_norm(0.01), gradient=True):
