@@ -94,8 +94,7 @@ class Face(widgets.VBox):
         self._title.value = html.title(frame.model, frame.facts, frame.verdict)
         self._note.value = html.note(frame.note)
         visible(self._note, bool(frame.note))
-        changed = any(each.change for each in frame.predictions)
-        self._bars.value = html.bars(self._css, [_bar(each) for each in frame.predictions], changed)
+        self._bars.value = html.bars(self._css, list(map(_bar, frame.predictions)))
         self._show_ribbon(frame)
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         dtype = frame.dtype if frame.dtype != "float32" else ""
