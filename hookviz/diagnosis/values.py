@@ -109,26 +109,20 @@ _ADVICE = {
 HALF = (torch.float16, torch.bfloat16)
 
 
+_SCALING = {"to_copy", "mul", "div", "pow"}
+"""What makes a number small, but never 0 of another."""
+
+
 def look_at_precision(
     operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
 ) -> None:
-    """The share of numbers that became 0 in a cast to half precision."""
-    if operation.name != "to_copy" or output.dtype not in HALF or not given:
-        return
-    before = given[0]
-    if before.dtype in (torch.float32, torch.float64):
-        operation.facts["underflow"] = lost_in(before, output.dtype)
-
-
-def lost_in(tensor: Tensor, dtype: torch.dtype) -> float:
-    """The share of a tensor's values other than 0 that are 0 in another type, 0 to 1.
-
-    >>> lost_in(torch.tensor([0.0, 1.0, 1e-9, 2.0]), torch.float16)
-    0.3333333333333333
-    """
-    nonzero = tensor.detach() != 0
-    count = int(nonzero.sum())
-    return int((nonzero & (tensor.detach().to(dtype) == 0)).sum()) / count if count else 0.0
+    """The share of numbers other than 0 that became 0 in half precision."""
+    if operation.name in _SCALING and output.dtype in HALF:
+        nonzero = torch.ones_like(output, dtype=torch.bool)
+        for each in given:
+            nonzero &= each != 0
+        count = int(nonzero.sum())
+        operation.facts["underflow"] = int((nonzero & (output == 0)).sum()) / max(count, 1)
 
 
 LOST = 0.1
