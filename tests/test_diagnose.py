@@ -192,6 +192,9 @@ def test_half_precision(x):
     assert "become 0 in float16" in found[0].message
     with torch.autocast("cpu", torch.float16):
         assert "half precision" not in kinds(hookviz.diagnose(Net(), x))
+        small = lambda output: output["logits"].float().sum() * 1e-9  # noqa: E731
+        found = [f for f in hookviz.diagnose(Net(), x, small) if f.kind == "half precision"]
+    assert [f.phase for f in found] == ["backward"] and "gradients" in found[0].message
     assert "half precision" not in kinds(hookviz.diagnose(model, x))
 
 

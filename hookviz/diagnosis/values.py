@@ -29,7 +29,7 @@ def look_at_maps(
 ) -> None:
     """Facts about an operation's channels, ``(channels, values of each, how many of them ...)``."""
     name = operation.name
-    if not isinstance(output, Tensor) or not output.numel() or output.ndim < 2:
+    if operation.phase == "backward" or not output.numel() or output.ndim < 2:
         return
     rectified = name in _RECTIFIERS and operation.made[0].low == 0
     if name in _SATURATING:
@@ -154,13 +154,16 @@ def half_precision(seen: Examination) -> Iterator[Finding]:
             yield Finding(
                 "half precision",
                 "warning",
-                f"{100 * lost:.3g} % of the numbers other than 0 become 0 in "
+                f"{100 * lost:.3g} % of the {_WHAT[operation.phase]} other than 0 become 0 in "
                 f"{_name(operation.made[0].dtype)}.",
                 "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
                 **operation.place,
                 evidence={"lost": lost},
             )
             return
+
+
+_WHAT = {"forward": "numbers", "backward": "gradients"}
 
 
 def _share_of_largest(operation: Operation) -> float:
