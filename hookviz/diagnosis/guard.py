@@ -84,12 +84,18 @@ class Guard(HookSet, Diagnosis):
         self._seen = 0  # calls of the model
 
     def _wanted(self) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
-        leaves = [m for m in self._names if next(m.children(), None) is None]
-        ours = [m for m in leaves if not isinstance(m, torch.jit.ScriptModule)]
         hooks: list[Any] = [(self._core, "forward_pre", self._begins)]
-        inner = [module for module in ours if module is not self._core]
-        hooks += [(module, "forward", self._returned) for module in inner]
+        hooks += [(module, "forward", self._returned) for module in self._watched()]
         return [*hooks, (self._core, "forward", self._ends)]
+
+    def _watched(self) -> list[nn.Module]:
+        """Convolutions, linear layers and the like: what arises between them passes through them.
+
+        To sum up what norms and activations return as well would cost twice as much.
+        """
+        inner = [module for module in self._names if module is not self._core]
+        eager = [module for module in inner if not isinstance(module, torch.jit.ScriptModule)]
+        return [m for m in eager if any(p.ndim > 1 for p in m.parameters(recurse=False))] or eager
 
     def _begin(self) -> None:
         super()._begin()
@@ -174,7 +180,7 @@ class Guard(HookSet, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        self._looked(len(self._names))
+        self._looked(len(self._watched()))
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
