@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -198,6 +199,30 @@ def test_half_precision(x):
     assert "half precision" not in kinds(hookviz.diagnose(model, x))
 
 
+@pytest.mark.parametrize("made_by", ["the model", "the loss"])
+def test_a_gradient_scaler_that_settles(x, made_by):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step():
+        with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
+            loss = model(x)["logits"].float().sum() * (30 if made_by == "the model" else 1e6)
+            scaler.scale(loss).backward()
+        return findings
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**11)
+    (found, *_) = step()
+    assert (found.kind, found.phase, found.severity) == ("inf", "backward", "note")
+    assert "GradScaler multiplies losses by 2048" in found.message
+    scaler.step(optimizer)
+    del scaler
+    gc.collect()
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
+        (model(x)["logits"].float().sum() * 1e6).backward()
+    assert findings[0].severity == "error"
+
+
 def test_silent_channels(x):
     def build(*layers):
         torch.manual_seed(1)
@@ -389,7 +414,7 @@ def test_twenty_steps_under_guard_are_the_same_to_the_bit():
 
 
 def test_a_guard_with_a_hit_leaves_the_step_as_it_is(x):
-    one, two = Net(FORWARD["log"]), None
+    one = Net(FORWARD["log"])
     two = copy.deepcopy(one)
     torch.manual_seed(3)
     one(x)["logits"].sum().backward()

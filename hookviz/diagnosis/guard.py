@@ -25,6 +25,7 @@ from ..run.session import Session
 from .checks import findings_in, looked_at
 from .examination import Examination, examine
 from .findings import Diagnosis, Finding
+from .trouble import SETTLING, SKIPPED, gradient_scale
 
 OFTEN = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -180,7 +181,8 @@ class Guard(HookSet, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        self._looked(len(self._watched()))
+        layers = f"{len(self._watched())} layers, forward and backward, in {self._seen} calls"
+        self.settle([], [f"NaN and Inf in {layers}"])
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
@@ -189,18 +191,13 @@ class Guard(HookSet, Diagnosis):
             first = hits[0] if hits[0].phase == "forward" else sent
             self._again(first.started or (calls[0] if calls else None), first)
 
-    def _looked(self, layers: int) -> None:
-        words = f"NaN and Inf in {layers} layers, forward and backward, in {self._seen} calls"
-        self.settle([], [words])
-
     def _again(self, started: Started | None, hit: Sum | None) -> None:
         """Do the call again and examine it; what cannot be done again is told by its layer."""
         why = "the model was not called within the block"
         if started is not None:
             why = self._changed(started)
         if hit is not None and hit.phase == "sent":
-            self.settle([_from_the_loss(hit)], self.looked_at)
-            return
+            why = "it came from outside of the model"
         seen: Examination | None = None
         if not why and started is not None:
             try:
@@ -228,30 +225,26 @@ class Guard(HookSet, Diagnosis):
 
 
 def _coarse(hit: Sum, why: str) -> Finding:
+    """What is known of a sum that is not finite without the operation."""
     word = "NaN" if bool(hit.value.isnan()) else "Inf"
-    what = "the output of" if hit.phase == "forward" else "the gradient that reached"
-    return Finding(
-        word.lower(),
-        "error",
-        f"{word} stands first in {what} {hit.layer or 'the model'!r}; which operation made it is "
-        f"not known, since {why}.",
-        "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, loss).",
-        hit.layer,
-        phase=hit.phase,
-    )
-
-
-def _from_the_loss(hit: Sum) -> Finding:
-    word = "NaN" if bool(hit.value.isnan()) else "Inf"
-    return Finding(
-        word.lower(),
-        "error",
-        f"The gradient that came from the loss to the model's output holds {word} already: it "
-        "arose in the loss.",
-        "Call hookviz.diagnose(model, x, lambda output: loss(output, y)) to have the operation "
-        "and the line named.",
-        phase="backward",
-    )
+    if hit.phase == "sent":
+        message = (
+            f"The gradient that came from the loss to the model's output holds {word} already: it "
+            "arose in the loss."
+        )
+        advice = "Give the loss to see where: diagnose(model, x, lambda output: loss(output, y))."
+    else:
+        what = "what" if hit.phase == "forward" else "the gradient of what"
+        message = (
+            f"{word} stands first in {what} {hit.layer or 'the model'!r} returned; which operation "
+            f"made it is not known, since {why}."
+        )
+        advice = "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, loss)."
+    severity, phase = "error", "forward" if hit.phase == "forward" else "backward"
+    if phase == "backward" and (scale := gradient_scale()):
+        severity, advice = "note", SKIPPED
+        message += SETTLING.format(scale)
+    return Finding(word.lower(), severity, message, advice, hit.layer, phase=phase)
 
 
 def _rng(device: torch.device) -> Any:

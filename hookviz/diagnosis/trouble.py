@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -52,10 +53,25 @@ def _finding(operation: Operation, seen: Examination, more: int) -> Finding:
         what = operation.name if forward else f"the gradient of {operation.name}"
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
         advice = _advice(operation, seen)
-    if seen.half is torch.float16 and operation.phase == "backward" and not operation.nan:
-        message += " With a GradScaler this is expected in its first steps."
-        advice = "Call scaler.step(optimizer), not optimizer.step(): it skips such steps."
-    return Finding(kind, "error", message, advice, **operation.place, evidence=evidence)
+    severity = "error"
+    if operation.phase == "backward" and (scale := gradient_scale()):
+        severity, evidence["scale"] = "note", scale
+        message += SETTLING.format(scale)
+        advice = SKIPPED
+    return Finding(kind, severity, message, advice, **operation.place, evidence=evidence)
+
+
+def gradient_scale() -> float:
+    """By what a GradScaler multiplies losses now; 0 if there is none that does."""
+    made = (each for each in gc.get_objects() if type(each) in SCALERS and each.is_enabled())
+    return max((each.get_scale() for each in made), default=0.0)
+
+
+SCALERS = (torch.amp.GradScaler, torch.cuda.amp.GradScaler)
+SETTLING = " A GradScaler multiplies losses by {:g}: in its first steps this is expected."
+SKIPPED = (
+    "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, the scale halved."
+)
 
 
 SOURCES = {
