@@ -178,8 +178,8 @@ class Guard(HookSet, Diagnosis):
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
-            started = hits[0].started or (calls[0] if calls else None)
-            self._again(started, hits[0])
+            hit = _first(hits)
+            self._again(hit.started or (calls[0] if calls else None), hit)
 
     def _looked(self, layers: int) -> None:
         words = f"NaN and Inf in {layers} layers, forward and backward, in {self._seen} calls"
@@ -217,6 +217,12 @@ class Guard(HookSet, Diagnosis):
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
             return examine(session, score_of=started.score, begin=started.restore)
+
+
+def _first(hits: list[Sum]) -> Sum:
+    """The first, but for what the loss sent: the hook of the last layer sees that before us."""
+    sent = (h for h in hits if h.phase == "sent" and h.started is hits[0].started)
+    return next(sent, hits[0]) if hits[0].phase == "backward" else hits[0]
 
 
 def _coarse(hit: Sum, why: str) -> Finding:
