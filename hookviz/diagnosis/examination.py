@@ -260,6 +260,9 @@ class Examiner(HookSet):
     def _look_at(
         self, operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
     ) -> None:
+        if operation.phase == "backward":
+            look_at_precision(operation, output, given, maker)
+            return
         if operation.overwrites or operation.name == "detach":
             reference, look = self._returned.get(memory_of(output), (None, None))
             if reference is None or look is None or reference.expired():

@@ -186,10 +186,8 @@ class Guard(HookSet, Diagnosis):
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
-            # The gradient comes to the output and to the layer that returned it at once.
-            sent = next((each for each in hits if each.phase == "sent"), hits[0])
-            first = hits[0] if hits[0].phase == "forward" else sent
-            self._again(first.started or (calls[0] if calls else None), first)
+            hit = _first(hits)
+            self._again(hit.started or (calls[0] if calls else None), hit)
 
     def _again(self, started: Started | None, hit: Sum | None) -> None:
         """Do the call again and examine it; what cannot be done again is told by its layer."""
@@ -222,6 +220,12 @@ class Guard(HookSet, Diagnosis):
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
             return examine(session, score_of=started.score, begin=started.restore)
+
+
+def _first(hits: list[Sum]) -> Sum:
+    """The first, but for what the loss sent: the hook of the last layer sees that before us."""
+    sent = (h for h in hits if h.phase == "sent" and h.started is hits[0].started)
+    return next(sent, hits[0]) if hits[0].phase == "backward" else hits[0]
 
 
 def _coarse(hit: Sum, why: str) -> Finding:

@@ -17,7 +17,9 @@ from .operations import OUTSIDE, Operation
 KINDS = {
     "batchnorm": re.compile("more than 1 value per channel"),
     "shape": re.compile(
-        r"shape|size|dimension|channels|expected .*(batch|tensor|input|got)|must match", re.I
+        r"shape|size|dimension|channels|should contain|must match"
+        r"|expected .*(batch|tensor|input|got)",
+        re.I,
     ),
 }
 """Kinds of findings -> what stands in torch's messages."""
@@ -70,19 +72,14 @@ def _in_backward(seen: Examination) -> bool:
 
 
 def _users_place(error: Exception) -> tuple[str, int, str]:
-    """File and line of the innermost frame outside of torch, and torch's function within it."""
-    torchs = str(Path(torch.__file__).parent)
+    """File and line of the innermost frame of the user's code, and torch's function within it."""
+    foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
     frames = traceback.extract_tb(error.__traceback__)
-    own = str(Path(__file__).parents[1])
-    outside = [place for place, each in enumerate(frames) if not each.filename.startswith(torchs)]
-    if not outside or frames[outside[-1]].filename.startswith(own):
-        inner = list(frames)
-        file, line = "", 0
-    else:
-        inner = list(frames[outside[-1] :])
-        file, line = inner[0].filename, inner[0].lineno or 0
+    users = [place for place, each in enumerate(frames) if not each.filename.startswith(foreign)]
+    inner = frames[users[-1] :] if users else frames
     functional = [each.name for each in inner if each.filename.endswith("functional.py")]
-    return file, line, functional[-1] if functional else ""
+    file, line = (inner[0].filename, inner[0].lineno or 0) if users else ("", 0)
+    return file, line, functional[0] if functional else ""
 
 
 def _said(shape: tuple[int, ...]) -> str:

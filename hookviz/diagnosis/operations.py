@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -155,7 +156,7 @@ class Operations(TorchDispatchMode):
     place : callable
         The layer that is running now, and its call; None outside of the model.
     look : callable
-        ``look(operation, output, given, maker)`` after each one, to add facts;
+        ``look(operation, output, given, maker)`` after each one that is finite, to add facts;
         ``maker`` is who made the first tensor that it was given.
     """
 
@@ -234,7 +235,12 @@ class Operations(TorchDispatchMode):
             label = _labels(node).get(_LABEL) if node is not None else None
             if label is not None:
                 found.layer, found.call = label.layer, label.call
-                found.file, found.line, found.name = label.file, label.line, label.name
+                found.file, found.line = label.file, label.line
+            own = users_line(sys._getframe(2)) if isinstance(node, BackwardCFunction) else ("", 0)
+            if own[0]:  # within the backward of a Function of the user's own
+                found.file, found.line = own
+            elif label is not None:
+                found.name = label.name
         else:
             if running is not None:
                 (found.layer, found.call), found.again = running

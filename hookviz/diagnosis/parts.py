@@ -38,14 +38,14 @@ def no_gradient(seen: Examination) -> Iterator[Finding]:
     every = dict(next(iter(seen.names)).named_parameters())
     frozen = {name for name, parameter in every.items() if not parameter.requires_grad}
     if frozen:
-        severity = "warning" if len(frozen) == len(every) else "note"
+        whole = len(frozen) == len(every)
         yield Finding(
             "no gradient",
-            severity,
+            "warning" if whole else "note",
             f"{len(frozen)} of {len(every)} parameters are frozen (requires_grad=False), such as "
             f"{min(frozen)!r}: they are not trained.",
             "Call requires_grad_() on the layers that are to learn.",
-            min(frozen).rpartition(".")[0],
+            "" if whole else min(frozen).rpartition(".")[0],
             phase="backward",
             evidence={"parameters": sorted(frozen)},
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -22,17 +22,24 @@ def scales(seen: Examination) -> Iterator[Finding]:
     A branch that is small, such as one that begins at zero, is no trouble while another way is
     open: what has vanished is the largest of all that lie further on.
     """
-    ran = [each for each in seen.looks if each.leaf and _weighty(each)]
+    leaves = [each for each in seen.looks if each.leaf]
+    ran = [each for each in leaves if _weighty(each)]
     advice = _untrained(seen)
     yield from _judged("activation", [(each, each.size) for each in ran], advice)
-    yield from _judged("gradient", [(each, each.gradient) for each in reversed(ran)], advice)
+    gradients = [(each, each.gradient) for each in reversed(ran)]
+    yield from _judged("gradient", gradients, advice, leaves)
 
 
 def _weighty(look: Look) -> bool:
     return next(look.module.parameters(recurse=False), None) is not None
 
 
-def _judged(what: str, measured: list[tuple[Look, float | None]], advice: str) -> Iterator[Finding]:
+def _judged(
+    what: str,
+    measured: list[tuple[Look, float | None]],
+    advice: str,
+    leaves: Sequence[Look] = (),
+) -> Iterator[Finding]:
     known = [(look, size) for look, size in measured if size is not None and math.isfinite(size)]
     sizes = [size for _, size in known]
     if len(known) < 3 or not sizes[0]:
@@ -40,18 +47,27 @@ def _judged(what: str, measured: list[tuple[Look, float | None]], advice: str) -
     # The largest that lies further on, and the largest so far.
     ahead = list(accumulate(reversed(sizes), max))[::-1]
     if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
-        yield _told("vanishing", what, [look for look, _ in known], ahead, advice)
+        yield _told("vanishing", what, [look for look, _ in known], ahead, advice, leaves)
     so_far = list(accumulate(sizes, max))
     if so_far[-1] > LIMIT * sizes[0]:
-        yield _told("exploding", what, [look for look, _ in known], so_far, advice)
+        yield _told("exploding", what, [look for look, _ in known], so_far, advice, leaves)
 
 
-def _told(kind: str, what: str, looks: list[Look], sizes: list[float], advice: str) -> Finding:
+def _told(
+    kind: str,
+    what: str,
+    looks: list[Look],
+    sizes: list[float],
+    advice: str,
+    leaves: Sequence[Look],
+) -> Finding:
     shrinks = kind == "vanishing"
     ratio = _ratio if shrinks else lambda a, b: _ratio(b, a)
     steps = [ratio(a, b) for a, b in pairwise(sizes)]
     most = max(steps)
-    step = looks[steps.index(most) + 1]
+    first, step = looks[steps.index(most) :][:2]
+    if leaves:
+        step = _passing(leaves[leaves.index(step) : leaves.index(first) + 1], ratio)
     end = sizes.index(sizes[-1])
     factor = _ratio(sizes[0], sizes[-1]) if shrinks else _ratio(sizes[-1], sizes[0])
     word = "smaller" if shrinks else "larger"
@@ -73,6 +89,13 @@ def _told(kind: str, what: str, looks: list[Look], sizes: list[float], advice: s
             "sizes": sizes,
         },
     )
+
+
+def _passing(leaves: Sequence[Look], ratio: Callable[[float, float], float]) -> Look:
+    """The layer that changes a gradient most: what comes to an output, those behind have changed."""
+    known = [each for each in leaves if each.gradient]
+    steps = [ratio(after.gradient or 0.0, each.gradient or 0.0) for each, after in pairwise(known)]
+    return known[steps.index(max(steps)) + 1] if steps else leaves[-1]
 
 
 def _ratio(large: float, small: float) -> float:

@@ -104,9 +104,16 @@ def cause(operation: Operation) -> str:
     if not why and made is not None and made.dtype in HALF and not operation.nan:
         largest = torch.finfo(made.dtype).max
         why = f"more than {str(made.dtype).removeprefix('torch.')} holds ({largest:g})"
-    if not why and not operation.nan and all(each.finite for each in given):
-        why = "the result is larger than its type holds"
+    if not why and all(each.finite for each in given):
+        if not operation.nan:
+            why = "the result is larger than its type holds"
+        elif operation.name in SUMMING:
+            why = "its sums are larger than the type holds, with either sign: Inf − Inf"
     return f"{why}; {said}" if why else said
+
+
+SUMMING = {"convolution", "addmm", "mm", "bmm", "baddbmm", "addbmm", "sum", "mean", "cumsum"}
+"""Of finite numbers these make NaN in one way only."""
 
 
 def _no_cause(given: Given) -> str:

@@ -37,7 +37,7 @@ def look_at_maps(
         edge = NEAR * (high - low)
         at_ends = (output <= low + edge) | (output >= high - edge)
         operation.facts["saturated"] = at_ends.float().mean().item()
-    elif rectified or name in _MAPS:
+    elif rectified or (name in _MAPS and not _begins_at_zero(given)):
         dimension = _channels(output, maker)
         values = math.prod(output.shape) // output.shape[dimension]
         others = [d for d in range(output.ndim) if d != dimension % output.ndim]
@@ -48,6 +48,11 @@ def look_at_maps(
         operation.facts["constant"] = int((still & (least != 0)).sum())
     if operation.facts:
         operation.facts["after"] = maker.layer if maker is not None else ""
+
+
+def _begins_at_zero(given: list[Tensor]) -> bool:
+    """Whether a layer's weights and biases are 0 throughout, as a residual branch's last ones."""
+    return len(given) > 1 and not any(bool(each.any()) for each in given[1:3])
 
 
 def _channels(output: Tensor, maker: Operation | None) -> int:
