@@ -182,8 +182,9 @@ class Guard(HookSet, Diagnosis):
             self._again(started, hits[0])
 
     def _looked(self, layers: int) -> None:
-        words = f"NaN and Inf in {layers} layers, forward and backward, in {self._seen} calls"
-        self.settle([], [words])
+        calls = "1 call" if self._seen == 1 else f"{self._seen} calls"
+        words = f"NaN and Inf in {layers} layers, forward and backward, in {calls}"
+        self.settle([], [words] if self._seen else [])
 
     def _again(self, started: Started | None, hit: Sum | None) -> None:
         """Do the call again and examine it; what cannot be done again is told by its layer."""

@@ -70,16 +70,13 @@ def _in_backward(seen: Examination) -> bool:
 
 
 def _users_place(error: Exception) -> tuple[str, int, str]:
-    """File and line of the innermost frame outside of torch, and torch's function within it."""
-    torchs = str(Path(torch.__file__).parent)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = str(Path(__file__).parents[1])
-    outside = [place for place, each in enumerate(frames) if not each.filename.startswith(torchs)]
-    if not outside or frames[outside[-1]].filename.startswith(own):
-        inner = list(frames)
-        file, line = "", 0
-    else:
-        inner = list(frames[outside[-1] :])
+    """File and line of the user's innermost frame, and torch's function within it."""
+    not_users = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+    inner = list(traceback.extract_tb(error.__traceback__))
+    users = [place for place, each in enumerate(inner) if not each.filename.startswith(not_users)]
+    file, line = "", 0
+    if users:
+        inner = inner[users[-1] :]
         file, line = inner[0].filename, inner[0].lineno or 0
     functional = [each.name for each in inner if each.filename.endswith("functional.py")]
     return file, line, functional[-1] if functional else ""
