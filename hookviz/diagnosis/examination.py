@@ -22,7 +22,7 @@ from .operations import Operation, Operations, Place, memory_of, range_of
 from .values import look_at_maps, look_at_precision
 
 LOOKS = (look_at_maps, look_at_precision)
-"""Who adds facts to an operation of the forward that has just run."""
+"""Who adds facts to an operation that has just run."""
 
 
 @dataclass(eq=False)

@@ -178,8 +178,10 @@ class Guard(HookSet, Diagnosis):
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
-            started = hits[0].started or (calls[0] if calls else None)
-            self._again(started, hits[0])
+            # The gradient comes to the output and to the layer that returned it at once.
+            sent = next((each for each in hits if each.phase == "sent"), hits[0])
+            first = hits[0] if hits[0].phase == "forward" else sent
+            self._again(first.started or (calls[0] if calls else None), first)
 
     def _looked(self, layers: int) -> None:
         calls = "1 call" if self._seen == 1 else f"{self._seen} calls"

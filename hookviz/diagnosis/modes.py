@@ -38,8 +38,8 @@ def _flat(layer: str, call: int, count: int, norm: _BatchNorm, low: float) -> Fi
     return Finding(
         "batchnorm",
         "warning",
-        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had a variance "
-        f"of {number(low)} in {of}, below its eps ({norm.eps:g}): small differences are blown up.",
+        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had, in {of}, "
+        f"a variance of {number(low)}, below its eps ({norm.eps:g}): differences are blown up.",
         "Look at the layer before: these channels are the same everywhere.",
         layer,
         call,
@@ -94,24 +94,3 @@ def training_mode(seen: Examination) -> Iterator[Finding]:
             "show it in eval mode, where its output is another.",
             "Call model.eval() first to examine what is shown and deployed.",
         )
-
-
-def in_place(seen: Examination) -> Iterator[Finding]:
-    """Layers whose output is overwritten: a plain hook that keeps it shows the wrong thing."""
-    found = [look for look in seen.looks if look.overwritten is not None]
-    if not found:
-        return
-    first = found[0]
-    by = first.overwritten
-    assert by is not None
-    names = list(dict.fromkeys(look.layer for look in found))
-    yield Finding(
-        "in place",
-        "note",
-        f"The outputs of {len(names)} layers are overwritten in place, that of {first.layer!r} by "
-        f"{by.name} in {by.layer!r}: a plain forward hook that keeps them without a copy shows "
-        "what came after.",
-        "Use hookviz.capture, which copies, or clone() in a hook of your own.",
-        **by.place | {"layer": first.layer, "call": first.call},
-        evidence={"layers": names},
-    )

@@ -156,7 +156,7 @@ class Operations(TorchDispatchMode):
     place : callable
         The layer that is running now, and its call; None outside of the model.
     look : callable
-        ``look(operation, output, given, maker)`` after each one of the forward, to add facts;
+        ``look(operation, output, given, maker)`` after each one, to add facts;
         ``maker`` is who made the first tensor that it was given.
     """
 
@@ -258,7 +258,7 @@ class Operations(TorchDispatchMode):
         if not operation.finite:
             operation.given = tuple(filter(None, map(range_of, given)))
             operation.origin = _origin(operation, given, sources)
-        elif operation.phase == "forward" and not operation.again:
+        elif not operation.again:
             self._look(operation, returned[0], given, sources[0] if sources else None)
         self.done.append(operation)
         for tensor in returned:
