@@ -312,10 +312,10 @@ def line_of(file: str, line: int) -> str:
     >>> line_of("/home/me/net.py", 12), line_of("<ipython-input-3-aa>", 5), line_of("", 0)
     ('net.py:12', 'In[3], line 5', '')
     """
-    said = legible(file)
-    if said != file:
-        return f"{said}, line {line}"
-    return f"{Path(file).name}:{line}" if file else ""
+    if not file:
+        return ""
+    said = Path(legible(file))
+    return f"{said.name}:{line}" if said.suffix else f"{said}, line {line}"
 
 
 def memory_of(tensor: Tensor) -> int:

@@ -55,11 +55,17 @@ def _told(kind: str, what: str, looks: list[Look], sizes: list[float], advice: s
     end = sizes.index(sizes[-1])
     factor = _ratio(sizes[0], sizes[-1]) if shrinks else _ratio(sizes[-1], sizes[0])
     word = "smaller" if shrinks else "larger"
+    message = (
+        f"The {what} is {number(factor)} times {word} in {looks[end].layer!r} than in "
+        f"{looks[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}."
+    )
+    if math.isinf(factor):
+        message = f"The {what} is 0 from {step.layer!r} on: nothing comes through."
+        advice = advice or "Look between this layer and the one before for what is dead."
     return Finding(
         kind,
         "warning",
-        f"The {what} is {number(factor)} times {word} in {looks[end].layer!r} than in "
-        f"{looks[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}.",
+        message,
         advice or _ADVICE[kind],
         step.layer,
         step.call,
