@@ -143,3 +143,20 @@ def test_nothing_comes_through():
     nn.init.constant_(model[1].bias, -9.0)
     vanishing = [each for each in hookviz.diagnose(model, X) if each.kind == "vanishing"]
     assert vanishing[0].message == "The gradient is 0 from '1' on: nothing comes through."
+
+
+def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU())
+    nn.init.constant_(model[0].bias, -9.0)
+    found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
+    told = [(each.kind, each.layer) for each in found if each.kind in ("dead", "constant")]
+    assert told == [("dead", "1")]
+    assert "bias and the scale of '0'" in found[0].advice
+
+
+def test_constant_channels_are_blamed_on_their_own_weights():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3))
+    nn.init.zeros_(model[2].weight)
+    found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
+    assert found[0].kind == "constant"
+    assert "Look at the weights of '2'" in found[0].advice
