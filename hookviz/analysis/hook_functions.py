@@ -35,7 +35,7 @@ class HookFunction(NamedTuple):
     @property
     def file(self) -> str:
         """A path, ``In[3]`` for a notebook's cell, or what Python calls it, ``<stdin>``."""
-        return _legible(self.code.co_filename) if self.code else ""
+        return legible(self.code.co_filename) if self.code else ""
 
     @property
     def line(self) -> int | None:
@@ -106,7 +106,7 @@ def _maker(module: str, code: CodeType | None, is_module: bool) -> str:
     return package if is_library or package == "torch" else "user"
 
 
-def _legible(file: str) -> str:
+def legible(file: str) -> str:
     """A notebook's cell by its number, where the notebook knows it."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     said = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)

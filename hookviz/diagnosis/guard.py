@@ -181,8 +181,9 @@ class Guard(HookSet, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        layers = f"{len(self._watched())} layers, forward and backward, in {self._seen} calls"
-        self.settle([], [f"NaN and Inf in {layers}"])
+        layers = f"{len(self._watched())} layers, forward and backward"
+        calls = "1 call" if self._seen == 1 else f"{self._seen} calls"
+        self.settle([], [f"NaN and Inf in {layers}, in {calls}"] if self._seen else [])
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:

@@ -66,7 +66,11 @@ FEW = 16
 
 
 def silent_maps(seen: Examination) -> Iterator[Finding]:
-    """Layers in which more than half of the channels are zero, or constant, or saturated."""
+    """Layers in which more than half of the channels are zero, or constant, or saturated.
+
+    Where all of them are, what is made of them alone can be nothing else, and is not told.
+    """
+    silent: set[str] = set()
     for operation in seen.operations:
         facts = operation.facts
         if "saturated" in facts and facts["saturated"] > 0.9:
@@ -83,17 +87,21 @@ def silent_maps(seen: Examination) -> Iterator[Finding]:
         if "channels" not in facts or facts["channels"][1] < FEW:
             continue
         channels, values = facts["channels"]
+        follows = facts["after"] in silent
+        if facts["dead"] + facts["constant"] == channels:
+            silent.add(operation.layer)
         for kind in ("dead", "constant"):
             count = facts[kind]
-            if count <= channels / 2:
+            if count <= channels / 2 or follows:
                 continue
             what = "zero" if kind == "dead" else "the same number"
+            weighty = operation.name in _MAPS or not facts["after"]
             yield Finding(
                 kind,
                 "warning",
                 f"{count} of {channels} channels are {what} everywhere, over {seen.samples} "
                 f"inputs ({values} values a channel).",
-                _ADVICE[kind].format(facts.get("after") or operation.layer),
+                _ADVICE[kind].format(operation.layer if weighty else facts["after"]),
                 **operation.place,
                 evidence={
                     "channels": count,
