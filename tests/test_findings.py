@@ -102,7 +102,7 @@ def test_a_page_escapes_and_counts():
 
 
 def test_nothing_was_looked_at_yet():
-    model = nn.Linear(4, 3)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     findings = hookviz.diagnose(model)
     assert "not looked at" in findings.verdict and not findings.healthy
     assert "not looked at" in findings._repr_html_()
@@ -112,7 +112,7 @@ def test_nothing_was_looked_at_yet():
     with hookviz.diagnose(model) as findings:
         model(X)
     assert findings.healthy
-    assert findings.looked_at == ["NaN and Inf in 1 layers, forward and backward, in 1 call"]
+    assert findings.looked_at == ["NaN and Inf in 2 layers, forward and backward, in 1 call"]
 
 
 def test_backward_is_said():
@@ -143,6 +143,7 @@ def test_nothing_comes_through():
     nn.init.constant_(model[1].bias, -9.0)
     vanishing = [each for each in hookviz.diagnose(model, X) if each.kind == "vanishing"]
     assert vanishing[0].message == "The gradient is 0 from '1' on: nothing comes through."
+    assert vanishing[0].layer == "2"
 
 
 def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
