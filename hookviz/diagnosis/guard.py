@@ -182,8 +182,8 @@ class Guard(HookSet, Diagnosis):
         self._sums.clear()
         calls, self._calls = self._calls, []
         layers = f"{len(self._watched())} layers, forward and backward"
-        calls = "1 call" if self._seen == 1 else f"{self._seen} calls"
-        self.settle([], [f"NaN and Inf in {layers}, in {calls}"] if self._seen else [])
+        times = "1 call" if self._seen == 1 else f"{self._seen} calls"
+        self.settle([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
@@ -220,7 +220,7 @@ class Guard(HookSet, Diagnosis):
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
-            return examine(session, score_of=started.score, begin=started.restore)
+            return examine(session, score_of=started.score, begin=started.restore, told=False)
 
 
 def _first(hits: list[Sum]) -> Sum:
