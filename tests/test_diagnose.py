@@ -214,6 +214,8 @@ def test_a_gradient_scaler_that_settles(x, made_by):
     found = next(each for each in step() if each.kind == "inf")
     assert (found.kind, found.phase, found.severity) == ("inf", "backward", "note")
     assert "GradScaler multiplies losses by 2048" in found.message
+    assert len([each for each in step() if each.kind == "inf"]) == 1
+    assert not any(each.kind == "unused" for each in step())  # autocast keeps casts of weights
     scaler.step(optimizer)
     del scaler
     gc.collect()

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from .examination import Examination
 from .findings import Finding
 from .misfit import raised
-from .modes import batchnorm, dropout, training_mode
-from .parts import no_gradient, unused
-from .plain_hooks import hooks_left_behind, in_place
+from .modes import batchnorm, dropout, in_place, training_mode
+from .parts import hooks_left_behind, no_gradient, unused
 from .scales import scales
 from .trouble import nan_and_inf
 from .values import half_precision, silent_maps

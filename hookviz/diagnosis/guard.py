@@ -220,7 +220,7 @@ class Guard(HookSet, Diagnosis):
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
-            return examine(session, score_of=started.score, begin=started.restore)
+            return examine(session, score_of=started.score, begin=started.restore, told=False)
 
 
 def _first(hits: list[Sum]) -> Sum:

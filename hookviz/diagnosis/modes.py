@@ -1,4 +1,4 @@
-"""Layers that behave one way in training and another in eval: BatchNorm and dropout."""
+"""How layers work: one way in training and another in eval, or in place."""
 
 from __future__ import annotations
 
@@ -94,3 +94,23 @@ def training_mode(seen: Examination) -> Iterator[Finding]:
             "show it in eval mode, where its output is another.",
             "Call model.eval() first to examine what is shown and deployed.",
         )
+
+
+def in_place(seen: Examination) -> Iterator[Finding]:
+    """Layers whose output is overwritten: a plain hook that keeps it shows the wrong thing."""
+    found = [look for look in seen.looks if look.overwritten is not None]
+    if not found:
+        return
+    first, by = found[0], found[0].overwritten
+    assert by is not None
+    names = list(dict.fromkeys(look.layer for look in found))
+    yield Finding(
+        "in place",
+        "note",
+        f"The outputs of {len(names)} layers are overwritten in place, that of {first.layer!r} by "
+        f"{by.name} in {by.layer!r}: a plain forward hook that keeps them without a copy shows "
+        "what came after.",
+        "Use hookviz.capture, which copies, or clone() in a hook of your own.",
+        **by.place | {"layer": first.layer, "call": first.call},
+        evidence={"layers": names},
+    )

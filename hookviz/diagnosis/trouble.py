@@ -23,7 +23,9 @@ def nan_and_inf(seen: Examination) -> Iterator[Finding]:
     told = [source for source in seen.sources if source.reached or not _fine(source)]
     told += [each for each in seen.operations if each.reached and each.origin is each]
     for phase in ("forward", "backward"):
-        first = [each for each in told if each.phase == phase]
+        # Several of one line are one to its reader.
+        first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
+        first.reverse()
         for operation in first[:MOST]:
             yield _finding(operation, seen, more=len(first) - 1)
         if first:  # the backward of what is not finite is not finite
