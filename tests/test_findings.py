@@ -161,3 +161,17 @@ def test_constant_channels_are_blamed_on_their_own_weights():
     found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
     assert found[0].kind == "constant"
     assert "Look at the weights of '2'" in found[0].advice
+
+
+def test_the_slope_of_a_logarithm():
+    class Surprise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor([1e-39, 1.0]))
+
+        def forward(self, x):
+            return -torch.log(self.scale) * 10
+
+    found = hookviz.diagnose(Surprise(), X)
+    assert found[0].title.startswith("inf (backward) in the model itself, log")
+    assert "Inf: the logarithm's slope next to 0 is too steep; it was given" in found[0].message
