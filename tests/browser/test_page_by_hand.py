@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from front_end import canvas_pixels
 
 import hookviz
@@ -141,3 +142,19 @@ def test_it_prints(page):
     page.emulate_media(media="print")
     assert frame(page, "activation").locator("canvas").is_visible()
     assert not page.locator(".hv-toggle").first.is_visible()
+
+
+def test_the_verdict_leads_to_the_layer(browser, tmp_path):
+    model = hookviz.demo_model()
+    with torch.no_grad():
+        model.layer3[0].conv1.weight[3] = torch.nan
+    explorer = hookviz.explore(model, hookviz.demo_images()[6], layer="stem.0")
+    explorer.to_html(tmp_path / "nan.html", max_bytes=10e6)
+    explorer.close()
+    page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((tmp_path / "nan.html").as_uri())
+    verdict = page.get_by_role("button", name="NaN in 4 of 15 layers")
+    verdict.focus()
+    page.keyboard.press("Enter")
+    page.locator(".hv-name", has_text="layer3.0.conv1").wait_for()
+    page.close()
