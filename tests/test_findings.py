@@ -175,3 +175,23 @@ def test_the_slope_of_a_logarithm():
     found = hookviz.diagnose(Surprise(), X)
     assert found[0].title.startswith("inf (backward) in the model itself, log")
     assert "Inf: the logarithm's slope next to 0 is too steep; it was given" in found[0].message
+
+
+def test_explore_opens_at_the_nearest_layer_with_maps():
+    class Surprise(nn.Module):
+        def __init__(self, *body):
+            super().__init__()
+            self.body = nn.Sequential(*body)
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return (self.body(x).flatten(1).mean(1) * self.scale) / 0
+
+    x = torch.rand(2, 3, 8, 8)
+    found = hookviz.diagnose(Surprise(nn.Conv2d(3, 4, 3), nn.ReLU()), x)
+    assert found[0].layer == ""
+    explorer = found.explore()
+    assert explorer.layer == "body.1"
+    explorer.close()
+    with pytest.raises(ValueError, match="neither the model itself nor a layer before it"):
+        hookviz.diagnose(Surprise(nn.Flatten(0), nn.Unflatten(0, (2, 3, 8, 8, 1, 1))), x).explore()
