@@ -102,7 +102,7 @@ def test_a_page_escapes_and_counts():
 
 
 def test_nothing_was_looked_at_yet():
-    model = nn.Linear(4, 3)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     findings = hookviz.diagnose(model)
     assert "not looked at" in findings.verdict and not findings.healthy
     assert "not looked at" in findings._repr_html_()
@@ -112,7 +112,7 @@ def test_nothing_was_looked_at_yet():
     with hookviz.diagnose(model) as findings:
         model(X)
     assert findings.healthy
-    assert findings.looked_at == ["NaN and Inf in 1 layers, forward and backward, in 1 call"]
+    assert findings.looked_at == ["NaN and Inf in 2 layers, forward and backward, in 1 call"]
 
 
 def test_backward_is_said():
@@ -143,6 +143,7 @@ def test_nothing_comes_through():
     nn.init.constant_(model[1].bias, -9.0)
     vanishing = [each for each in hookviz.diagnose(model, X) if each.kind == "vanishing"]
     assert vanishing[0].message == "The gradient is 0 from '1' on: nothing comes through."
+    assert vanishing[0].layer == "2"
 
 
 def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
@@ -160,3 +161,37 @@ def test_constant_channels_are_blamed_on_their_own_weights():
     found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
     assert found[0].kind == "constant"
     assert "Look at the weights of '2'" in found[0].advice
+
+
+def test_the_slope_of_a_logarithm():
+    class Surprise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor([1e-39, 1.0]))
+
+        def forward(self, x):
+            return -torch.log(self.scale) * 10
+
+    found = hookviz.diagnose(Surprise(), X)
+    assert found[0].title.startswith("inf (backward) in the model itself, log")
+    assert "Inf: the logarithm's slope next to 0 is too steep; it was given" in found[0].message
+
+
+def test_explore_opens_at_the_nearest_layer_with_maps():
+    class Surprise(nn.Module):
+        def __init__(self, *body):
+            super().__init__()
+            self.body = nn.Sequential(*body)
+            self.scale = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return (self.body(x).flatten(1).mean(1) * self.scale) / 0
+
+    x = torch.rand(2, 3, 8, 8)
+    found = hookviz.diagnose(Surprise(nn.Conv2d(3, 4, 3), nn.ReLU()), x)
+    assert found[0].layer == ""
+    explorer = found.explore()
+    assert explorer.layer == "body.1"
+    explorer.close()
+    with pytest.raises(ValueError, match="neither the model itself nor a layer before it"):
+        hookviz.diagnose(Surprise(nn.Flatten(0), nn.Unflatten(0, (2, 3, 8, 8, 1, 1))), x).explore()

@@ -15,7 +15,7 @@ from ..run.session import Session
 from ..run.targets import Target, logits_of, score_of
 from ..run.transforms import Transform
 from .checks import findings_in, looked_at
-from .examination import Examination, examine
+from .examination import Examination, Look, examine
 from .findings import Diagnosis, Finding
 from .guard import Guard
 
@@ -114,18 +114,32 @@ def diagnose(
 
 
 def _explored(session: Session, seen: Examination, finding: Finding) -> Explorer:
-    """The explorer on the convolutions and the finding's layer, which is shown."""
+    """The explorer on the convolutions and the finding's layer, or the nearest that has maps."""
     from .. import explore  # from the public face: what is live is above this wing
 
-    layers = [m for m, name in seen.names.items() if is_convolution(m) or name == finding.layer]
+    shown = _with_maps(seen.looks, finding)
+    layers = [m for m in seen.names if is_convolution(m) or m is shown.module]
     return explore(
         session.given,
         session.inputs,
         layers,
-        layer=finding.layer,
-        call=finding.call,
+        layer=shown.layer,
+        call=shown.call,
         class_names=session.class_names,
     )
+
+
+def _with_maps(looks: Sequence[Look], finding: Finding) -> Look:
+    """The finding's call of its layer; if it returned no maps, the last before its end that did."""
+    place = finding.layer, finding.call
+    ran = next((index for index, look in enumerate(looks) if look.place == place), 0)
+    within = finding.layer + "." if finding.layer else ""
+    until = [o for i, o in enumerate(looks) if i < ran or o.layer.startswith(within)]
+    for look in (looks[ran], *reversed(until)):
+        if look.shapes and 2 <= len(look.shapes[0]) <= 5:
+            return look
+    named = f"layer {finding.layer!r}" if finding.layer else "the model itself"
+    raise ValueError(f"There are no maps to show: neither {named} nor a layer before it has any.")
 
 
 def any_score(output: Any, target: Target, class_names: Sequence[str]) -> Tensor | None:

@@ -140,6 +140,8 @@ class Diagnosis(Sequence[Finding]):
     def explore(self, finding: int = 0) -> Any:
         """Open the explorer at the layer of a finding, the first one by default.
 
+        If what it returned are no maps, at the last layer before it that returned some.
+
         Raises
         ------
         ValueError

@@ -76,8 +76,8 @@ def _told(
         f"{looks[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}."
     )
     if math.isinf(factor):
-        message = f"The {what} is 0 from {step.layer!r} on: nothing comes through."
-        advice = advice or "Look between this layer and the one before for what is dead."
+        message = f"The {what} is 0 from {looks[end].layer!r} on: nothing comes through."
+        advice = advice or f"Look at {step.layer!r}, which may be dead or cut off."
     return Finding(
         kind,
         "warning",
@@ -100,6 +100,8 @@ def _told(
 def _passing(leaves: Sequence[Look], ratio: Callable[[float, float], float]) -> Look:
     """The layer that changes a gradient most: what comes to it, those behind have changed."""
     known = [each for each in leaves if each.gradient]
+    if known and leaves[0].gradient == 0:
+        return known[0]
     steps = [ratio(after.gradient or 0.0, each.gradient or 0.0) for each, after in pairwise(known)]
     return known[steps.index(max(steps)) + 1] if steps else leaves[-1]
 

@@ -123,10 +123,12 @@ def _no_cause(given: Given) -> str:
 
 
 def _log(given: Given) -> str:
-    low = given[0].low if given else 1.0
+    low = given[-1].low if given else 1.0  # behind the gradient, in backward
     if low == 0:
         return "the logarithm of 0"
-    return "the logarithm of a negative number" if low < 0 else ""
+    if low < 0:
+        return "the logarithm of a negative number"
+    return "the logarithm's slope next to 0 is too steep" if len(given) > 1 else ""
 
 
 def _log1p(given: Given) -> str:
@@ -170,13 +172,13 @@ def _plus(given: Given) -> str:
 
 
 CAUSES: dict[str, Callable[[Given], str]] = {
-    **dict.fromkeys(("log", "log2", "log10", "log_softmax"), _log),
+    **dict.fromkeys(("log", "log2", "log10"), _log),
     "log1p": _log1p,
     "div": _divided,
     **dict.fromkeys(("reciprocal", "rsqrt"), _reciprocal),
     **dict.fromkeys(("sqrt", "pow", "norm", "linalg_vector_norm"), _root),
     **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exp),
-    "softmax": _softmax,
+    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
     "mul": _times,
     **dict.fromkeys(("add", "sub", "sum", "mean"), _plus),
 }
@@ -206,5 +208,8 @@ _ADVICE = {
         ("exp", "expm1", "exp2"),
         "Subtract the largest value first, or use logsumexp, softmax or softplus.",
     ),
-    "softmax": "Leave one place of every row unmasked, or mask with a large negative number.",
+    **dict.fromkeys(
+        ("softmax", "log_softmax"),
+        "Leave one place of every row unmasked, or mask with a large negative number.",
+    ),
 }

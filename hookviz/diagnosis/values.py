@@ -146,7 +146,7 @@ def half_precision(seen: Examination) -> Iterator[Finding]:
     """What overflows in half precision or is about to, and what becomes 0."""
     near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
     share, worst = max(near, key=lambda each: each[0], default=(0.0, None))
-    if worst is not None and share > 0.5:
+    if worst is not None and share > 0.5 and not worst.reached:  # else its Inf is told
         made = max(worst.made, key=lambda each: each.magnitude)
         name, largest = _name(made.dtype), torch.finfo(made.dtype).max
         over = share == float("inf")
