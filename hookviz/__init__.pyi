@@ -1,4 +1,5 @@
 # The public names and where they live. `__init__.py` reads this file, so this is the only list.
+from .analysis.standing import hooks, remove_hooks
 from .analysis.trace import Trace, trace
 from .attribution.cam import HEATMAPS, heatmap
 from .attribution.gradients import ATTRIBUTIONS, attribute, picture_map
@@ -47,12 +48,14 @@ __all__ = [
     "energy_in_mask",
     "explore",
     "heatmap",
+    "hooks",
     "insertion_curve",
     "noise",
     "picture_map",
     "pointing_game",
     "prepare_input",
     "pretrained",
+    "remove_hooks",
     "scorecam",
     "trace",
 ]

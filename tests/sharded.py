@@ -62,12 +62,20 @@ def look(rank: int, kind: str, port: int, answers: object) -> None:
             same = list(seen) == list(true) and all(
                 torch.equal(seen[layer].activation, true[layer].activation) for layer in true
             )
-        after = torch.equal(model(x), expected)
-        model(x).sum().backward()
-        graded = all(p.grad is not None for p in model.parameters() if p.numel())
-        found[name] = [same, after, graded]
+        found[name] = [same, *works(model, x, expected)]
+    model.register_forward_hook(lambda module, args, output: output * 0)
+    removed = hookviz.remove_hooks(model)
+    same = len(removed) == 1 and {hook.maker for hook in removed.left} == {"torch"}
+    found["remove_hooks"] = [same, *works(model, x, expected)]
     answers.put((rank, found))  # type: ignore[attr-defined]
     dist.destroy_process_group()
+
+
+def works(model: nn.Module, x: torch.Tensor, expected: torch.Tensor) -> tuple[bool, bool]:
+    after = torch.equal(model(x), expected)
+    model.zero_grad()
+    model(x).sum().backward()
+    return after, all(p.grad is not None for p in model.parameters() if p.numel())
 
 
 def captured(model: nn.Module, x: torch.Tensor) -> hookviz.FeatureCache:

@@ -17,19 +17,9 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
+from zoo.edits.written import Written
 
 import hookviz
-
-
-class Written(nn.Module):
-    """A layer with the change in its code: no hook, nothing of hookviz."""
-
-    def __init__(self, layer, change):
-        super().__init__()
-        self.layer, self.change = layer, change
-
-    def forward(self, *args):
-        return self.change(self.layer(*args))
 
 
 def written(model, name, change):
@@ -235,6 +225,11 @@ def test_gradients_of_parameters():
             assert (one[1] == 0).all() and torch.equal(one[0], other[0])
         else:
             assert torch.equal(one, other)
+
+
+def test_a_complex_gradient_is_clipped_too():
+    clipped = hookviz.clip_norm(1.0)(torch.tensor([3 + 4j, 0]))
+    assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
 
 
 def test_clipping():

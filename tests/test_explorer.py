@@ -32,6 +32,7 @@ from seen import (
     bars,
     control,
     html,
+    is_shown,
     labels,
     says,
 )
@@ -571,6 +572,11 @@ def test_nan_is_no_norm_and_no_class():
     verdict = explorer.frame.verdict
     assert verdict.kind == "bad"
     assert verdict.text == "NaN in 4 of 15 layers, first in layer3.0.conv1"
+    explorer.layer = "stem.0"
+    button = control(explorer, "go there")
+    assert is_shown(button)
+    button.click()
+    assert explorer.layer == "layer3.0.conv1"
     explorer.layer = "stem.0"
     assert "NaN" not in dict(explorer.frame.readings)["channel 3"]
     explorer.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -31,17 +33,12 @@ def explorer(model):
 
 def edited_run(model, x, *edits, target=None):
     """Logits, activation and gradient of the layer, by hand: no explorer."""
-    blocks = [hookviz.edit(model, name, change, channels=c) for name, change, c in edits]
-    with torch.enable_grad(), hookviz.capture(model) as cache:
-        for block in blocks:
-            block.__enter__()
-        try:
-            logits = model(x)
-            score = logits[0].max() if target is None else logits[0, target]
-            torch.autograd.grad(score, next(iter(model.parameters())))
-        finally:
-            for block in reversed(blocks):
-                block.__exit__(None, None, None)
+    with torch.enable_grad(), hookviz.capture(model) as cache, ExitStack() as stack:
+        for name, change, channels in edits:
+            stack.enter_context(hookviz.edit(model, name, change, channels=channels))
+        logits = model(x)
+        score = logits[0].max() if target is None else logits[0, target]
+        torch.autograd.grad(score, next(iter(model.parameters())))
     return logits.detach(), cache
 
 
@@ -255,6 +252,13 @@ def test_order_by_ablation(model, explorer):
     explorer.order = "ablation"
     explorer.layer = "stem.0"  # whose channels would have to be run
     assert explorer.order == "index"
+
+
+def test_a_heatmap_called_original_leaves_the_order(explorer, monkeypatch):
+    monkeypatch.setitem(hookviz.HEATMAPS, "original", hookviz.HEATMAPS["gradcam"])
+    explorer.order = "ablation"
+    explorer.heatmap = "original"
+    assert (explorer.heatmap, explorer.order) == ("original", "ablation")
 
 
 def test_a_control_says_how_much_is_done(explorer, monkeypatch):

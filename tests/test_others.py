@@ -400,5 +400,6 @@ def test_a_sharded_model_stays_sharded(kind):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])
-    every = {name: [True, True, True] for name in ("explore", "trace", "capture")}
+    asked = ("explore", "trace", "capture", "remove_hooks")
+    every = {name: [True, True, True] for name in asked}
     assert found == {"0": every, "1": every}

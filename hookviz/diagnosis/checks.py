@@ -8,7 +8,7 @@ from .examination import Examination
 from .findings import Finding
 from .misfit import raised
 from .modes import batchnorm, dropout, in_place, training_mode
-from .parts import no_gradient, unused
+from .parts import hooks_left_behind, no_gradient, unused
 from .scales import scales
 from .trouble import nan_and_inf
 from .values import half_precision, silent_maps
@@ -27,6 +27,7 @@ CHECKS: dict[Check, str] = {
     dropout: "dropout in eval mode",
     training_mode: "the mode",
     in_place: "outputs that are overwritten in place",
+    hooks_left_behind: "hooks on the model",
 }
 """Each check, and what it looks at in words."""
 

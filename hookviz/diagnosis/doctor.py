@@ -84,6 +84,7 @@ def diagnose(
     - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, layers that never ran.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
     - ``"in place"``: outputs that are overwritten by a later layer.
+    - ``"hooks left behind"``: the same hook set several times, or one without a handle.
 
     In a ``with`` block compiled code runs eagerly, and a model's own hooks run again when it is
     examined. What the loss does is not seen there; give it as ``target`` to see it.

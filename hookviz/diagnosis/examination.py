@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +23,7 @@ from .operations import Operation, Operations, Place, memory_of, range_of
 from .values import look_at_maps, look_at_precision
 
 LOOKS = (look_at_maps, look_at_precision)
-"""Who adds facts to an operation of the forward that has just run."""
+"""Who adds facts to an operation that has just run."""
 
 
 @dataclass(eq=False)
@@ -129,6 +130,9 @@ class Examiner(HookSet):
             if parameter.requires_grad:
                 self.add(parameter, "tensor", partial(self._arrived_at_weights, name))
         self._note_sources()
+        # What autocast has cached before would stand in for the weights.
+        self.around.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
+        torch.set_autocast_cache_enabled(False)
         self.around.callback(self._conclude)
         self.around.enter_context(self.operations)
 
@@ -294,11 +298,12 @@ def examine(
     *,
     score_of: Callable[..., Tensor | None],
     begin: Callable[[], object] = lambda: None,
+    told: bool = True,
 ) -> Examination:
     """Run the model as it stands, forward and backward, and write down what happens.
 
-    ``score_of`` is called with the output, the target and the names of the classes, ``begin``
-    before the model.
+    ``score_of`` is called with the output, the target and the names of the classes, and ``told``
+    says whether what it computes is written down, too; ``begin`` is called before the model.
     """
     observers: list[Examiner] = []
 
@@ -306,9 +311,13 @@ def examine(
         observers.append(Examiner(session.given, begin))
         return observers[-1]
 
+    def score(*given: Any) -> Tensor | None:
+        with nullcontext() if told else observers[-1].operations.silent():
+            return score_of(*given)
+
     try:
         session.forward_backward(
-            target, observe, goal="parameters", as_it_stands=True, score_of=score_of
+            target, observe, goal="parameters", as_it_stands=True, score_of=score
         )
     except Exception as error:
         if not observers:

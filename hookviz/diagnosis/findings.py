@@ -7,14 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from pathlib import Path
 from textwrap import fill
 from typing import Any, overload
 
-from ..hooking.tables import html_table
+from .operations import line_of
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: what makes the model useless, what will hurt, what one should know."""
+
+_CHIPS = {
+    "error": "background: #b3261e; color: #fff",
+    "warning": "background: #f2b84b; color: #000",
+    "note": "background: #5b6b7d; color: #fff",
+    "healthy": "background: #1f7a3d; color: #fff",
+}
+"""Letters on a ground of their own, so that they are legible on white and on dark pages."""
 
 PLAIN = ("kind", "severity", "layer", "call", "phase", "operation", "file", "line", "message")
 
@@ -39,15 +46,30 @@ class Finding:
     @property
     def where(self) -> str:
         """Layer, call, operation and line, in words."""
+        layer = f"layer {self.layer!r}" if self.layer else "the model itself"
         call = f" (call {self.call})" if self.call else ""
-        doing = f", {self.operation}" if self.operation else ""
-        line = f" at {Path(self.file).name}:{self.line}" if self.file else ""
-        return f"{self.layer or 'the model'}{call}{doing}{line}"
+        return ", ".join(filter(None, (layer + call, self.operation, self.at)))
+
+    @property
+    def at(self) -> str:
+        """The line of the user's code: ``"net.py:12"``, ``"In[3], line 5"``; empty if not known."""
+        return line_of(self.file, self.line)
 
     @property
     def code(self) -> str:
         """The line of the user's code; empty if it is not known."""
         return linecache.getline(self.file, self.line).strip() if self.file else ""
+
+    @property
+    def title(self) -> str:
+        """What it is, and where, in words."""
+        phase = "" if self.phase == "forward" else f" ({self.phase})"
+        return f"{self.kind}{phase} in {self.where}"
+
+    def __str__(self) -> str:
+        code = ["    " + self.code] if self.code else []
+        told = [_indented(self.message), _indented("→ " + self.advice)]
+        return "\n".join([f"{self.severity}: {self.title}", *code, *told])
 
     def record(self) -> dict[str, Any]:
         """All of it as one flat dict of plain Python values."""
@@ -94,17 +116,22 @@ class Diagnosis(Sequence[Finding]):
 
     @property
     def healthy(self) -> bool:
-        """Whether there is nothing but notes."""
-        return all(each.severity == "note" for each in self)
+        """Whether the model was looked at, and there is nothing but notes."""
+        return bool(self.looked_at) and all(each.severity == "note" for each in self)
 
     @property
     def verdict(self) -> str:
         """The whole of it in one line."""
+        worst = f"; worst: {self[0].title}" if self and not self.healthy else ""
+        return f"{self._name}: {self._counts}{worst}"
+
+    @property
+    def _counts(self) -> str:
+        if not self and not self.looked_at:
+            return "not looked at, since no block has ended in which the model was called"
         counts = Counter(each.severity for each in self)
-        said = ", ".join(f"{counts[s]} {s}{'s' * (counts[s] > 1)}" for s in SEVERITIES if counts[s])
-        if self.healthy:
-            return f"{self._name}: healthy" + (f", {said}" if said else "")
-        return f"{self._name}: {said}; first {self[0].kind} in {self[0].where}"
+        said = [f"{counts[s]} {s}{'s' * (counts[s] > 1)}" for s in SEVERITIES if counts[s]]
+        return ", ".join(["healthy"] * self.healthy + said)
 
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each finding, as ``pandas.DataFrame`` takes them."""
@@ -128,24 +155,38 @@ class Diagnosis(Sequence[Finding]):
         return self._explore(self[finding])
 
     def __repr__(self) -> str:
-        lines = [self.verdict]
-        for place, each in enumerate(self):
-            lines += ["", f"[{place}] {each.severity}: {each.kind}, {each.phase}, in {each.where}"]
-            lines += [f"    {each.code}"] if each.code else []
-            lines += [_indented(each.message), _indented("→ " + each.advice)]
-        if self.looked_at:
-            lines += ["", fill("Looked at: " + "; ".join(self.looked_at) + ".", 100)]
-        return "\n".join(lines)
+        parts = [self.verdict, *(f"[{place}] {each}" for place, each in enumerate(self))]
+        if self.healthy and self.looked_at:
+            parts.append(fill(f"Looked at: {'; '.join(self.looked_at)}.", 100))
+        return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
-        header = ("", "severity", "kind", "phase", "where", "what is wrong", "what to do")
-        shown = ("severity", "kind", "phase", "where", "message", "advice")
-        rows = [
-            (str(place), *(getattr(each, name) for name in shown))
-            for place, each in enumerate(self)
-        ]
-        table = html_table(self.verdict, header, rows) if rows else f"<p>{escape(self.verdict)}</p>"
-        return table + f"<p><small>Looked at: {escape('; '.join(self.looked_at))}.</small></p>"
+        worst = "healthy" if self.healthy else self[0].severity if self else "note"
+        rows = "".join(_row(place, each) for place, each in enumerate(self))
+        looked_at = escape("; ".join(self.looked_at) or "nothing")
+        return (
+            f"<p><b>{escape(self._name)}</b> {_chip(self._counts, worst)}</p>"
+            + (f"<table>{rows}</table>" if rows else "")
+            + f"<details><summary>What was looked at</summary>{looked_at}.</details>"
+        )
+
+
+def _row(place: int, each: Finding) -> str:
+    """Number and kind; and beside them where, what is wrong, what to do."""
+    cell = '<td style="text-align: left; vertical-align: top">'
+    code = f"<br><code>{escape(each.code)}</code>" if each.code else ""
+    phase = "" if each.phase == "forward" else f"<br>{each.phase}"
+    return (
+        f"<tr>{cell}[{place}]</td>{cell}{_chip(each.kind, each.severity)}{phase}</td>"
+        f"{cell}<b>{escape(each.where)}</b>{code}<br>{escape(each.message)}"
+        f"<br>→ {escape(each.advice)}</td></tr>"
+    )
+
+
+def _chip(text: str, severity: str) -> str:
+    shape = "display: inline-block; border-radius: 4px; padding: 0 8px; white-space: nowrap"
+    style = f"{_CHIPS[severity]}; {shape}"
+    return f'<span style="{style}">{escape(text)}</span>'
 
 
 def _indented(text: str) -> str:

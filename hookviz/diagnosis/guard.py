@@ -25,6 +25,7 @@ from ..run.session import Session
 from .checks import findings_in, looked_at
 from .examination import Examination, examine
 from .findings import Diagnosis, Finding
+from .trouble import SETTLING, SKIPPED, gradient_scale
 
 OFTEN = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -84,12 +85,18 @@ class Guard(HookSet, Diagnosis):
         self._seen = 0  # calls of the model
 
     def _wanted(self) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
-        leaves = [m for m in self._names if next(m.children(), None) is None]
-        ours = [m for m in leaves if not isinstance(m, torch.jit.ScriptModule)]
         hooks: list[Any] = [(self._core, "forward_pre", self._begins)]
-        inner = [module for module in ours if module is not self._core]
-        hooks += [(module, "forward", self._returned) for module in inner]
+        hooks += [(module, "forward", self._returned) for module in self._watched()]
         return [*hooks, (self._core, "forward", self._ends)]
+
+    def _watched(self) -> list[nn.Module]:
+        """Convolutions, linear layers and the like: what arises between them passes through them.
+
+        To sum up what norms and activations return as well would cost twice as much.
+        """
+        inner = [module for module in self._names if module is not self._core]
+        eager = [module for module in inner if not isinstance(module, torch.jit.ScriptModule)]
+        return [m for m in eager if any(p.ndim > 1 for p in m.parameters(recurse=False))] or eager
 
     def _begin(self) -> None:
         super()._begin()
@@ -174,16 +181,14 @@ class Guard(HookSet, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        self._looked(len(self._names))
+        layers = f"{len(self._watched())} layers, forward and backward"
+        times = "1 call" if self._seen == 1 else f"{self._seen} calls"
+        self.settle([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls and not calls[-1].finished:
             self._again(calls[-1], None)
         elif hits:
             hit = _first(hits)
             self._again(hit.started or (calls[0] if calls else None), hit)
-
-    def _looked(self, layers: int) -> None:
-        words = f"NaN and Inf in {layers} layers, forward and backward, in {self._seen} calls"
-        self.settle([], [words])
 
     def _again(self, started: Started | None, hit: Sum | None) -> None:
         """Do the call again and examine it; what cannot be done again is told by its layer."""
@@ -191,8 +196,7 @@ class Guard(HookSet, Diagnosis):
         if started is not None:
             why = self._changed(started)
         if hit is not None and hit.phase == "sent":
-            self.settle([_from_the_loss(hit)], self.looked_at)
-            return
+            why = "it came from outside of the model"
         seen: Examination | None = None
         if not why and started is not None:
             try:
@@ -216,7 +220,7 @@ class Guard(HookSet, Diagnosis):
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
-            return examine(session, score_of=started.score, begin=started.restore)
+            return examine(session, score_of=started.score, begin=started.restore, told=False)
 
 
 def _first(hits: list[Sum]) -> Sum:
@@ -226,30 +230,26 @@ def _first(hits: list[Sum]) -> Sum:
 
 
 def _coarse(hit: Sum, why: str) -> Finding:
+    """What is known of a sum that is not finite without the operation."""
     word = "NaN" if bool(hit.value.isnan()) else "Inf"
-    what = "the output of" if hit.phase == "forward" else "the gradient that reached"
-    return Finding(
-        word.lower(),
-        "error",
-        f"{word} stands first in {what} {hit.layer or 'the model'!r}; which operation made it is "
-        f"not known, since {why}.",
-        "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, loss).",
-        hit.layer,
-        phase=hit.phase,
-    )
-
-
-def _from_the_loss(hit: Sum) -> Finding:
-    word = "NaN" if bool(hit.value.isnan()) else "Inf"
-    return Finding(
-        word.lower(),
-        "error",
-        f"The gradient that came from the loss to the model's output holds {word} already: it "
-        "arose in the loss.",
-        "Call hookviz.diagnose(model, x, lambda output: loss(output, y)) to have the operation "
-        "and the line named.",
-        phase="backward",
-    )
+    if hit.phase == "sent":
+        message = (
+            f"The gradient that came from the loss to the model's output holds {word} already: it "
+            "arose in the loss."
+        )
+        advice = "Give the loss to see where: diagnose(model, x, lambda output: loss(output, y))."
+    else:
+        what = "what" if hit.phase == "forward" else "the gradient of what"
+        message = (
+            f"{word} stands first in {what} {hit.layer or 'the model'!r} returned; which operation "
+            f"made it is not known, since {why}."
+        )
+        advice = "Put optimizer.step() after the block, or call hookviz.diagnose(model, x, loss)."
+    severity, phase = "error", "forward" if hit.phase == "forward" else "backward"
+    if phase == "backward" and (scale := gradient_scale()):
+        severity, advice = "note", SKIPPED
+        message += SETTLING.format(scale)
+    return Finding(word.lower(), severity, message, advice, hit.layer, phase=phase)
 
 
 def _rng(device: torch.device) -> Any:

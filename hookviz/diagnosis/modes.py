@@ -1,4 +1,4 @@
-"""Layers that behave one way in training and another in eval: BatchNorm and dropout."""
+"""How layers work: one way in training and another in eval, or in place."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _flat(layer: str, call: int, count: int, norm: _BatchNorm, low: float) -> Fi
     return Finding(
         "batchnorm",
         "warning",
-        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had a variance "
-        f"of {number(low)} in {of}, below its eps ({norm.eps:g}): small differences are blown up.",
+        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had, in {of}, "
+        f"a variance of {number(low)}, below its eps ({norm.eps:g}): differences are blown up.",
         "Look at the layer before: these channels are the same everywhere.",
         layer,
         call,
@@ -101,8 +101,7 @@ def in_place(seen: Examination) -> Iterator[Finding]:
     found = [look for look in seen.looks if look.overwritten is not None]
     if not found:
         return
-    first = found[0]
-    by = first.overwritten
+    first, by = found[0], found[0].overwritten
     assert by is not None
     names = list(dict.fromkeys(look.layer for look in found))
     yield Finding(

@@ -18,6 +18,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ..analysis.hook_functions import legible
 from ..hooking.running import FORWARD, current_backward
 from ..hooking.tables import number
 
@@ -122,8 +123,8 @@ class Operation:
 
     @property
     def where(self) -> str:
-        """The line of the user's code, ``"net.py:12"``; empty if there is none."""
-        return f"{Path(self.file).name}:{self.line}" if self.file else ""
+        """The line of the user's code, as `line_of` says it."""
+        return line_of(self.file, self.line)
 
     @property
     def place(self) -> dict[str, Any]:
@@ -309,6 +310,18 @@ def users_line(frame: FrameType | None) -> tuple[str, int]:
             return file, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def line_of(file: str, line: int) -> str:
+    """A line of code for people, a notebook's cell by its number; empty if there is none.
+
+    >>> line_of("/home/me/net.py", 12), line_of("<ipython-input-3-aa>", 5), line_of("", 0)
+    ('net.py:12', 'In[3], line 5', '')
+    """
+    if not file:
+        return ""
+    said = Path(legible(file))
+    return f"{said.name}:{line}" if said.suffix else f"{said}, line {line}"
 
 
 def memory_of(tensor: Tensor) -> int:

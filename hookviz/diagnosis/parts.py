@@ -1,11 +1,14 @@
-"""Parts of the model that take no part: layers that never run, weights that no gradient reaches."""
+"""What takes no part: layers that never run, weights that no gradient reaches, hooks of before."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
+from ..analysis.standing import HookTable, hooks
 from .examination import Examination
 from .findings import Finding
 
@@ -70,6 +73,18 @@ def no_gradient(seen: Examination) -> Iterator[Finding]:
         )
 
 
+def hooks_left_behind(seen: Examination) -> Iterator[Finding]:
+    """Hooks that are set more than once, and hooks that nobody can take off by their handle."""
+    standing = hooks(seen.model)
+    known = standing.repeated
+    if known:
+        yield _left(known, "warning", "is set {0} times", "A cell that sets it was run again: ")
+    held = {each.id for each in gc.get_objects() if type(each) is RemovableHandle}
+    left = [hook for hook in standing.removable if hook.key not in held and hook not in list(known)]
+    if left:
+        yield _left(HookTable(left, ""), "note", "stands without a handle", "To be rid of it, ")
+
+
 def _parameters(module: nn.Module, name: str) -> set[str]:
     """The full names of all parameters in a module."""
     return {f"{name}.{each}" if name else each for each, _ in module.named_parameters()}
@@ -99,3 +114,19 @@ def _reason(module: nn.Module, seen: Examination) -> tuple[str, str]:
 
 
 _REMOVE = "Take the no_grad() or detach() away, or freeze the layer with requires_grad_(False)."
+
+
+def _left(found: HookTable, severity: str, what: str, why: str) -> Finding:
+    first = found[0]
+    others = len({(hook.module, hook.kind, hook.function) for hook in found}) - 1
+    more = f", and {others} more like it" if others else ""
+    return Finding(
+        "hooks left behind",
+        severity,
+        f"The {first.kind} hook {first.function} on {first.name} {what.format(first.times)}{more}.",
+        f"{why}hookviz.remove_hooks(model, of={first.function!r}); hookviz.hooks(model) lists all.",
+        first.module,
+        file=first.file,
+        line=first.line or 0,
+        evidence={"hooks": len(found)},
+    )

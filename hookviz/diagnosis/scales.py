@@ -71,11 +71,17 @@ def _told(
     end = sizes.index(sizes[-1])
     factor = _ratio(sizes[0], sizes[-1]) if shrinks else _ratio(sizes[-1], sizes[0])
     word = "smaller" if shrinks else "larger"
+    message = (
+        f"The {what} is {number(factor)} times {word} in {looks[end].layer!r} than in "
+        f"{looks[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}."
+    )
+    if math.isinf(factor):
+        message = f"The {what} is 0 from {step.layer!r} on: nothing comes through."
+        advice = advice or "Look between this layer and the one before for what is dead."
     return Finding(
         kind,
         "warning",
-        f"The {what} is {number(factor)} times {word} in {looks[end].layer!r} than in "
-        f"{looks[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}.",
+        message,
         advice or _ADVICE[kind],
         step.layer,
         step.call,
@@ -92,7 +98,7 @@ def _told(
 
 
 def _passing(leaves: Sequence[Look], ratio: Callable[[float, float], float]) -> Look:
-    """The layer that changes a gradient most: what comes to an output, those behind have changed."""
+    """The layer that changes a gradient most: what comes to it, those behind have changed."""
     known = [each for each in leaves if each.gradient]
     steps = [ratio(after.gradient or 0.0, each.gradient or 0.0) for each, after in pairwise(known)]
     return known[steps.index(max(steps)) + 1] if steps else leaves[-1]

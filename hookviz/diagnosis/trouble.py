@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -22,7 +23,9 @@ def nan_and_inf(seen: Examination) -> Iterator[Finding]:
     told = [source for source in seen.sources if source.reached or not _fine(source)]
     told += [each for each in seen.operations if each.reached and each.origin is each]
     for phase in ("forward", "backward"):
-        first = [each for each in told if each.phase == phase]
+        # Several of one line are one to its reader.
+        first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
+        first.reverse()
         for operation in first[:MOST]:
             yield _finding(operation, seen, more=len(first) - 1)
         if first:  # the backward of what is not finite is not finite
@@ -52,10 +55,25 @@ def _finding(operation: Operation, seen: Examination, more: int) -> Finding:
         what = operation.name if forward else f"the gradient of {operation.name}"
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
         advice = _advice(operation, seen)
-    if seen.half is torch.float16 and operation.phase == "backward" and not operation.nan:
-        message += " With a GradScaler this is expected in its first steps."
-        advice = "Call scaler.step(optimizer), not optimizer.step(): it skips such steps."
-    return Finding(kind, "error", message, advice, **operation.place, evidence=evidence)
+    severity = "error"
+    if operation.phase == "backward" and (scale := gradient_scale()):
+        severity, evidence["scale"] = "note", scale
+        message += SETTLING.format(scale)
+        advice = SKIPPED
+    return Finding(kind, severity, message, advice, **operation.place, evidence=evidence)
+
+
+def gradient_scale() -> float:
+    """By what a GradScaler multiplies losses now; 0 if there is none that does."""
+    made = (each for each in gc.get_objects() if type(each) in SCALERS and each.is_enabled())
+    return max((each.get_scale() for each in made), default=0.0)
+
+
+SCALERS = (torch.amp.GradScaler, torch.cuda.amp.GradScaler)
+SETTLING = " A GradScaler multiplies losses by {:g}: in its first steps this is expected."
+SKIPPED = (
+    "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, the scale halved."
+)
 
 
 SOURCES = {

@@ -29,7 +29,7 @@ def look_at_maps(
 ) -> None:
     """Facts about an operation's channels, ``(channels, values of each, how many of them ...)``."""
     name = operation.name
-    if not isinstance(output, Tensor) or not output.numel() or output.ndim < 2:
+    if operation.phase == "backward" or not output.numel() or output.ndim < 2:
         return
     rectified = name in _RECTIFIERS and operation.made[0].low == 0
     if name in _SATURATING:
@@ -66,7 +66,11 @@ FEW = 16
 
 
 def silent_maps(seen: Examination) -> Iterator[Finding]:
-    """Layers in which more than half of the channels are zero, or constant, or saturated."""
+    """Layers in which more than half of the channels are zero, or constant, or saturated.
+
+    Where all of them are, what is made of them alone can be nothing else, and is not told.
+    """
+    silent: set[str] = set()
     for operation in seen.operations:
         facts = operation.facts
         if "saturated" in facts and facts["saturated"] > 0.9:
@@ -83,17 +87,21 @@ def silent_maps(seen: Examination) -> Iterator[Finding]:
         if "channels" not in facts or facts["channels"][1] < FEW:
             continue
         channels, values = facts["channels"]
+        follows = facts["after"] in silent
+        if facts["dead"] + facts["constant"] == channels:
+            silent.add(operation.layer)
         for kind in ("dead", "constant"):
             count = facts[kind]
-            if count <= channels / 2:
+            if count <= channels / 2 or follows:
                 continue
             what = "zero" if kind == "dead" else "the same number"
+            weighty = operation.name in _MAPS or not facts["after"]
             yield Finding(
                 kind,
                 "warning",
                 f"{count} of {channels} channels are {what} everywhere, over {seen.samples} "
                 f"inputs ({values} values a channel).",
-                _ADVICE[kind].format(facts.get("after") or operation.layer),
+                _ADVICE[kind].format(operation.layer if weighty else facts["after"]),
                 **operation.place,
                 evidence={
                     "channels": count,
@@ -114,26 +122,20 @@ _ADVICE = {
 HALF = (torch.float16, torch.bfloat16)
 
 
+_SCALING = {"to_copy", "mul", "div", "pow"}
+"""What makes a number small, but never 0 of another."""
+
+
 def look_at_precision(
     operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
 ) -> None:
-    """The share of numbers that became 0 in a cast to half precision."""
-    if operation.name != "to_copy" or output.dtype not in HALF or not given:
-        return
-    before = given[0]
-    if before.dtype in (torch.float32, torch.float64):
-        operation.facts["underflow"] = lost_in(before, output.dtype)
-
-
-def lost_in(tensor: Tensor, dtype: torch.dtype) -> float:
-    """The share of a tensor's values other than 0 that are 0 in another type, 0 to 1.
-
-    >>> lost_in(torch.tensor([0.0, 1.0, 1e-9, 2.0]), torch.float16)
-    0.3333333333333333
-    """
-    nonzero = tensor.detach() != 0
-    count = int(nonzero.sum())
-    return int((nonzero & (tensor.detach().to(dtype) == 0)).sum()) / count if count else 0.0
+    """The share of numbers other than 0 that became 0 in half precision."""
+    if operation.name in _SCALING and output.dtype in HALF:
+        nonzero = torch.ones_like(output, dtype=torch.bool)
+        for each in given:
+            nonzero &= each != 0
+        count = int(nonzero.sum())
+        operation.facts["underflow"] = int((nonzero & (output == 0)).sum()) / max(count, 1)
 
 
 LOST = 0.1
@@ -165,13 +167,16 @@ def half_precision(seen: Examination) -> Iterator[Finding]:
             yield Finding(
                 "half precision",
                 "warning",
-                f"{100 * lost:.3g} % of the numbers other than 0 become 0 in "
+                f"{100 * lost:.3g} % of the {_WHAT[operation.phase]} other than 0 become 0 in "
                 f"{_name(operation.made[0].dtype)}.",
                 "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
                 **operation.place,
                 evidence={"lost": lost},
             )
             return
+
+
+_WHAT = {"forward": "numbers", "backward": "gradients"}
 
 
 def _share_of_largest(operation: Operation) -> float:

@@ -31,7 +31,7 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.settings import PRODUCT, heatmap_names
-from ..view.view import View
+from ..view.view import View, elsewhere
 from .bundle import script, style
 from .figure import draw_figure, small_png
 from .packing import Part, Stream, fit, raw, stepped
@@ -77,7 +77,7 @@ def write_page(
     facts = _facts(view, names)
     blocks, parts = {}, []
     for place, name in enumerate(names):
-        header, small, own = _layer(_at(view, name))
+        header, small, own = _layer(elsewhere(view, layer=name))
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         tick(0.6 * (place + 1) / len(names))
@@ -119,11 +119,6 @@ def _chosen(view: View, layers: Layers) -> list[str]:
     if not names:
         raise ValueError(f"None of layers={layers!r} was captured, or none can be shown.")
     return names
-
-
-def _at(view: View, layer: str) -> View:
-    """The same view of another layer; what was made for the shown one is not thrown away."""
-    return view.of_run(view.run).moved(layer=layer).fitted()
 
 
 def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
@@ -175,7 +170,7 @@ def _heatmaps(
             arrays.extend(packed)
 
     for place, name in enumerate(names):
-        here = _at(view, name)  # the layer is cut out once
+        here = elsewhere(view, layer=name)  # the layer is cut out once
         for method in HEATMAPS:
             add(here.moved(heatmap=method), f"{method} {place}")
     shown = class_number(view)
@@ -184,7 +179,7 @@ def _heatmaps(
         if (number := each["number"]) != shown:
             other = view.of_run(run(number)).moved(target=number, heatmap="gradcam")
             for place, name in enumerate(names):
-                add(_at(other, name), f"gradcam {number} {place}")
+                add(elsewhere(other, layer=name), f"gradcam {number} {place}")
     return Stream.of(arrays)
 
 

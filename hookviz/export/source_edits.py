@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..hooking.edit import LayerEdit
+from ..hooking.edit import LayerEdit, index_words
 from ..hooking.layout import channel_dimension
 from .draft import Draft
 from .source_input import quoted
@@ -37,30 +37,30 @@ def _said(edit: LayerEdit) -> str:
 def _body(draft: Draft, edit: LayerEdit, number: int) -> list[str]:
     chosen = _chosen(draft, edit, number)
     if chosen is None:
-        return [f"return {_new(draft, edit, number, 'output')}"]
+        return [f"return {_new(draft, edit, number)}"]
     copied = "output = output.clone()  # a new tensor, or backward may break"
     if edit.factor == 0:
         return [copied, f"output[{chosen}] = 0", "return output"]
     if edit.factor is not None:
         new = f"output[{chosen}] * {edit.factor!r}"
     else:
-        new = f"{_new(draft, edit, number, 'output')}[{chosen}]"
+        new = f"{_new(draft, edit, number)}[{chosen}]"
     return [f"new = {new}", copied, f"output[{chosen}] = new", "return output"]
 
 
-def _new(draft: Draft, edit: LayerEdit, number: int, output: str) -> str:
+def _new(draft: Draft, edit: LayerEdit, number: int) -> str:
     """All of what the edit makes of a layer's output."""
     if edit.factor is not None:
-        return f"{output} * {edit.factor!r}"
+        return f"output * {edit.factor!r}"
     if isinstance(edit.change, str):
         places = tuple(range(2, _dimensions(draft, edit)))
-        return f"{output}.mean({places}, keepdim=True).expand_as({output})"
+        return f"output.mean({places}, keepdim=True).expand_as(output)"
     what = f"explorer.edits[{number}].change"
     if isinstance(edit.change, Tensor):
         draft.take(f"value_{number}", what)
-        return f"value_{number}.to({output}).expand_as({output}).clone()"
+        return f"value_{number}.to(output).expand_as(output).clone()"
     draft.take(f"change_{number}", f"your function: {what}")
-    return f"change_{number}({output}.clone())"
+    return f"change_{number}(output.clone())"
 
 
 def _chosen(draft: Draft, edit: LayerEdit, number: int) -> str | None:
@@ -68,34 +68,27 @@ def _chosen(draft: Draft, edit: LayerEdit, number: int) -> str | None:
     if edit.channels is None and edit.where is None:
         return None
     _dimensions(draft, edit)
-    channels = _index(draft, edit.channels, f"channels_{number}", number, "channels")
+    channels = _channels(draft, edit, number)
     if edit.where is None:
         return f":, {channels}"
     if isinstance(edit.where, Tensor):
-        draft.take(f"where_{number}", f"explorer.edits[{number}].where")
         raise _refusal(edit, "places are a mask")
     where = edit.where if isinstance(edit.where, tuple) else (edit.where,)
     if not isinstance(edit.channels, (int, slice, type(None))):
         raise _refusal(edit, "places go with a list of channels")
-    return ", ".join([":", channels, *(_slice(each) for each in where)])
+    return ", ".join([":", channels, *map(index_words, where)])
 
 
-def _index(draft: Draft, value: object, name: str, number: int, what: str) -> str:
-    if value is None:
+def _channels(draft: Draft, edit: LayerEdit, number: int) -> str:
+    channels = edit.channels
+    if channels is None:
         return ":"
-    if isinstance(value, (int, slice)):
-        return _slice(value)
-    if isinstance(value, Sequence):
-        return repr(list(value))
-    draft.take(name, f"explorer.edits[{number}].{what}")
-    return name
-
-
-def _slice(value: int | slice) -> str:
-    if isinstance(value, int):
-        return repr(value)
-    ends = ["" if end is None else repr(end) for end in (value.start, value.stop, value.step)]
-    return ":".join(ends[:2] if value.step is None else ends)
+    if isinstance(channels, (int, slice)):
+        return index_words(channels)
+    if isinstance(channels, Sequence):
+        return repr(list(channels))
+    draft.take(f"channels_{number}", f"explorer.edits[{number}].channels")
+    return f"channels_{number}"
 
 
 def _dimensions(draft: Draft, edit: LayerEdit) -> int:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .copies import Copies, is_batched
 from .handles import Hook, HookSet
-from .layout import fitting_grid, patching_layer
+from .layout import PatchGrid
 from .nested import tensors_in
 from .records import Call, CapturedTensor, FeatureCache, LayerRecord
 from .running import FORWARD, Running, current_backward, repeated
@@ -132,17 +132,15 @@ class Capture(HookSet, FeatureCache):
         records = [LayerRecord(names[0], m, tuple(names[1:])) for m, names in chosen.items()]
         unseen = unseen_layers(model) if layers is None else ""
         FeatureCache.__init__(self, records, unseen=unseen)
+        self._grid = PatchGrid()
         HookSet.__init__(self, self._wanted(model, inputs))
         self._copies, self._tick = copies, tick
         self._running: Running[tuple[CapturedTensor, ...]] = Running()
-        self._grid: tuple[int, ...] | None = None
 
     def _wanted(self, model: nn.Module, inputs: bool) -> list[Hook]:
-        hooks: list[Hook] = []
         # Only a transformer's tokens, not a convolution's maps, need to know of patches.
-        if not all(is_convolution(record.module) for record in self._hooked):
-            patching = patching_layer(model)
-            hooks += [(patching, "forward", self._note_grid)] if patching is not None else []
+        convolved = all(is_convolution(record.module) for record in self._hooked)
+        hooks = [] if convolved else self._grid.hooks(model)
         for record in self._hooked:
             before, after = partial(self._before, record), partial(self._after, record)
             hooks += [(record.module, "forward_pre", before)] if inputs else []
@@ -163,7 +161,7 @@ class Capture(HookSet, FeatureCache):
         outputs = self._take(record, returned)
         for (_, tensor), taken in zip(returned, outputs, strict=True):
             self._watch_base(tensor, taken, (args, kwargs))
-        grid = fitting_grid(self._grid, outputs[0].shape) if outputs else None
+        grid = self._grid.of(outputs[0].shape) if outputs else None
         record.calls.append(Call(outputs, inputs, record.name, record.module, grid))
         self._ran.setdefault(record.name, record)
         self._tick()
@@ -204,11 +202,7 @@ class Capture(HookSet, FeatureCache):
         """What has been captured, as a cache that cannot be switched on again."""
         return FeatureCache(self._hooked, self._ran, self.unseen)
 
-    # What is less simple: patches, checkpointing, views
-
-    def _note_grid(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            self._grid = tuple(output.shape[2:])
+    # What is less simple: checkpointing, views
 
     def _again(self, record: LayerRecord, side: str, found: Found) -> bool:
         """Whether a layer runs only because backward recomputes a checkpointed block.

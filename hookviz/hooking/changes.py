@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .interrupts import allow_interrupts
+from .layout import at_least_float32
 
 Change = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
 Channels = int | slice | Sequence[int] | Tensor | None
@@ -189,9 +190,7 @@ def clip_norm(most: float) -> Callable[[Tensor], Tensor]:
         raise ValueError(f"clip_norm({most}) would leave nothing: give a norm above 0.")
 
     def clipped(gradient: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(
-            gradient, dtype=torch.float64 if gradient.dtype == torch.float64 else torch.float32
-        )
+        norm = torch.linalg.vector_norm(at_least_float32(gradient))
         return (gradient * (most / norm)).to(gradient.dtype) if norm > most else gradient
 
     return clipped

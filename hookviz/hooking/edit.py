@@ -28,7 +28,7 @@ from .changes import (
     select_places,
 )
 from .handles import Hook, HookSet
-from .layout import as_maps, channel_dimension, fitting_grid, patching_layer
+from .layout import PatchGrid, as_maps, channel_dimension
 from .nested import change_tensors, tensors_in
 from .running import FORWARD, current_backward, repeated
 from .select import Layers, close_names, module_names, select_layers, unwrapped
@@ -142,7 +142,7 @@ class Edit(HookSet):
         self.change, self.channels, self.where = change, channels, where
         self.gradient, self.call, self.output = gradient, call, output
         self.count, self._ran = 0, False
-        self._grid: tuple[int, ...] | None = None
+        self._grid = PatchGrid()
         self._runs: dict[nn.Module, list[Tensor]] = {}
         modules, parameters = chosen(model, layers, gradient)
         if parameters and where is not None:
@@ -156,19 +156,13 @@ class Edit(HookSet):
         modules: dict[nn.Module, str],
         parameters: dict[nn.Parameter, str],
     ) -> list[Hook]:
-        hooks: list[Hook] = []
-        # Its grid also tells a token from a channel, in layers without sizes of their own.
-        if modules and (patching := patching_layer(model)) is not None:
-            hooks.append((patching, "forward", self._note_grid))
+        # The grid also tells a token from a channel, in layers without sizes of their own.
+        hooks = self._grid.hooks(model) if modules else []
         for module, name in modules.items():
             hooks.append((module, "edit", partial(self._after, name)))
         for parameter, name in parameters.items():
             hooks.append((parameter, "tensor", partial(self._arrived_at, name)))
         return hooks
-
-    def _note_grid(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            self._grid = tuple(output.shape[2:])
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         found = dict(tensors_in(output))
@@ -181,7 +175,7 @@ class Edit(HookSet):
         self._ran |= not self.gradient
         if self.call is not None and self._run(module, old) != self.call:
             return None
-        dimension = channel_dimension(old, module, fitting_grid(self._grid, old.shape))
+        dimension = channel_dimension(old, module, self._grid.of(old.shape))
         mask = self._mask(old, module, dimension, f"layer {name!r}")
         new = self._watched(old, name, mask, dimension) if self.gradient else None
         if not self.gradient:
@@ -231,7 +225,7 @@ class Edit(HookSet):
             return flags.view([-1 if d == dimension % like.ndim else 1 for d in range(like.ndim)])
         mask = torch.zeros_like(like, dtype=torch.bool)
         # A view, so that what is set here is set in the mask.
-        maps = as_maps(mask, module, fitting_grid(self._grid, like.shape))
+        maps = as_maps(mask, module, self._grid.of(like.shape))
         places, channels = maps.new_zeros(maps.shape[2:]), maps.new_zeros(maps.shape[1])
         select_places(places, self.where, what)
         select_channels(channels, self.channels, what)
@@ -281,6 +275,8 @@ class LayerEdit:
     layer4.1.conv2, channel 17: off
     >>> print(LayerEdit("conv1", "mean"))
     conv1, all channels: its mean
+    >>> print(LayerEdit("conv1", 0.5, slice(2, 5)))
+    conv1, channels 2:5: × 0.5
     """
 
     layer: str
@@ -307,8 +303,7 @@ class LayerEdit:
         if isinstance(self.channels, int):
             whose = f"channel {self.channels}"
         elif isinstance(self.channels, slice):
-            ends = (self.channels.start, self.channels.stop, self.channels.step)
-            whose = f"channels {':'.join('' if end is None else str(end) for end in ends)}"
+            whose = f"channels {index_words(self.channels)}"
         whose += ", some places" if self.where is not None else ""
         return f"{self.layer or '(model)'}, {whose}: {self._what()}"
 
@@ -320,6 +315,18 @@ class LayerEdit:
         if isinstance(self.change, Tensor):
             return "another tensor"
         return getattr(self.change, "__name__", "a function")
+
+
+def index_words(index: int | slice) -> str:
+    """An index as one writes it in brackets.
+
+    >>> index_words(slice(2, None)), index_words(slice(None, None, 2))
+    ('2:', '::2')
+    """
+    if isinstance(index, int):
+        return str(index)
+    ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+    return ":".join(ends[:2] if index.step is None else ends)
 
 
 def chosen(

@@ -108,6 +108,11 @@ class _Hook:
         return None
 
 
+def own_function(hook: Any) -> Callable[..., Any] | None:
+    """The function within, if the hook is one of ours."""
+    return hook.function if isinstance(hook, _Hook) else None
+
+
 def _to_the_front(hooks: OrderedDict) -> None:
     """Edits run before all other hooks, in their own order: who looks on sees what is edited."""
     edits = [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.first]

@@ -121,12 +121,11 @@ def hold() -> bool:
     """Put the handler in place, until `release`; False where there is nothing to be done."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    here = signal.getsignal(signal.SIGINT)
-    if here is not _interrupted:
+    if not _State.holds:  # asking takes longer than all else here
+        here = signal.getsignal(signal.SIGINT)
         if not callable(here):  # ignored, or none of Python's
             return False
-        _State.before = here
-        _State.waiting = False
+        _State.before, _State.waiting = here, False
         signal.signal(signal.SIGINT, _interrupted)
     _State.holds += 1
     return True
@@ -135,8 +134,9 @@ def hold() -> bool:
 def release() -> None:
     """Take back one `hold`."""
     _State.holds -= 1
-    in_place = signal.getsignal(signal.SIGINT) is _interrupted
-    if not _State.holds and in_place and threading.current_thread() is threading.main_thread():
+    if _State.holds or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGINT) is _interrupted:
         signal.signal(signal.SIGINT, _State.before)
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
+
+from .handles import Hook
 
 _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
 
@@ -120,23 +123,33 @@ def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
 _MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
 
 
-def patching_layer(model: nn.Module) -> nn.Module | None:
-    """The layer that cuts a vision transformer's input into patches, if there is one.
+class PatchGrid:
+    """How many rows and columns of patches a vision transformer cuts its input into.
 
-    It is the first convolution, if its stride is its kernel: so the patches do not overlap.
+    The layer that cuts is the first convolution, if its stride is its kernel: so the patches do
+    not overlap. A hook notes the grid each time it has run.
     """
-    for module in model.modules():
-        kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
-        if isinstance(kernel, tuple) and isinstance(stride, tuple):
-            return module if kernel == stride and max(stride) > 1 else None
-    return None
 
+    _grid: tuple[int, ...] | None = None
 
-def fitting_grid(grid: tuple[int, ...] | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The grid of patches, if tokens of this shape ``(N, T, C)`` still have as many."""
-    if grid is None or len(shape) != 3:
-        return None
-    return grid if 0 <= shape[1] - math.prod(grid) <= _MOST_PREFIX_TOKENS else None
+    def hooks(self, model: nn.Module) -> list[Hook]:
+        """One, or none where nothing cuts the input into patches."""
+        for module in model.modules():
+            kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
+            if isinstance(kernel, tuple) and isinstance(stride, tuple):
+                patching = kernel == stride and max(stride) > 1
+                return [(module, "forward", self._note)] if patching else []
+        return []
+
+    def _note(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self._grid = tuple(output.shape[2:])
+
+    def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
+        if self._grid is None or len(shape) != 3:
+            return None
+        return self._grid if 0 <= shape[1] - math.prod(self._grid) <= _MOST_PREFIX_TOKENS else None
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -272,14 +272,12 @@ def mark_cell(css: str, place: int) -> str:
     return f"<style>.{css} .n{place} {{{_OUTLINE}}}</style>"
 
 
-def bars(
-    css: str, shares: Sequence[tuple[float, str, float | None, str]], changed: bool = False
-) -> str:
+def bars(css: str, shares: Sequence[tuple[float, str, float | None, str]]) -> str:
     """A style that makes buttons bars: how much of each is filled, and the words at its end.
 
-    Where something is ``changed`` they are two lines high, for where the bar was, and more words.
+    Then where the bar was, and what has changed: if anything has, all are two lines high.
     """
-    rules = []
+    rules, changed = [], any(change for *_, change in shares)
     for place, (share, words, before, change) in enumerate(shares):
         said = _css_text(words)
         width = 100 * (share if np.isfinite(share) else 0)

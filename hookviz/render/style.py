@@ -55,6 +55,8 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
 .hookviz .title span {color: var(--hv-dim)}
 .hookviz .title .chip {margin-left: auto; border: 1px solid; border-radius: 12px;
   padding: 0 10px; line-height: 20px; background: var(--hv-soft)}
+.hookviz-first > :first-child {flex: 1}
+.hookviz-there {width: auto; height: 22px; line-height: 20px}
 .hookviz .title .good {color: var(--hv-good)}
 .hookviz .title .odd {color: var(--hv-odd)}
 .hookviz .title .bad {color: var(--hv-bad); font-weight: 600}

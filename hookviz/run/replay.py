@@ -157,9 +157,28 @@ class _Mode(TorchDispatchMode):
             self._left = True
             super().__exit__(*error)
 
-    def leave(self) -> None:
+    def cut(self) -> None:
+        """The first changed layer has returned: from here on everything runs."""
+        if self.reached:
+            return
+        self.reached = True
+        self._at_cut()
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.reached:
+            return operation(*args, **kwargs)
+        return self._before_cut(operation, args, kwargs)
+
+    def _at_cut(self) -> None:
+        raise NotImplementedError
+
+    def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
+        raise NotImplementedError
 
 
 class _Recorder(_Mode):
@@ -169,24 +188,15 @@ class _Recorder(_Mode):
         super().__init__(tape)
         self._made: dict[int, tuple[_Made, StorageWeakRef]] = {}  # by address, which they keep
 
-    def cut(self) -> None:
-        """The first changed layer has returned: keep what can still be read."""
-        if self.reached:
-            return
-        self.reached = True
+    def _at_cut(self) -> None:
+        """Keep what can still be read."""
         for made, reference in self._made.values():
             if not reference.expired():
                 storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
                 self.tape.kept[made.place] = made.read(storage)
         self._made.clear()
-        self.leave()
 
-    def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if self.reached:
-            return operation(*args, **kwargs)
+    def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
         given = _tensors((args, kwargs))
         before = [_layout(each) for each in given]
         if torch.Tag.nondeterministic_seeded in operation.tags or not all(map(_plain, given)):
@@ -226,24 +236,14 @@ class _Player(_Mode):
         self._poison, self._steps = poison, iter(tape.steps)
         self._waiting: dict[int, Tensor] = {}  # for the values that they have at the cut
 
-    def cut(self) -> None:
-        """The first changed layer has returned: from here on everything runs."""
-        if self.reached:
-            return
-        self.reached = True
+    def _at_cut(self) -> None:
         if next(self._steps, None) is not None:
             raise _DivergedError
         for place, tensor in self._waiting.items():
             tensor.copy_(self.tape.kept[place])
         self._waiting.clear()
-        self.leave()
 
-    def __torch_dispatch__(
-        self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if self.reached:
-            return operation(*args, **kwargs)
+    def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
         given, step = _tensors((args, kwargs)), next(self._steps, None)
         same = step is not None and step.operation is operation
         if step is None or not same or [each.shape for each in given] != step.shapes:

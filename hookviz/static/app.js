@@ -60,6 +60,7 @@ export class App {
     this.again = () => this.schedule();
     source.arrivals.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
+    this.parts.chip.addEventListener("click", () => this.state.set({ layer: this.facts.verdict.layer }));
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
     this.draw();
   }
@@ -235,6 +236,8 @@ export class App {
     say(this.parts.factsLine, facts.facts.join(" · "));
     say(this.parts.chip, facts.verdict.text);
     mark(this.parts.chip, "data-kind", facts.verdict.kind);
+    mark(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
+    this.parts.chip.disabled = facts.verdict.layer === null;
     const goal = at.goal === null || this.source.live ? facts.target : this.goal();
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
     this.parts.predictions.show(facts.predictions, goal, what);

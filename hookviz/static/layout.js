@@ -28,7 +28,7 @@ export class Layout {
   constructor(root, source, state, go) {
     const { facts } = source;
     const set = (/** @type {any} */ changes) => state.set(changes);
-    this.chip = el("span", { class: "hv-chip" });
+    this.chip = el("button", { class: "hv-chip", type: "button" });
     this.factsLine = el("span", { class: "hv-dim" });
     this.title = el("b", { class: "hv-model" });
     this.predictions = new Predictions((number) => go.target(number));

@@ -58,6 +58,7 @@ class Verdict(NamedTuple):
 
     text: str
     kind: str
+    layer: str | None = None  # where one should look, if anywhere
 
 
 def ribbon(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
@@ -165,9 +166,9 @@ def verdict(cells: Sequence[Cell]) -> Verdict:
     --------
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
     Verdict(text='healthy: no NaN or Inf, no layer of zeros, gradients within a factor of 10²', \
-kind='good')
+kind='good', layer=None)
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
-    Verdict(text='NaN in 1 of 1 layers, first in a', kind='bad')
+    Verdict(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a')
     """
     wrong = (  # activations first: a gradient's NaN goes back from there through all layers
         ("NaN", [cell for cell in cells if cell.nans]),
@@ -178,7 +179,7 @@ kind='good')
     for what, bad in wrong:
         if bad:
             where = f"in {len(bad)} of {len(cells)} layers, first in {bad[0].name or '(model)'}"
-            return Verdict(f"{what} {where}", "bad")
+            return Verdict(f"{what} {where}", "bad", bad[0].name)
     found = (
         ("all activations are zero in", [c for c in cells if c.zeros == 1]),
         ("the gradient is zero in", [c for c in cells if c.gradient == 0]),
@@ -186,7 +187,7 @@ kind='good')
     for words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            return Verdict(f"{words} {odd[0].name or '(model)'}{more}", "odd")
+            return Verdict(f"{words} {odd[0].name or '(model)'}{more}", "odd", odd[0].name)
     slopes = [cell.gradient for cell in cells if cell.gradient]
     clean = "no NaN or Inf, no layer of zeros"
     if not slopes:

@@ -236,6 +236,11 @@ class View:
         )
 
 
+def elsewhere(view: View, **changes: Any) -> View:
+    """The same run at other settings; what was made for the shown layer is not thrown away."""
+    return view.of_run(view.run).moved(**changes).fitted()
+
+
 class ShownMaps:
     """The feature map of a view and its gradient, and their colours."""
 

@@ -21,7 +21,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.view import View
+from ..view.view import View, elsewhere
 
 EXACT_BYTES = 8_000_000
 """Maps of a layer that take more go to the browser in half precision; single values are asked."""
@@ -127,10 +127,8 @@ class Canvas(anywidget.AnyWidget):
         """What is said, and arrays."""
         ask, now = question["ask"], self._explored()
         wanted = {n: question[n] for n in ("layer", "call", "sample", "depth") if n in question}
-        # What was made for the shown layer is not thrown away for another.
         same = all(getattr(now.at, name) == value for name, value in wanted.items())
-        view = now if same else now.of_run(now.run)
-        view = view.moved(**wanted).fitted()
+        view = now.fitted() if same else elsewhere(now, **wanted)
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
@@ -152,7 +150,7 @@ class Canvas(anywidget.AnyWidget):
     def _all_heatmaps(self, view: View) -> list[Any]:
         found = []
         for name in view.layers:
-            values = heatmap_payload(view.of_run(view.run).moved(layer=name).fitted())
+            values = heatmap_payload(elsewhere(view, layer=name))
             if values is not None:
                 found.append(_coded(name, values))
         return found

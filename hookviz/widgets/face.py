@@ -42,6 +42,9 @@ class Face(widgets.VBox):
         on_error: Callable[[str], None],
     ) -> None:
         self._controls, self._pictures = Controls(on_user, on_error), Pictures()
+        self._there, self._layer_there = widgets.Button(description="go there"), ""
+        self._there.add_class("hookviz-there")
+        self._there.on_click(lambda _: on_user("layer", self._layer_there))
         self._css = f"hookviz-{uuid4().hex[:8]}"  # several explorers may be on one page
         self._ribbon_of: object = None  # the cells that are on the page
         self._title, self._note, self._bars, self._heading, self._place = (
@@ -65,7 +68,7 @@ class Face(widgets.VBox):
         stand = widgets.VBox([self._ribbon, of["layer"]])
         super().__init__(
             [
-                self._title,
+                box("hookviz-first", self._title, self._there),
                 self._note,
                 box("hookviz-preds", *self._controls.targets, of["target"]),
                 box("hookviz-stand", stand, self._legend),
@@ -91,11 +94,12 @@ class Face(widgets.VBox):
     def show(self, frame: Frame) -> None:
         """Bring the page to this frame."""
         at = frame.settings
-        self._title.value = html.title(frame.model, frame.facts, frame.verdict)
+        self._title.value = html.title(frame.model, frame.facts, frame.verdict[:2])
+        self._layer_there = frame.verdict.layer or ""
+        visible(self._there, frame.verdict.layer is not None)
         self._note.value = html.note(frame.note)
         visible(self._note, bool(frame.note))
-        changed = any(each.change for each in frame.predictions)
-        self._bars.value = html.bars(self._css, [_bar(each) for each in frame.predictions], changed)
+        self._bars.value = html.bars(self._css, list(map(_bar, frame.predictions)))
         self._show_ribbon(frame)
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         dtype = frame.dtype if frame.dtype != "float32" else ""

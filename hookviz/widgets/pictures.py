@@ -12,7 +12,7 @@ from ..render import html
 from ..render.arrays import shown_size
 from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
 from ..render.overlay import strip_box
-from ..view.frame import Frame, Panel, Sheet, Tiles
+from ..view.frame import Frame, Panel, Sheet
 
 
 class Pictures:
@@ -32,6 +32,7 @@ class Pictures:
         self.strip.add_class("hookviz-strip")
         self._css = f"hookviz-{uuid4().hex[:8]}"  # several explorers may be on one page
         self._shown: Frame | None = None
+        self._drawn: tuple[Any, ...] = ()  # what the picture of the tiles depends on
 
     input: widgets.HTML
     map: widgets.HTML
@@ -68,19 +69,20 @@ class Pictures:
         self._shown = frame
 
     def _show_tiles(self, frame: Frame) -> None:
-        tiles, before = frame.tiles, None if self._shown is None else self._shown.tiles
+        tiles = frame.tiles
         marks = html.mark(self._css, tiles.place)
         if frame.strip is not None and frame.strip.place is not None:
             marks += html.mark(f"{self._css}-strip", frame.strip.place)
         self.marks.value = marks
         self.mosaic_caption.value = html.plain(tiles.caption)
-        if before is not None and _drawn(tiles) == _drawn(before):
+        drawn = tiles.mosaic, tiles.cmap, _shares(tiles.drops)
+        if drawn == self._drawn:
             return
+        self._drawn = drawn
         png, count = levels_png(tiles.mosaic.levels, tiles.cmap), len(tiles.channels)
         boxes = [tiles.mosaic.box(place) for place in range(count)]
         names, dark = list(map(str, tiles.channels)), on_dark(png, tiles.cmap)
-        bars = _shares(tiles.drops)
-        self.mosaic.value = html.tiles(self._css, png, dark, boxes, names, tiles.alt, bars)
+        self.mosaic.value = html.tiles(self._css, png, dark, boxes, names, tiles.alt, drawn[-1])
         aspect = tiles.mosaic.tile_height / tiles.mosaic.tile_width
         self.grid.value = html.columns(self._css, count, aspect)
 
@@ -97,11 +99,6 @@ class Pictures:
         png = picture_png(strip.pixels)
         made = html.tiles(css, png, None, boxes, names, strip.alt)
         self.strip.value = html.plain(strip.caption) + made
-
-
-def _drawn(tiles: Tiles) -> tuple[Any, ...]:
-    """What the picture of the tiles depends on."""
-    return tiles.mosaic, tiles.cmap, _shares(tiles.drops)
 
 
 def _shares(drops: np.ndarray | None) -> list[float]:

@@ -98,8 +98,8 @@ class ViewWidget(LiveWidget):
             view = self._now.moved(**{name: change["new"]})
             if name == "target":
                 view = self._ran(view.session, view.at, view.input_memo)
-            if change["new"] == "original" and view.at.order == ABLATION:  # known of the edited run
-                view = view.moved(order="index")
+            if (name, change["new"], view.at.order) == ("version", "original", ABLATION):
+                view = view.moved(order="index")  # ablation is known of the edited run
             if name == "order" and change["new"] != "index" and self.children:
                 if change["new"] == ABLATION:
                     allow_interrupts(view.ablate)

@@ -9,12 +9,13 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, edits, heatmaps, keypress, memory
+from . import capture, drawing, edits, guard, heatmaps, keypress, memory
 
 BENCHMARKS = {
     "capture": capture.run,
     "drawing": drawing.run,
     "edits": edits.run,
+    "guard": guard.run,
     "heatmaps": heatmaps.run,
     "keypress": keypress.run,
     "memory": memory.run,

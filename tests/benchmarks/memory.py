@@ -34,6 +34,8 @@ def run(*, quick: bool = False) -> None:
             "capture": ("capture", None),
             f"capture, max_bytes={budget // _MB} MB": ("capture", budget),
             "explore": ("explore", None),
+            "with diagnose(model)": ("guard", None),
+            "diagnose(model, x)": ("diagnose", None),
         }
         print(f"  {name}, {batch} × {side}×{side}")
         plain = None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-KINDS = ("plain", "capture", "explore")
+KINDS = ("plain", "capture", "explore", "guard", "diagnose")
 
 
 def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None = None) -> dict:
@@ -24,8 +24,9 @@ def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None =
 
     Parameters
     ----------
-    kind : {"plain", "capture", "explore"}
-        One forward, and one backward to the input, with nothing, with hooks, in an explorer.
+    kind : {"plain", "capture", "explore", "guard", "diagnose"}
+        One forward, and one backward to the input, with nothing, with hooks, in an explorer, under
+        a guard, examined.
     name : str
         A network, see networks.py.
     batch, side : int
@@ -95,10 +96,22 @@ def _explore(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[A
     return explorer, explorer.cache.nbytes
 
 
+def _guard(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    with hookviz.diagnose(model) as findings:
+        _plain(hookviz, model, x, None)
+    return findings, 0
+
+
+def _diagnose(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    return hookviz.diagnose(model, x), 0
+
+
 WORK: dict[str, Callable[..., tuple[Any, int]]] = {
     "plain": _plain,
     "capture": _capture,
     "explore": _explore,
+    "guard": _guard,
+    "diagnose": _diagnose,
 }
 
 

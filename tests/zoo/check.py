@@ -78,6 +78,11 @@ class Result:
         found = [*self.wrong, *self.explored_wrong, *self.touched, *self.left, *self.raised]
         return [*found, self.error] if self.error else found
 
+    @property
+    def verdict(self) -> str:
+        """The faults in words, or that there is none."""
+        return "; ".join(self.faults) or "exact, untouched"
+
 
 Step = Callable[[Case, Truths, Result], None]
 """One thing that is done with a model; what it raises is a fault."""

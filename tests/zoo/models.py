@@ -102,6 +102,12 @@ def all_cases() -> dict[str, Case]:
     return {case.name: case for case in (*_torchvision_cases(), *_timm_cases())}
 
 
+def classifiers() -> dict[str, Case]:
+    """Those that return logits."""
+    other = {"detection", "segmentation"}
+    return {name: case for name, case in all_cases().items() if case.kind not in other}
+
+
 def _torchvision_cases() -> Iterator[Case]:
     for kind, module in TORCHVISION.items():
         for name in torchvision.models.list_models(module):

@@ -7,8 +7,10 @@ three channels off. Where a replay cannot be proved right the whole model runs, 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
 
 import torch
 
@@ -17,11 +19,11 @@ from hookviz.hooking.edit import LayerEdit
 from hookviz.run.replay import Replay
 from hookviz.run.session import Session
 from hookviz.run.targets import logits_of
+from zoo.models import Case, classifiers
+from zoo.report import table
 
-from .models import Case, all_cases
-
-FAMILIES = 45
-"""How many of timm's, beside all of torchvision's classifiers."""
+MOST = 125
+"""How many classifiers of pictures: all of torchvision's, and 45 of timm's."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,6 @@ def look(case: Case) -> Found:
     return Found(case.name, replayed, whole, wrong)
 
 
-def classifiers() -> list[Case]:
-    """Those that are looked at."""
-    every = all_cases().values()
-    others = [case for case in every if case.name.startswith("timm/")]
-    return [case for case in every if case.kind == "classification"] + others[:FAMILIES]
-
-
 def written(found: list[Found]) -> str:
     """The page."""
     total = [sum(getattr(each, name) for each in found) for name in ("replayed", "whole", "wrong")]
@@ -73,19 +68,18 @@ def written(found: list[Found]) -> str:
         "",
         f"**{len(found)} models: {total[0]} replayed, {total[1]} whole, {total[2]} wrong.**",
         "",
-        "| model | replayed | whole | wrong |",
-        "|---|---|---|---|",
-        *(f"| {each.name} | {each.replayed} | {each.whole} | {each.wrong} |" for each in found),
+        *table(["model", "replayed", "whole", "wrong"], map(astuple, found)),
     ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
     found = []
-    for case in classifiers():
+    pictures = [case for case in classifiers().values() if case.kind != "video"]
+    for case in pictures[:MOST]:
         found.append(look(case))
         print(found[-1], flush=True)
-    (Path(__file__).parent / "REPLAYS.md").write_text(written(found))
+    Path(__file__).with_name("REPLAYS.md").write_text(written(found))
     return int(any(each.wrong for each in found))
 
 

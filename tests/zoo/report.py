@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 from .check import Result
 from .rivals import CLOSE, RIVALS, Tally
@@ -24,8 +24,7 @@ def report(results: list[Result], cases: int) -> str:
             "Edits by `hookviz.edit` and by others, on the classifiers: [EDITS.md](EDITS.md).",
             "",
             f"{len(results)} of {cases} models, {_families(results)} timm families. "
-            + ", ".join(f"{package} {version(package)}" for package in PACKAGES)
-            + ".",
+            f"{', '.join(map(with_version, PACKAGES))}.",
             "",
             *summary(results),
             "",
@@ -35,6 +34,14 @@ def report(results: list[Result], cases: int) -> str:
             "",
         ]
     )
+
+
+def with_version(package: str, distribution: str = "") -> str:
+    """A package and its version in words; its distribution may have another name."""
+    try:
+        return f"{package} {version(distribution or package)}"
+    except PackageNotFoundError:
+        return f"{package} (not there)"
 
 
 def _families(results: list[Result]) -> int:
@@ -176,7 +183,7 @@ def _line(result: Result) -> tuple[object, ...]:
         result.calls,
         result.not_graded,
         result.zero,
-        cell("; ".join(result.faults)) if result.faults else "exact, untouched",
+        cell(result.verdict),
         " ".join(others),
     )
 

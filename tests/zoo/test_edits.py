@@ -8,10 +8,11 @@ from torch import nn
 
 from hookviz.hooking.edit import Edit
 from zoo.check import Result
-from zoo.edits.check import check, classifiers
+from zoo.edits.check import check
 from zoo.edits.report import LABELS, report
 from zoo.edits.ways import HOOKVIZ, WAYS
 from zoo.edits.written import written
+from zoo.models import classifiers
 from zoo.rivals import Tally
 
 CASES = classifiers()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import packages_distributions
 
 from ..check import Result
-from ..report import cell, summary, table
+from ..report import cell, summary, table, with_version
 
 STEPS = ("explore", "figure", "code", "trace")
 
@@ -34,14 +34,7 @@ def report(results: list[Result], cases: int) -> str:
 def _versions(results: list[Result]) -> list[str]:
     names = dict.fromkeys(result.name.partition("/")[0] for result in results)
     known = packages_distributions()
-    return [f"{name} {_version(known.get(name, [name])[0])}" for name in names]
-
-
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "(not there)"
+    return [with_version(name, known.get(name, [name])[0]) for name in names]
 
 
 def _models(results: list[Result]) -> Iterator[str]:
@@ -74,9 +67,8 @@ def _line(result: Result) -> tuple[object, ...]:
 def _verdict(result: Result) -> str:
     if result.absent:
         return cell(result.absent)
-    said = "; ".join(result.faults) if result.faults else "exact, untouched"
-    if result.faults:
-        said = f"**{len(result.faults)} faults:** {said}"
+    said = f"**{len(result.faults)} faults:** " if result.faults else ""
+    said += result.verdict
     if result.refused:
         said += f"; refused: {result.refused[0]}"
     return cell(said)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as pytest has it
 
-from zoo.edits.check import check, classifiers
+from zoo.edits.check import check
 from zoo.edits.report import report
 from zoo.edits.ways import WAYS
+from zoo.models import classifiers
 from zoo.runner import Runner
 
 if __name__ == "__main__":

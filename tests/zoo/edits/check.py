@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from untouched import snapshot
 
 from ..check import GAINS, Result, note_changes, said, score, seed
-from ..models import Case, all_cases
+from ..models import Case
 from ..rivals import CLOSE, Tally
 from .ways import HOOKVIZ, WAYS, Way, ask, by_reference
 from .written import Edit, written
@@ -26,12 +26,6 @@ CHANNELS = {  # how many there are, and where in the output
 }
 FIRST = ("2d", "ChannelsFirst")
 """At the end of their names: norms that derive from LayerNorm, of channels that are second."""
-
-
-def classifiers() -> dict[str, Case]:
-    """The zoo's models that return logits."""
-    other = {"detection", "segmentation"}
-    return {name: case for name, case in all_cases().items() if case.kind not in other}
 
 
 class Subject:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from ..check import Result
-from ..report import cell, table
+from ..report import cell, table, with_version
 from ..rivals import CLOSE, Tally
 from .ways import WAYS
 
@@ -24,7 +23,7 @@ def report(results: list[Result], cases: int) -> str:
             "One layer of each of the zoo's classifiers, chosen by the model's name, edited in "
             "five ways. Written by `make edits`; not to be edited.",
             "",
-            f"{len(results)} of {cases} models. {', '.join(map(_version, PACKAGES))}.",
+            f"{len(results)} of {cases} models. {', '.join(map(with_version, PACKAGES))}.",
             "",
             *_summary(results),
             "",
@@ -34,13 +33,6 @@ def report(results: list[Result], cases: int) -> str:
             "",
         ]
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return f"{package} (not there)"
 
 
 def _summary(results: list[Result]) -> Iterator[str]:
@@ -143,7 +135,7 @@ def _line(result: Result) -> tuple[object, ...]:
         "×".join(map(str, result.shape)),
         result.layer,
         result.ran,
-        cell("; ".join(result.faults)) if result.faults else "exact, untouched",
+        cell(result.verdict),
         " ".join(each for each in others if each),
     )
 

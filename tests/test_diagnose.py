@@ -1,0 +1,484 @@
+"""``hookviz.diagnose``: what is planted is named, what is well is left alone."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+from untouched import assert_untouched, snapshot
+
+import hookviz
+
+
+class Block(nn.Module):
+    """A convolution, and what is planted after it."""
+
+    def __init__(self, change=lambda x: x):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.change = change
+
+    def forward(self, x):
+        return self.change(self.conv(x))
+
+
+class Net(nn.Module):
+    """Three blocks, the second with a fault."""
+
+    def __init__(self, change=lambda x: x, reentrant=None):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block(change), Block()])
+        self.head = nn.Linear(3, 5)
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        for block in self.blocks:
+            if self.reentrant is None:
+                x = block(x)
+            else:
+                x = checkpoint(block, x, use_reentrant=self.reentrant)
+        return {"logits": self.head(x.mean((2, 3)))}
+
+
+@pytest.fixture
+def x():
+    torch.manual_seed(0)
+    return torch.rand(2, 3, 12, 12)
+
+
+def kinds(findings):
+    return [each.kind for each in findings if each.severity != "note"]
+
+
+FORWARD = {
+    "log": lambda x: torch.log(x.relu()),
+    "div": lambda x: x / x.relu(),
+    "exp": lambda x: (x * 1e4).exp(),
+    "sqrt": lambda x: x.sqrt(),
+    "softmax": lambda x: x.masked_fill(x < 9, -torch.inf).softmax(1),
+    "reciprocal": lambda x: x.relu().reciprocal(),
+    "pow": lambda x: x.relu() ** -0.5,
+    "mul": lambda x: (x * 1e30) * 1e30,
+}
+
+
+@pytest.mark.parametrize("operation", FORWARD)
+def test_the_operation_that_made_it_is_named(x, operation):
+    model = Net(FORWARD[operation])
+    before = snapshot(model)
+    found = hookviz.diagnose(model, x)[0]
+    assert_untouched(model, before)
+    assert (found.layer, found.call, found.phase) == ("blocks.1", 0, "forward")
+    assert found.operation == operation
+    assert found.file == __file__ and "lambda x" in found.code
+    assert found.kind in ("nan", "inf")
+
+
+BACKWARD = {
+    "sqrt": lambda x: (x.relu() - x.relu()).sqrt() + x,
+    "log": lambda x: torch.where(x > 9, (x * 0).log(), x),
+}
+
+
+@pytest.mark.parametrize("reentrant", [None, True, False])
+def test_only_the_backward(x, reentrant):
+    model = Net(BACKWARD["sqrt"], reentrant)
+    found = hookviz.diagnose(model, x)[0]
+    named = (found.layer, found.operation, found.phase, found.kind)
+    assert named == ("blocks.1", "sqrt", "backward", "inf")
+    assert found.file == __file__
+
+
+def test_a_trap_in_where(x):
+    found = hookviz.diagnose(Net(BACKWARD["log"]), x)[0]
+    assert (found.layer, found.phase) == ("blocks.1", "backward")
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_guard_finds_what_a_look_finds(x, reentrant):
+    model = Net(BACKWARD["sqrt"], reentrant)
+    with hookviz.diagnose(model) as findings:
+        model(x.requires_grad_())["logits"].sum().backward()
+    named = (findings[0].layer, findings[0].operation, findings[0].phase)
+    assert named == ("blocks.1", "sqrt", "backward")
+
+
+def test_the_second_call_of_a_layer(x):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.block = Block(lambda x: x * 1e30)
+
+        def forward(self, x):
+            return self.block(self.block(x)).sum()
+
+    found = hookviz.diagnose(Twice(), x)[0]
+    assert (found.kind, found.layer, found.call, found.operation) == ("inf", "block", 1, "mul")
+
+
+def test_what_came_in(x):
+    model = Net()
+    with torch.no_grad():
+        model.blocks[1].conv.weight[0, 0, 0, 0] = torch.nan
+    found = hookviz.diagnose(model, x)[0]
+    assert found.kind == "nan" and found.layer == "blocks.1.conv"
+    assert "'blocks.1.conv.weight'" in found.message
+
+    given = x.clone()
+    given[0, 0, 0, 0] = torch.inf
+    found = hookviz.diagnose(Net(), given)[0]
+    assert found.kind == "inf" and found.message.startswith("The input holds Inf")
+
+    norm = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    norm[1].running_mean[2] = torch.nan
+    found = hookviz.diagnose(norm, x)[0]
+    assert found.layer == "1" and "'1.running_mean'" in found.message
+
+
+def test_masks_of_infinity_are_meant():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv = nn.Linear(8, 24)
+            self.register_buffer("mask", torch.full((5, 5), -torch.inf).triu(1))
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).chunk(3, -1)
+            scores = (q @ k.mT + self.mask).masked_fill(self.mask < 0, float("-inf"))
+            return scores.softmax(-1) @ v
+
+    assert not kinds(hookviz.diagnose(Attention(), torch.rand(2, 5, 8)))
+
+
+def test_shape(x):
+    model = Net()
+    model.head = nn.Linear(4, 5)
+    found = hookviz.diagnose(model, x)[0]
+    assert (found.kind, found.layer, found.operation) == ("shape", "head", "addmm")
+    assert "(2, 3)" in found.message and "4 features" in found.message
+    assert "mean" in found.message  # which made it
+    assert [name for name, _, _ in found.evidence["shapes"]][:2] == ["blocks.0", "blocks.0.conv"]
+    with pytest.raises(ValueError, match="no maps to show"):
+        hookviz.diagnose(model, x).explore()
+
+    with pytest.raises(RuntimeError, match="mat1 and mat2"), hookviz.diagnose(model) as findings:
+        model(x)
+    assert findings[0].layer == "head"
+
+
+def test_an_error_of_another_kind(x):
+    def fail(x):
+        raise KeyError("no such thing")
+
+    found = hookviz.diagnose(Net(fail), x)[0]
+    assert (found.kind, found.layer) == ("error", "blocks.1")
+    assert "no such thing" in found.message and found.code == 'raise KeyError("no such thing")'
+
+
+def test_half_precision(x):
+    model = Net(lambda x: x * 6e6).half()
+    found = hookviz.diagnose(model, x.half())
+    assert found[0].kind == "inf" and "float16 holds (65504)" in found[0].message
+    assert "half precision" in kinds(found)
+
+    model = Net(lambda x: x * 1e-8)
+    with torch.autocast("cpu", torch.float16):
+        found = [f for f in hookviz.diagnose(model, x) if f.kind == "half precision"]
+    assert [(f.layer, f.operation) for f in found] == [("blocks.1", "mul")]
+    assert "become 0 in float16" in found[0].message
+    with torch.autocast("cpu", torch.float16):
+        assert "half precision" not in kinds(hookviz.diagnose(Net(), x))
+        small = lambda output: output["logits"].float().sum() * 1e-9  # noqa: E731
+        found = [f for f in hookviz.diagnose(Net(), x, small) if f.kind == "half precision"]
+    assert [f.phase for f in found] == ["backward"] and "gradients" in found[0].message
+    assert "half precision" not in kinds(hookviz.diagnose(model, x))
+
+
+@pytest.mark.parametrize("made_by", ["the model", "the loss"])
+def test_a_gradient_scaler_that_settles(x, made_by):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step():
+        with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
+            loss = model(x)["logits"].float().sum() * (30 if made_by == "the model" else 1e6)
+            scaler.scale(loss).backward()
+        return findings
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**11)
+    found = next(each for each in step() if each.kind == "inf")
+    assert (found.kind, found.phase, found.severity) == ("inf", "backward", "note")
+    assert "GradScaler multiplies losses by 2048" in found.message
+    assert len([each for each in step() if each.kind == "inf"]) == 1
+    assert not any(each.kind == "unused" for each in step())  # autocast keeps casts of weights
+    scaler.step(optimizer)
+    del scaler
+    gc.collect()
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
+        (model(x)["logits"].float().sum() * 1e6).backward()
+    assert findings[0].severity == "error"
+
+
+def test_silent_channels(x):
+    def build(*layers):
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Conv2d(3, 8, 3), *layers)
+
+    model = build(nn.ReLU())
+    nn.init.constant_(model[0].bias, -9.0)
+    found = hookviz.diagnose(model, x)[0]
+    assert (found.kind, found.layer) == ("dead", "1")
+    assert found.evidence["channels"] == 8 and found.evidence["after"] == "0"
+
+    model = build()
+    nn.init.zeros_(model[0].weight)
+    assert hookviz.diagnose(model, x)[0].kind == "constant"
+
+    model = build(nn.Sigmoid())
+    with torch.no_grad():
+        model[0].weight.mul_(1e3)
+    found = next(f for f in hookviz.diagnose(model, x) if f.kind == "saturated")
+    assert found.layer == "1" and found.evidence["share"] > 0.9
+
+
+def deep(act, scale=1.0):
+    torch.manual_seed(0)
+    layers = [layer for _ in range(16) for layer in (nn.Linear(32, 32), act())]
+    model = nn.Sequential(*layers, nn.Linear(32, 4))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return model
+
+
+def test_exploding_and_vanishing():
+    x = torch.rand(4, 32)
+    found = hookviz.diagnose(deep(nn.Sigmoid), x)
+    assert [(f.kind, f.phase) for f in found if f.severity == "warning"] == [
+        ("vanishing", "backward")
+    ]
+    assert found[0].evidence["factor"] > 1e6
+    phases = {(f.kind, f.phase) for f in hookviz.diagnose(deep(nn.ReLU, 12.0), x)}
+    assert {("exploding", "forward"), ("exploding", "backward")} <= phases
+    assert hookviz.diagnose(deep(nn.ReLU, 2.4), x).healthy
+
+
+def test_a_branch_that_begins_at_zero_is_no_trouble(x):
+    class Residual(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convs = nn.ModuleList([nn.Conv2d(3, 3, 3, padding=1) for _ in range(12)])
+            self.scale = nn.Parameter(torch.full((1,), 1e-12))
+
+        def forward(self, x):
+            for conv in self.convs:
+                x = x + self.scale * conv(x)
+            return x.mean((2, 3))
+
+    assert not kinds(hookviz.diagnose(Residual(), x))
+
+
+def test_parts_that_take_no_part(x):
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for name in ("used", "detached", "untracked", "dropped"):
+                setattr(self, name, nn.Conv2d(3, 4, 3))
+            self.idle = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+
+        def forward(self, x):
+            self.dropped(x)
+            with torch.no_grad():
+                still = self.untracked(x)
+            return (self.used(x) + self.detached(x).detach() + still).mean((2, 3))
+
+    model = Parts()
+    model.used.bias.requires_grad_(False)
+    found = hookviz.diagnose(model, x)
+    said = {(f.kind, f.layer): f.message for f in found}
+    assert set(said) == {
+        ("no gradient", "used"),
+        ("no gradient", "detached"),
+        ("no gradient", "untracked"),
+        ("no gradient", "dropped"),
+        ("unused", "idle"),
+        ("training mode", ""),
+    }
+    assert "detached in the model at test_diagnose.py:" in said["no gradient", "detached"]
+    assert "no_grad" in said["no gradient", "untracked"]
+    assert "does not depend" in said["no gradient", "dropped"]
+    assert "frozen" in said["no gradient", "used"]
+
+
+def test_modes(x):
+    norm = nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    norm(x)
+    assert kinds(hookviz.diagnose(norm, x[:1])) == ["batchnorm"]
+    assert [f.kind for f in hookviz.diagnose(norm, x)] == ["training mode"]
+    norm.eval()
+    assert not len(hookviz.diagnose(norm, x))
+    norm[3].train()
+    assert kinds(hookviz.diagnose(norm, x)) == ["dropout"]
+    norm.eval()[2].running_var[1] = 0.0
+    assert kinds(hookviz.diagnose(norm, x)) == ["batchnorm"]
+
+    functional = Net(lambda x: F.dropout(x, 0.5)).eval()
+    found = hookviz.diagnose(functional, x)[0]
+    assert (found.kind, found.layer, found.file) == ("dropout", "blocks.1", __file__)
+
+
+def test_in_place(x):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3)).eval()
+    (found,) = hookviz.diagnose(model, x)
+    assert (found.kind, found.severity) == ("in place", "note")
+    assert found.evidence["layers"] == ["0"]
+    assert not len(hookviz.diagnose(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), x))
+
+
+def test_hooks_left_behind(x):
+    model = Net().eval()
+
+    def keep(module, args, output):
+        pass
+
+    held = model.head.register_forward_hook(keep)
+    assert not len(hookviz.diagnose(model, x))
+    for _ in range(2):
+        model.blocks[0].conv.register_forward_hook(keep)
+    (found,) = hookviz.diagnose(model, x)
+    assert (found.kind, found.layer) == ("hooks left behind", "blocks.0.conv")
+    assert found.severity == "warning" and "keep on blocks.0.conv is set 2 times" in found.message
+    assert found.file == __file__
+    hookviz.remove_hooks(model, of="keep")
+    model.head.register_forward_hook(keep)
+    (found,) = hookviz.diagnose(model, x)
+    assert found.severity == "note" and "without a handle" in found.message
+    held.remove()
+
+
+def test_the_loss_as_a_target(x):
+    model = Net()
+    loss = lambda output: (output["logits"] * 0).log().sum()  # noqa: E731
+    found = hookviz.diagnose(model, x, loss)[0]
+    assert (found.operation, found.file) == ("log", __file__)
+
+    with hookviz.diagnose(model) as findings:
+        loss(model(x)).backward()
+    assert "arose in the loss" in findings[0].message
+
+
+def test_a_guard_in_a_step_that_changes_the_weights(x):
+    model = Net(FORWARD["log"])
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with hookviz.diagnose(model) as findings:
+        model(x)["logits"].sum().backward()
+        optimizer.step()
+    assert findings[0].kind == "nan" and "optimizer.step() after the block" in findings[0].advice
+
+
+def test_a_healthy_model_says_what_was_looked_at(x):
+    model = hookviz.demo_model()
+    found = hookviz.diagnose(model, hookviz.demo_images()[0])
+    assert found.healthy and not kinds(found)
+    assert "healthy" in repr(found) and "NaN and Inf in" in repr(found)
+    with hookviz.diagnose(model) as findings:
+        model(torch.rand(1, 3, 112, 112)).sum().backward()
+    assert findings.healthy and "healthy" in findings._repr_html_()
+
+
+def trained(guarded, steps=20):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.3),
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        given = torch.rand(4, 3, 9, 9)
+        with hookviz.diagnose(model) if guarded else torch.enable_grad():
+            F.cross_entropy(model(given), torch.arange(4)).backward()
+        optimizer.step()
+    return model, torch.rand(3)
+
+
+def test_twenty_steps_under_guard_are_the_same_to_the_bit():
+    (plain, drawn), (guarded, drawn_too) = trained(False), trained(True)
+    assert torch.equal(drawn, drawn_too)
+    for one, two in zip(plain.state_dict().values(), guarded.state_dict().values(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_guard_with_a_hit_leaves_the_step_as_it_is(x):
+    one = Net(FORWARD["log"])
+    two = copy.deepcopy(one)
+    torch.manual_seed(3)
+    one(x)["logits"].sum().backward()
+    drawn = torch.rand(2)
+    torch.manual_seed(3)
+    before = snapshot(two)
+    with hookviz.diagnose(two) as findings:
+        two(x)["logits"].sum().backward()
+    assert torch.equal(drawn, torch.rand(2)) and kinds(findings) == ["inf"]
+    for mine, theirs in zip(one.parameters(), two.parameters(), strict=True):
+        assert torch.equal(mine.grad.nan_to_num(7), theirs.grad.nan_to_num(7))
+    two.zero_grad()
+    assert before.objects.keys() == snapshot(two).objects.keys()
+
+
+def test_two_calls_in_a_block(x):
+    model = Net(lambda x: torch.log(x) if x.shape[-1] > 12 else x)
+    with hookviz.diagnose(model) as findings:
+        score = model(x)["logits"].sum() + model(torch.rand(2, 3, 16, 16))["logits"].sum()
+        score.backward()
+    assert (findings[0].layer, findings[0].operation) == ("blocks.1", "log")
+    with hookviz.diagnose(model) as findings:
+        for _ in range(40):
+            model(x)
+        model(torch.rand(2, 3, 16, 16))
+    assert (findings[0].layer, findings[0].operation) == ("blocks.1", "log")
+
+
+def test_random_numbers_and_buffers_of_the_step_come_again(x):
+    seen = []
+
+    def spread(x):
+        seen.append(F.dropout(x, 0.5).detach().clone())
+        return x
+
+    model = nn.Sequential(Block(spread), nn.BatchNorm2d(3), Block(lambda x: x.log()))
+    with hookviz.diagnose(model) as findings:
+        model(x).sum().backward()
+    assert kinds(findings)[0] in ("nan", "inf") and len(seen) == 2
+    assert torch.equal(*seen)
+    assert model[1].num_batches_tracked == 1
+
+
+def test_records_and_text(x):
+    findings = hookviz.diagnose(Net(FORWARD["log"]), x)
+    (record, *_) = findings.records()
+    assert record["kind"] == "inf" and record["line"] > 0
+    first, *_ = repr(findings).split("\n")
+    assert first == findings.verdict and "1 error" in first
+    assert "blocks.1" in findings._repr_html_()
+    assert findings[:1] == [findings[0]]
+    with pytest.raises(ValueError, match="no finding 9"):
+        findings.explore(9)
+
+
+def test_explore_opens_at_the_layer(x):
+    model = Net(lambda x: x * 1e39)
+    explorer = hookviz.diagnose(model, x).explore()
+    assert explorer.layer == "blocks.1"
+    explorer.close()
+
+
+def test_no_model():
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not str"):
+        hookviz.diagnose("resnet18")

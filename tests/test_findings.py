@@ -1,0 +1,162 @@
+"""What `hookviz.diagnose` found, as text and as a page; which line of code it names."""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+
+CELL = """
+class Entropy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        scores = self.head(x)
+        return -torch.log(scores.relu() * 0)
+"""
+
+
+def entropy(file: str) -> nn.Module:
+    """A model that was defined in a file, or in a notebook's cell."""
+    names = {"nn": nn, "torch": torch, "__name__": "__main__"}
+    linecache.cache[file] = (len(CELL), None, CELL.splitlines(True), file)
+    exec(compile(CELL, file, "exec"), names)
+    return names["Entropy"]()
+
+
+X = torch.ones(2, 4)
+
+
+@pytest.mark.parametrize(
+    "file, line",
+    [
+        ("/home/me/net.py", "net.py:9"),
+        ("<ipython-input-3-aa>", "In[3], line 9"),
+        ("/tmp/ipykernel_12/4025613212.py", "a notebook cell, line 9"),
+    ],
+)
+def test_the_line_is_named_and_shown(file, line):
+    found = hookviz.diagnose(entropy(file), X)
+    assert found[0].where == f"the model itself, log, {line}"
+    assert found[0].code == "return -torch.log(scores.relu() * 0)"
+    title = f"inf in the model itself, log, {line}"
+    assert found.verdict.startswith("Entropy: 1 error")
+    assert found.verdict.endswith(f"worst: {title}")
+    text = repr(found).splitlines()
+    assert text[:4] == [
+        found.verdict, "", f"[0] error: {title}", "    return -torch.log(scores.relu() * 0)"
+    ]  # fmt: skip
+    assert "ipykernel" not in repr(found) + found._repr_html_()
+
+
+def test_the_line_of_an_error_is_the_users():
+    found = hookviz.diagnose(entropy("<ipython-input-3-aa>"), torch.ones(2, 5))
+    assert (found[0].kind, found[0].layer) == ("shape", "head")
+    assert found[0].at == "In[3], line 8"
+    assert found[0].code == "scores = self.head(x)"
+
+
+def test_what_made_the_wrong_shape_is_named_by_its_cell():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = entropy("<ipython-input-7-aa>"), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.second(self.first(x))
+
+    found = hookviz.diagnose(Two(), X)
+    assert "made by neg in 'first' at In[7], line 9" in found[0].message
+
+
+def test_healthy_says_what_was_looked_at():
+    found = hookviz.diagnose(nn.Sequential(nn.Linear(4, 3), nn.ReLU()), X)
+    verdict, looked_at = repr(found).split("\n\n")
+    assert (verdict, found.healthy) == ("Sequential: healthy", True)
+    assert looked_at.startswith("Looked at: whether the model runs; ")
+    assert ">healthy</span>" in found._repr_html_()
+    assert "whether the model runs" in found._repr_html_()
+
+
+def test_a_page_escapes_and_counts():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.add_module("<b>", nn.Linear(2, 2))
+            self.used = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.used(x)
+
+    found = hookviz.diagnose(Two(), X)
+    page = found._repr_html_()
+    assert ">1 warning</span>" in page and ">unused</span>" in page
+    assert page.count("<b>") == 2 and "&lt;b&gt;" in page
+    assert page.count("<tr>") == len(found) == 1
+
+
+def test_nothing_was_looked_at_yet():
+    model = nn.Linear(4, 3)
+    findings = hookviz.diagnose(model)
+    assert "not looked at" in findings.verdict and not findings.healthy
+    assert "not looked at" in findings._repr_html_()
+    with findings:
+        pass
+    assert "not looked at" in repr(findings) and not findings.healthy
+    with hookviz.diagnose(model) as findings:
+        model(X)
+    assert findings.healthy
+    assert findings.looked_at == ["NaN and Inf in 1 layers, forward and backward, in 1 call"]
+
+
+def test_backward_is_said():
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return (self.first(x) * 0).abs().sqrt()
+
+    found = hookviz.diagnose(Root(), X)
+    assert found[0].phase == "backward"
+    assert repr(found).splitlines()[2].startswith(f"[0] error: {found[0].kind} (backward) in the ")
+    assert "<br>backward</td>" in found._repr_html_()
+
+
+def test_a_hooks_cell_is_named_too():
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    code = "def see(module, args, output):\n    pass\nhandle = model[1].register_forward_hook(see)"
+    for _ in range(2):
+        exec(compile(code, "<ipython-input-5-aa>", "exec"), {"model": model})
+    assert hookviz.diagnose(model, X)[0].title == "hooks left behind in layer '1', In[5], line 1"
+
+
+def test_nothing_comes_through():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    nn.init.constant_(model[1].bias, -9.0)
+    vanishing = [each for each in hookviz.diagnose(model, X) if each.kind == "vanishing"]
+    assert vanishing[0].message == "The gradient is 0 from '1' on: nothing comes through."
+
+
+def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU())
+    nn.init.constant_(model[0].bias, -9.0)
+    found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
+    told = [(each.kind, each.layer) for each in found if each.kind in ("dead", "constant")]
+    assert told == [("dead", "1")]
+    assert "bias and the scale of '0'" in found[0].advice
+
+
+def test_constant_channels_are_blamed_on_their_own_weights():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3))
+    nn.init.zeros_(model[2].weight)
+    found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
+    assert found[0].kind == "constant"
+    assert "Look at the weights of '2'" in found[0].advice

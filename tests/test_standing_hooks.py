@@ -1,0 +1,611 @@
+"""Every hook on a model is found, by whom, and taken off; what torch needs stays."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+import linecache
+import pickle
+
+import captum.attr
+import pytest
+import timm
+import torch
+import torchcam.methods
+from pytorch_grad_cam import GradCAM
+from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.nn.modules import module as torch_module
+from torch.nn.utils import parametrizations, parametrize, prune
+from torchvision.models import resnet18
+
+import hookviz
+from hookviz.analysis.hook_places import KINDS
+from hookviz.hooking.handles import HookSet
+
+SETTERS = {
+    "forward_pre": "register_forward_pre_hook",
+    "forward": "register_forward_hook",
+    "full_backward_pre": "register_full_backward_pre_hook",
+    "full_backward": "register_full_backward_hook",
+    "backward": "register_backward_hook",
+    "state_dict_pre": "register_state_dict_pre_hook",
+    "state_dict_post": "_register_state_dict_hook",  # public since torch 2.5
+    "load_state_dict_pre": "_register_load_state_dict_pre_hook",
+    "load_state_dict_post": "register_load_state_dict_post_hook",
+}
+X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def net() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+        )
+
+
+def outcome(model: nn.Module) -> list[torch.Tensor]:
+    """What a forward and a backward give."""
+    output = model(X)
+    return [output.detach(), *torch.autograd.grad(output.square().sum(), [*model.parameters()])]
+
+
+def assert_like_fresh(model: nn.Module) -> None:
+    for got, expected in zip(outcome(model), outcome(net()), strict=True):
+        assert torch.equal(got, expected)
+
+
+def assert_nothing_left(module: nn.Module) -> None:
+    """No hook, nothing that torch keeps beside hooks, and no flag of backward hooks."""
+    assert not any(value for name, value in vars(module).items() if "hook" in name)
+
+
+def said(found) -> list[tuple[str, str, str]]:
+    return [(hook.kind, hook.module, hook.function) for hook in found]
+
+
+class Fires:
+    """A hook of any kind that counts its calls."""
+
+    count = 0
+
+    def __call__(self, *given):
+        self.count += 1
+
+
+@pytest.fixture
+def no_global_hooks():
+    """Torch's hooks for all modules, empty before and after."""
+    stores = [
+        value
+        for name, value in vars(torch_module).items()
+        if name.startswith("_global") and isinstance(value, dict)
+    ]
+    yield
+    for each in stores:
+        each.clear()
+    torch_module._global_is_full_backward_hook = None
+
+
+# Every kind
+
+
+@pytest.mark.parametrize("kind", SETTERS)
+def test_a_hook_on_a_module_is_found_and_removed(kind):
+    model, fires = net(), Fires()
+    handle = getattr(model[2], SETTERS[kind])(fires)
+    assert said(hookviz.hooks(model)) == [(kind, "2", "Fires")]
+    assert hookviz.hooks(model)[0].type == "ReLU"
+    removed = hookviz.remove_hooks(model)
+    assert said(removed) == [(kind, "2", "Fires")]
+    assert not removed.left
+    assert not len(hookviz.hooks(model))
+    assert_like_fresh(model)
+    model.load_state_dict(model.state_dict())
+    assert not fires.count
+    assert_nothing_left(model[2])
+    handle.remove()
+
+
+@pytest.mark.parametrize("kind", ["tensor", "post_accumulate_grad"])
+def test_a_hook_on_a_parameter_is_found_and_removed(kind):
+    model, fires = net(), Fires()
+    name = "register_hook" if kind == "tensor" else f"register_{kind}_hook"
+    handle = getattr(model[0].weight, name)(fires)
+    model(X).sum().backward()
+    assert fires.count == 1
+    assert said(hookviz.hooks(model)) == [(kind, "0.weight", "Fires")]
+    assert said(hookviz.remove_hooks(model)) == [(kind, "0.weight", "Fires")]
+    model(X).sum().backward()
+    assert fires.count == 1
+    handle.remove()
+    getattr(model[0].weight, name)(fires)
+    model(X).sum().backward()
+    assert fires.count == 2
+
+
+GLOBAL_SETTERS = {
+    f"global {kind}": f"register_module_{kind}_hook"
+    for kind in (
+        *("forward_pre", "forward", "full_backward_pre", "full_backward", "backward"),
+        *("module_registration", "parameter_registration", "buffer_registration"),
+    )
+}
+
+
+@pytest.mark.parametrize("kind", GLOBAL_SETTERS)
+def test_a_global_hook_is_found_and_stays_unless_named(kind, no_global_hooks):
+    model, fires = net(), Fires()
+    handle = getattr(torch_module, GLOBAL_SETTERS[kind])(fires)
+    (found,) = hookviz.hooks(model)
+    assert (found.kind, found.name, found.why) == (kind, "(all models)", "is on all models")
+    assert said(hookviz.remove_hooks(model).left) == [(kind, "", "Fires")]
+    assert said(hookviz.remove_hooks(model, kinds=kind)) == [(kind, "", "Fires")]
+    model(X).sum().backward()
+    model.register_buffer("more", torch.zeros(1))
+    model.more, model.extra = nn.Parameter(torch.zeros(1)), nn.ReLU()
+    assert not fires.count
+    assert torch_module._global_is_full_backward_hook is None
+    handle.remove()
+
+
+def test_all_kinds_are_told():
+    assert {*SETTERS, "tensor", "post_accumulate_grad", *GLOBAL_SETTERS} == set(KINDS)
+
+
+def test_global_ones_go_by_group_and_by_function(no_global_hooks):
+    def mine(*given):
+        return None
+
+    torch_module.register_module_forward_hook(mine, always_call=True)
+    assert len(hookviz.remove_hooks(net(), kinds="global")) == 1
+    torch_module.register_module_forward_hook(mine, always_call=True)
+    assert len(hookviz.remove_hooks(net(), of=mine)) == 1
+    assert not torch_module._global_forward_hooks_always_called
+
+
+def test_all_at_once_is_like_a_fresh_model():
+    model = net()
+    handles = [
+        *(layer.register_forward_hook(lambda m, args, out: out * 2) for layer in model),
+        model[0].register_forward_pre_hook(lambda m, a, k: (a, k), with_kwargs=True),
+        model[0].register_forward_hook(lambda *a: None, with_kwargs=True, always_call=True),
+        model[4].register_full_backward_hook(lambda m, gi, go: (gi[0] * 3,)),
+        model[4].weight.register_hook(lambda grad: grad * 0),
+    ]
+    assert len(hookviz.hooks(model)) == len(handles)
+    removed = hookviz.remove_hooks(model)
+    assert len(removed) == len(handles)
+    assert_like_fresh(model)
+    for each in model:
+        assert_nothing_left(each)
+    for handle in handles:
+        handle.remove()
+    pickle.loads(pickle.dumps(model))  # no lambda is left in it
+    model[4].register_backward_hook(lambda *a: None)  # torch refuses it beside a full one
+
+
+# Functions, and who made them
+
+
+class Recorder:
+    def save(self, module, args, output):
+        pass
+
+
+def decorated(function):
+    @functools.wraps(function)
+    def around(*given):
+        return function(*given)
+
+    return around
+
+
+def plain(*given):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "code"),
+    [
+        (plain, "plain", plain),
+        (functools.partial(plain, 1), "plain", plain),
+        (decorated(plain), "plain", plain),
+        (functools.partial(decorated(functools.partial(plain, 1))), "plain", plain),
+        (torch.no_grad()(plain), "plain", plain),
+        (Recorder().save, "Recorder.save", Recorder.save),
+        (Fires(), "Fires", Fires.__call__),
+        (print, "print", None),
+        ([].append, "list.append", None),
+        (torch.clamp, "clamp", None),
+        (torch.relu_, "relu_", None),
+    ],
+    ids=str,
+)
+def test_functions_have_their_names(hook, name, code):
+    model = net()
+    model[0].register_forward_hook(hook)
+    model[0]._register_load_state_dict_pre_hook(hook, with_module=True)
+    for found in hookviz.hooks(model):
+        assert (found.function, found.maker) == (name, "user")
+        assert found.file == (__file__ if code else "")
+        assert found.line == (code.__code__.co_firstlineno if code else None)
+
+
+@pytest.mark.parametrize("mode", ["all", "any"])
+def test_a_hook_on_several_parameters_has_its_users_name(mode):
+    model = net()
+    torch.autograd.graph.register_multi_grad_hook([*model.parameters()], plain, mode=mode)
+    found = hookviz.hooks(model)
+    assert {(hook.function, hook.maker) for hook in found} == {("plain", "user")}
+    assert [hook.module for hook in found] == [name for name, _ in model.named_parameters()]
+    assert len(hookviz.remove_hooks(model)) == len(found)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        *(nn.functional.relu, functools.partial(nn.utils.clip_grad_norm_, max_norm=1), nn.ReLU()),
+        hookviz.clip_norm(1.0),
+    ],
+    ids=str,
+)
+def test_tools_are_a_users_hooks(tool):
+    model = net()
+    model[0].weight.register_post_accumulate_grad_hook(tool)
+    assert [hook.maker for hook in hookviz.remove_hooks(model)] == ["user"]
+
+
+def test_other_libraries_hooks_have_their_names():
+    model = resnet18(num_classes=3).eval()
+    before = copy.deepcopy(model.state_dict())
+    torchcam.methods.GradCAM(model, "layer4")
+    grad_cam = GradCAM(model, [model.layer3])  # it takes its hooks off when it goes
+    guided = captum.attr.GuidedBackprop(model)
+    model.apply(guided._register_hooks)
+    makers = {hook.maker for hook in hookviz.hooks(model)}
+    assert makers == {"torchcam", "pytorch_grad_cam", "captum"}
+    only = hookviz.remove_hooks(model, of="torchcam")
+    assert {hook.maker for hook in only} == {"torchcam"}
+    assert {hook.maker for hook in only.left} == {"pytorch_grad_cam", "captum"}
+    assert only[0].where.startswith("torchcam/methods/")
+    assert not hookviz.remove_hooks(model).left
+    guided._remove_hooks(), grad_cam.activations_and_grads.release()
+    assert list(model.state_dict()) == list(before)
+
+
+def test_our_own_stay_until_their_block_ends_and_can_be_named():
+    model, fires = net(), Fires()
+    with hookviz.capture(model) as cache:
+        model[2].register_forward_hook(fires)
+        removed = hookviz.remove_hooks(model)
+        assert said(removed) == [("forward", "2", "Fires")]
+        assert {(hook.maker, hook.repeated) for hook in removed.left} == {("hookviz", False)}
+        expected = model(X)
+    assert len(cache["0"].calls) == 1
+    assert torch.equal(model(X), expected)
+    with hookviz.capture(model), hookviz.capture(model):
+        assert len(hookviz.hooks(model)) == 2
+        assert not hookviz.hooks(model).repeated
+    with hookviz.capture(model) as cache, HookSet([(model[0].weight, "tensor", plain)]):
+        assert len(hookviz.remove_hooks(model, of="hookviz")) == 2
+        model(X)
+    assert not len(hookviz.hooks(model))
+    with hookviz.capture(model) as cache:
+        model(X)
+    assert len(cache["0"].calls) == 1
+
+
+# What torch needs
+
+
+def spectral(model: nn.Sequential) -> None:
+    nn.utils.spectral_norm(model[0])
+
+
+def weight(model: nn.Sequential) -> None:
+    nn.utils.weight_norm(model[0])
+
+
+def parametrized(model: nn.Sequential) -> None:
+    parametrizations.weight_norm(model[0])
+    parametrizations.spectral_norm(model[4])
+
+
+class OwnWay(prune.BasePruningMethod):
+    PRUNING_TYPE = "unstructured"
+
+    def compute_mask(self, t, default_mask):
+        return default_mask * (t > 0)
+
+
+def pruned(model: nn.Sequential) -> None:
+    prune.l1_unstructured(model[0], "weight", 0.5)
+    OwnWay.apply(model[4], "weight")
+
+
+def checkpointed(model: nn.Sequential) -> None:
+    model[0] = checkpoint_wrapper(model[0])
+
+
+@pytest.mark.filterwarnings("ignore:`?torch.nn.utils.weight_norm")
+@pytest.mark.parametrize("needed", [spectral, weight, parametrized, pruned, checkpointed])
+def test_what_torch_needs_stays(needed):
+    model, twin = net().train(), net().train()
+    needed(model), needed(twin)
+    twin.load_state_dict(model.state_dict())
+    standing = said(hookviz.hooks(model))
+    assert standing
+    model[0].register_forward_hook(plain)
+    every = [*KINDS]
+    removed = hookviz.remove_hooks(model, kinds=every)
+    assert [hook.function for hook in removed] == ["plain"]
+    assert {hook.why for hook in removed.left} == {"torch needs it"}
+    for of in ("torch", removed.left, [hook.function for hook in removed.left]):
+        assert not hookviz.remove_hooks(model, of=of)
+    assert said(hookviz.hooks(model)) == standing
+    for _ in range(2):
+        for got, expected in zip(outcome(model), outcome(twin), strict=True):
+            assert torch.equal(got, expected)
+    again = net()
+    needed(again)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again.eval()(X), model.eval()(X))
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules")
+def test_a_lazy_module_is_still_made_at_its_first_run():
+    model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())
+    assert {hook.maker for hook in hookviz.remove_hooks(model).left} == {"torch"}
+    assert model(X).shape == (2, 4, 6, 6)
+    assert not len(hookviz.hooks(model))
+
+
+def test_what_was_parametrized_can_go_back():
+    model = net()
+    parametrized(model)
+    hookviz.remove_hooks(model)
+    parametrize.remove_parametrizations(model[0], "weight")
+    assert model(X).shape == (2, 5)
+
+
+class Saves(nn.Module):
+    """A model that needs the hooks that it sets itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.seen, self.scale = nn.Conv2d(3, 4, 3), None, nn.ReLU()
+        self.conv.register_forward_hook(self.save)
+        self.scale.register_forward_hook(lambda module, args, output: output * 2)
+
+    def save(self, module, args, output):
+        self.seen = output
+
+    def forward(self, x):
+        self.conv(x)
+        return self.scale(self.seen)
+
+
+def test_the_models_own_stay_unless_named():
+    model = Saves()
+    expected = model(X)
+    model.conv.register_forward_hook(plain)
+    removed = hookviz.remove_hooks(model)
+    assert [hook.function for hook in removed] == ["plain"]
+    assert {hook.why for hook in removed.left} == {"the model's own"}
+    assert torch.equal(model(X), expected)
+    assert said(hookviz.remove_hooks(model, of="save")) == [("forward", "conv", "Saves.save")]
+
+
+def test_a_library_keeps_the_hooks_of_its_own_models():
+    chosen = {"features_only": True, "feature_cls": "hook", "out_indices": (1, 2)}
+    model = timm.create_model("resnet10t", **chosen).eval()
+    assert [hook.why for hook in hookviz.remove_hooks(model).left] == ["the model's own"] * 2
+    assert len(model(torch.zeros(1, 3, 32, 32))) == 2
+    assert len(hookviz.remove_hooks(model, of="timm")) == 2
+
+
+# A cell that ran twice
+
+CELL = """
+def save(module, args, output):
+    seen.append(output)
+
+model[0].register_forward_hook(save)
+model[0].register_forward_hook(lambda module, args, output: None)
+model[2].register_forward_hook(save)
+"""
+
+
+def run_cell(names: dict, code: str, file: str) -> None:
+    linecache.cache[file] = (len(code), None, code.splitlines(True), file)
+    exec(compile(code, file, "exec"), names)
+
+
+def test_a_cell_run_twice_is_told():
+    names = {"model": net(), "seen": [], "__name__": "__main__"}
+    run_cell(names, CELL, "ipykernel_12/34.py")
+    assert not hookviz.hooks(names["model"]).repeated
+    run_cell(names, CELL, "ipykernel_12/34.py")
+    run_cell(names, CELL.replace("seen.append", "# seen\n    seen.append"), "<ipython-input-9-aa>")
+    found = hookviz.hooks(names["model"])
+    times = [(hook.module, hook.function, hook.times) for hook in found]
+    assert times == [("0", "save", 3), ("0", "<lambda>", 2)] * 2 + [
+        ("0", "save", 3), ("0", "<lambda>", 1), *[("2", "save", 3)] * 3
+    ]  # fmt: skip
+    assert len(found.repeated) == 8
+    assert {hook.file for hook in found} == {"a notebook cell", "In[9]"}
+    assert found.title == (
+        "9 hooks on Sequential; several times: save, <lambda>. Was a cell run twice?"
+    )
+    text, *rows = repr(found).splitlines()
+    assert text == found.title
+    assert len(rows) == 3  # a header, and a row a function
+    assert rows[1].split()[:4] == ["forward", "save", "0,", "2"]
+    assert rows[1].endswith("  3 times each")
+    assert rows[2].endswith("  up to 2 times")
+    assert found._repr_html_().count("<tr>") == 3
+    assert "&lt;lambda&gt;" in found._repr_html_()
+    # The function of today names those of the runs before.
+    assert len(hookviz.remove_hooks(names["model"], of=names["save"])) == 6
+    assert len(hookviz.remove_hooks(names["model"])) == 3
+    assert_like_fresh(names["model"])
+
+
+def test_a_notebook_tells_its_cells_number():
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell.instance()
+    try:
+        shell.user_ns["model"] = model = net()
+        shell.run_cell("1", store_history=True)
+        shell.run_cell("hook = lambda *given: None", store_history=True)
+        shell.run_cell("\nmodel[0].register_forward_hook(hook)", store_history=True)
+        (found,) = hookviz.hooks(model)
+        assert (found.file, found.where) == ("In[2]", "In[2]:1")
+    finally:
+        InteractiveShell.clear_instance()
+
+
+def test_different_lambdas_and_places_are_no_repeats():
+    model = net()
+    for each in model:
+        each.register_forward_hook(plain)
+    model[0].register_forward_pre_hook(plain)
+    model[0].register_forward_hook(lambda module, args, output: None)
+    model[0].register_forward_hook(lambda module, args, output: output)
+    assert not hookviz.hooks(model).repeated
+    assert hookviz.hooks(model).title == "8 hooks on Sequential"
+    model[3].register_forward_hook(plain)
+    assert [hook.module for hook in hookviz.hooks(model).repeated] == ["3", "3"]
+
+
+# Names and wrappers
+
+
+def test_wrapped_models_have_the_names_within():
+    inner = net()
+    inner[0] = checkpoint_wrapper(inner[0])
+    model = nn.DataParallel(inner)
+    model.register_forward_hook(plain)
+    inner[0]._checkpoint_wrapped_module.register_forward_hook(plain)
+    inner[0]._checkpoint_wrapped_module.weight.register_hook(plain)
+    inner[4].register_forward_hook(plain)
+    found = [hook for hook in hookviz.hooks(model) if hook.maker == "user"]
+    assert [(hook.module, hook.type, hook.name) for hook in found] == [
+        ("", "DataParallel", "(model)"),
+        ("0", "Conv2d", "0"),
+        ("0.weight", "Parameter", "0.weight"),
+        ("4", "Linear", "4"),
+    ]
+    removed = hookviz.remove_hooks(model)
+    assert len(removed) == 4
+    assert {(hook.module, hook.type) for hook in removed.left} == {("0", "CheckpointWrapper")}
+
+
+def test_a_compiled_models_hooks_are_found():
+    model = torch.compile(net(), backend="eager")
+    model.register_forward_hook(plain)
+    model._orig_mod[0].register_forward_hook(plain)
+    assert [(hook.module, hook.type) for hook in hookviz.hooks(model)] == [
+        ("", "OptimizedModule"),
+        ("0", "Conv2d"),
+    ]
+    assert len(hookviz.remove_hooks(model)) == 2
+
+
+def test_what_is_shared_is_listed_once():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    model.append(model[0])
+    model[1].weight.register_hook(plain)
+    model[2].register_forward_hook(plain)
+    assert [hook.module for hook in hookviz.hooks(model)] == ["0", "0.weight"]
+
+
+def test_a_buffer_is_looked_at():
+    model = nn.Module()
+    model.forward = lambda x: x
+    model.register_buffer("mask", torch.ones(1, requires_grad=True))
+    model.mask.register_hook(plain)
+    assert said(hookviz.hooks(model)) == [("tensor", "mask", "plain")]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, X)])
+def test_scripted_models_have_no_hooks_and_do_no_harm(make):
+    model = make(net().eval())
+    assert len(hookviz.hooks(model)) == 0
+    assert len(hookviz.remove_hooks(nn.Sequential(model))) == 0
+    model.code  # noqa: B018
+
+
+# Choosing
+
+
+def test_kinds_and_of_choose():
+    def both(model):
+        recorder = Recorder()
+        model[0].register_forward_hook(recorder.save)
+        model[0].register_forward_hook(plain)
+        model[0].register_forward_pre_hook(plain)
+        model[0].weight.register_hook(plain)
+        return model
+
+    def left(**chosen):
+        return [
+            (hook.kind, hook.function) for hook in hookviz.remove_hooks(both(net()), **chosen).left
+        ]
+
+    every = [
+        *(("forward_pre", "plain"), ("forward", "Recorder.save"), ("forward", "plain")),
+        ("tensor", "plain"),
+    ]
+    assert left(kinds=[]) == left(of=[]) == left(of="captum") == every
+    assert left() == left(of="user") == []
+    assert left(kinds="forward") == [every[0], every[3]]
+    assert left(kinds=["tensor", "forward_pre"]) == every[1:3]
+    assert left(of="save") == left(of="Recorder.save") == [every[0], *every[2:]]
+    assert left(of=Recorder().save) == [every[0], *every[2:]]
+    assert left(of=plain) == left(of="plain") == [every[1]]
+    assert left(kinds="forward", of=[plain]) == [*every[:2], every[3]]
+    model = both(net())
+    rest = hookviz.remove_hooks(model, of=hookviz.hooks(model)[1:3]).left
+    assert [(hook.kind, hook.function) for hook in rest] == [every[0], every[3]]
+    assert len(hookviz.remove_hooks(model, of=rest[0])) == 1
+
+
+def test_errors_say_what_to_do():
+    model = net()
+    model[0].register_forward_hook(plain)
+    with pytest.raises(ValueError, match=r"kinds='forwards' is no kind of hook; there are: forwar"):
+        hookviz.remove_hooks(model, kinds="forwards")
+    with pytest.raises(TypeError, match=r"of=3 is nothing to find a hook by: give the function"):
+        hookviz.remove_hooks(model, of=3)
+    for ask in (hookviz.hooks, hookviz.remove_hooks):
+        with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not type"):
+            ask(nn.ReLU)
+    assert len(hookviz.hooks(model)) == 1
+
+
+def test_tables_and_records():
+    model = net()
+    model[0].register_forward_hook(plain)
+    model[0].weight.register_hook(plain)
+    found = hookviz.hooks(model)
+    assert isinstance(found[0:1], type(found))
+    assert list(found[0].record()) == [
+        *("module", "type", "kind", "function", "file", "line", "maker", "why", "times", "key"),
+        *("removable", "repeated"),
+    ]
+    assert found.records()[1]["module"] == "0.weight"
+    pickle.dump(found, io.BytesIO())
+    removed = hookviz.remove_hooks(model)
+    assert repr(removed).startswith("Removed 2 hooks from Sequential; no hooks left\nhook ")
+    assert repr(hookviz.hooks(model)) == "No hooks on Sequential"
+    assert hookviz.hooks(model)._repr_html_() == "<p>No hooks on Sequential</p>"
+    nn.utils.spectral_norm(model[0])
+    assert "Left:\nhook" in repr(hookviz.remove_hooks(model))
+    assert "torch needs it" in hookviz.remove_hooks(model)._repr_html_()
