@@ -19,7 +19,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo edits ecosystem ecosystem-sample docs bench wheel clean
+.PHONY: lab test test-colab test-oldest lint zoo edits faults ecosystem ecosystem-sample docs bench wheel clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
@@ -44,6 +44,9 @@ zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 
 edits: $(ECOSYSTEM)/.test  ## check edits, by hookviz and others, on every classifier: about an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.edits
+
+faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked for: about an hour
+	$(ECOSYSTEM)/bin/python -m tests.zoo.faults
 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem

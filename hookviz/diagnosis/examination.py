@@ -90,7 +90,6 @@ class Examination:
     backward: bool = False  # whether there was one
     raised: Operation | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
-    half: torch.dtype | None = None  # the type that autocast computes in
 
 
 class Examiner(HookSet):
@@ -112,7 +111,7 @@ class Examiner(HookSet):
         self.operations = Operations(self._place, self._look_at)
         super().__init__(self._wanted())
         self._start = begin
-        self._running: Running[tuple[Look, bool, Any]] = Running()
+        self._running: Running[tuple[Look, bool]] = Running()
         self._calls: dict[nn.Module, list[tuple[Look, Any]]] = {}
         self._repeated: set[tuple[int, int]] = set()
         self._returned: dict[int, tuple[StorageWeakRef, Look]] = {}  # by memory
@@ -186,7 +185,7 @@ class Examiner(HookSet):
             else:
                 look = self._look(module, len(calls), given)
                 calls.append((look, marks))
-            self._running.begin(module, (look, again, given))
+            self._running.begin(module, (look, again))
 
     def _look(self, module: nn.Module, call: int, given: list[Tensor]) -> Look:
         makers = (self.operations.wrote(tensor) for tensor in given)
@@ -204,9 +203,6 @@ class Examiner(HookSet):
             extent = range_of(tensor)
             if extent is not None:
                 self._source("input", "input", tensor, extent)
-        device = next((p.device.type for _, p in self._parameters()), "cpu")
-        if torch.is_autocast_enabled(device):
-            self.found.half = torch.get_autocast_dtype(device)
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         running = self._running.end(module)
@@ -216,7 +212,7 @@ class Examiner(HookSet):
                 self._reaches(tensor)
             if running is None:
                 return
-            look, again, _ = running
+            look, again = running
             look.finished = True
             if not again:
                 look.shapes = tuple(tuple(tensor.shape) for tensor in returned)

@@ -54,7 +54,7 @@ def _finding(operation: Operation, seen: Examination, more: int) -> Finding:
         forward = operation.phase == "forward"
         what = operation.name if forward else f"the gradient of {operation.name}"
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
-        advice = _advice(operation, seen)
+        advice = _advice(operation)
     severity = "error"
     if operation.phase == "backward" and (scale := gradient_scale()):
         severity, evidence["scale"] = "note", scale
@@ -185,7 +185,7 @@ CAUSES: dict[str, Callable[[Given], str]] = {
 """Operation -> what is known to go wrong in it, told from the ranges of what it was given."""
 
 
-def _advice(operation: Operation, seen: Examination) -> str:
+def _advice(operation: Operation) -> str:
     if operation.name in _ADVICE:
         return _ADVICE[operation.name]
     made = next((each for each in operation.made if not each.finite), None)

@@ -28,10 +28,13 @@ class Runner:
         Where the files are.
     check : callable
         Case -> Result; never raises.
+    result : type
+        Of what it returns.
     """
 
     folder: Path
     check: Callable[[Case], Result]
+    result: type[Result] = Result
 
     def main(
         self,
@@ -82,7 +85,7 @@ class Runner:
                 result = self.kept(case)
                 if result is None:
                     error = f"the process died with exit code {process.exitcode}"
-                    result = Result(case.name, case.kind, case.shape, error=error)
+                    result = self.result(case.name, case.kind, case.shape, error=error)
                     self.keep(result)
                 _print(result, len(waiting) + len(running))
 
@@ -100,10 +103,10 @@ class Runner:
             return None
         found = json.loads(self._file(case).read_text(encoding="utf-8"))
         found["rivals"] = {label: Tally(**tally) for label, tally in found["rivals"].items()}
-        return Result(**found)
+        return self.result(**found)
 
     def _file(self, case: Case | Result) -> Path:
-        return self.folder / f"{case.name.replace('/', '-')}.json"
+        return self.folder / f"{case.name.replace('/', '-').replace(' ', '-')}.json"
 
 
 def _well(result: Result | None) -> TypeGuard[Result]:

@@ -132,9 +132,7 @@ def by_torchlens(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor] | 
         return None
     import torchlens
 
-    if not distributed.is_initialized():
-        # It refuses to run in a child process, unless that is a rank.
-        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    be_a_rank()
     given = given.clone().requires_grad_()
     # It stays in torch's functions otherwise.
     options = torchlens.options.CaptureOptions(unwrap_when_done=True)
@@ -142,6 +140,12 @@ def by_torchlens(model: nn.Module, given: Tensor, edit: Edit) -> list[Tensor] | 
     what = torchlens.when(where, lambda tensor, *, hook: changed(tensor, edit))
     trace = torchlens.trace(model, given, capture=options, intervene=what)
     return graded(trace[trace.output_layers[0]].out, model, given)
+
+
+def be_a_rank() -> None:
+    """TorchLens refuses to run in a child process, unless that is a rank."""
+    if not distributed.is_initialized():
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
 
 
 @dataclass(frozen=True)

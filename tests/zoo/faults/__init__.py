@@ -1,0 +1,1 @@
+"""Faults planted in real models: does `hookviz.diagnose` name them, do other tools?"""

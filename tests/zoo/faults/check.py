@@ -1,0 +1,133 @@
+"""One fault: is it there, does hookviz name it, do others, and is the model untouched?"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from untouched import Snapshot, changes, snapshot
+
+import hookviz
+from hookviz import Finding
+
+from ..check import Result, said
+from .fault import Fault
+from .tools import TOOLS, Answer, Way
+
+ONCE, AROUND = "hookviz.diagnose(model, x)", "with hookviz.diagnose(model)"
+
+
+@dataclass
+class Diagnosed(Result):
+    """What was found on one fault, or on one model that is well."""
+
+    model: str = ""
+    words: str = ""
+    truth: str = ""
+    line: bool = False  # whether there is one to be named
+    answers: dict[str, Answer] = field(default_factory=dict)
+    alarms: list[list[str]] = field(default_factory=list)  # severity, kind, where, message
+
+    def __post_init__(self) -> None:
+        """Read what was kept in a file."""
+        plain = self.answers.items()
+        self.answers = {k: Answer(**v) if isinstance(v, dict) else v for k, v in plain}
+
+
+def check(fault: Fault, tools: Mapping[str, Way] = TOOLS) -> Diagnosed:
+    """Plant a fault; have it looked for, by hookviz in both forms and by others; never raises."""
+    truth = fault.truth
+    result = Diagnosed(fault.name, fault.kind, fault.shape, calls=1, model=fault.model)
+    result.words, result.truth, result.line = fault.words, truth.words, truth.line
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            twin, raised = stepped(fault)
+            _plain(fault, twin, raised)
+            result.answers[ONCE] = _once(fault, result)
+            if fault.numeric or raised:
+                result.answers[AROUND] = _around(fault, twin, result)
+        except Exception as error:
+            result.error = said(error)
+        for label, way in tools.items():
+            if way.there and fault.numeric:
+                result.answers[label] = _asked(way, fault)
+    return result
+
+
+def stepped(fault: Fault) -> tuple[nn.Module, bool]:
+    """A model after a plain step, and whether it raised."""
+    model = fault.build()
+    try:
+        fault.step(model)
+    except (RuntimeError, ValueError):
+        return model, True
+    return model, False
+
+
+def _plain(fault: Fault, twin: nn.Module, raised: bool) -> None:
+    """Be sure that the fault is there, and that without it nothing is named."""
+    gradients = [each.grad for each in twin.parameters() if each.grad is not None]
+    if fault.numeric and all(bool(each.isfinite().all()) for each in gradients):
+        raise ArithmeticError("planted, but every weight's gradient is finite")
+    if fault.truth.kind == "shape" and not raised:
+        raise ArithmeticError("planted, but the model runs")
+    if not fault.outside and fault.truth.judged(_findings(fault, fault.build(planted=False)))[0]:
+        raise ArithmeticError("named, but not planted")
+
+
+def _findings(fault: Fault, model: nn.Module) -> hookviz.Diagnosis:
+    with fault.around():
+        return hookviz.diagnose(model, fault.given(), fault.loss)
+
+
+def _once(fault: Fault, result: Diagnosed) -> Answer:
+    model = fault.build()
+    before = snapshot(model)
+    findings = _findings(fault, model)
+    result.touched += [f"{ONCE}: {each}" for each in changes(model, before)]
+    answer, named = judged(fault, findings)
+    if not named:
+        result.wrong.append(f"{result.truth} is not named; the nearest is {answer.said or 'none'}")
+    return answer
+
+
+def _around(fault: Fault, twin: nn.Module, result: Diagnosed) -> Answer:
+    model = fault.build()
+    with suppress(RuntimeError, ValueError), hookviz.diagnose(model) as findings:
+        fault.step(model)
+    result.touched += [f"{AROUND}: {each}" for each in differing(snapshot(model), snapshot(twin))]
+    return judged(fault, findings)[0]
+
+
+def judged(fault: Fault, findings: Iterable[Finding]) -> tuple[Answer, bool]:
+    """What the findings say of a fault, and whether they name it, kind, call and phase as well."""
+    named, nearest = fault.truth.judged(findings)
+    if nearest is None:
+        return Answer(), False
+    wrong = fault.truth.wrong(nearest)
+    place = {"kind", "layer", "call", "phase"} & set(wrong)
+    words = f"{nearest.kind}, {nearest.phase}: {nearest.where}"
+    return Answer(words, not place, "operation" not in wrong, "line" not in wrong), named
+
+
+def differing(found: Snapshot, truth: Snapshot) -> list[str]:
+    """Weights, gradients, buffers, random numbers and hooks that are not as after a plain step."""
+    names = found.bits.keys() | truth.bits.keys()
+    pairs = {name: (found.bits.get(name), truth.bits.get(name)) for name in names}
+    wrong = [n for n, (a, b) in pairs.items() if a is None or b is None or not torch.equal(a, b)]
+    keys = [n for n in truth.objects if n.startswith("the keys of")]
+    return wrong + [name for name in keys if found.objects.get(name) != truth.objects[name]]
+
+
+def _asked(way: Way, fault: Fault) -> Answer:
+    try:
+        answer = way.run(fault, fault.build())
+    except Exception as error:
+        return Answer(crashed=said(error)[:200])
+    answer.operation |= fault.truth.operation is None and bool(answer.said)
+    return answer

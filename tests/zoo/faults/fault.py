@@ -1,0 +1,210 @@
+"""A planted fault: a model, what is broken in it, and the truth about that."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import Any
+
+import timm
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hookviz import Finding
+
+from ..check import seed
+from ..models import OPTIONS
+
+PLANTED = "# planted"
+"""At the end of a planted line."""
+
+
+def built(name: str, training: bool = True, **options: Any) -> nn.Module:
+    """A model as its library initialises it, the same each time."""
+    seed()
+    source, name = name.split("/")
+    if source == "timm":
+        return timm.create_model(name, pretrained=False, **options).train(training)
+    return torchvision.models.get_model(name, **OPTIONS["*"] | options).train(training)
+
+
+def picture(*shape: int) -> Tensor:
+    """Random pictures ``(N, C, H, W)``, the same each time."""
+    return torch.randn(shape or (2, 3, 64, 64), generator=torch.Generator().manual_seed(1))
+
+
+def cross_entropy(output: Any) -> Tensor:
+    """The loss of a classifier; of a dictionary, its first tensor's mean square."""
+    if isinstance(output, Tensor) and output.ndim == 2:
+        return F.cross_entropy(output.float(), torch.arange(len(output)))
+    tensors = output.values() if isinstance(output, dict) else output
+    return next(iter(tensors)).float().square().mean()
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a finding must say; a layer or an operation of None is not asked."""
+
+    kind: str
+    layer: str | None
+    operation: str | None
+    call: int
+    phase: str
+    line: bool  # whether it is a planted line
+
+    @property
+    def words(self) -> str:
+        """In one line."""
+        call = f", call {self.call}" if self.call else ""
+        name = f", {self.operation}" if self.operation else ""
+        phase = ", backward" if self.phase == "backward" else ""
+        layer = "anywhere" if self.layer is None else self.layer or "the model"
+        return f"{self.kind}: {layer}{call}{name}{phase}"
+
+    def wrong(self, finding: Finding) -> list[str]:
+        """In what a finding is not the truth."""
+        asked = {"layer": self.layer, "operation": self.operation, "kind": self.kind}
+        asked |= {"call": self.call if self.layer is not None else None, "phase": self.phase}
+        given = {name: value for name, value in asked.items() if value is not None}
+        found = [name for name, value in given.items() if getattr(finding, name) != value]
+        return [*found, "line"] if self.line and PLANTED not in finding.code else found
+
+    def judged(self, findings: Iterable[Finding]) -> tuple[bool, Finding | None]:
+        """Whether the fault is named, and the finding that comes nearest.
+
+        Of NaN and Inf only the first finding counts.
+        """
+        told = [each for each in findings if each.severity != "note"]
+        if self.kind in ("nan", "inf"):
+            told = [each for each in told if each.kind in ("nan", "inf")][:1]
+        nearest = min(told, key=lambda each: len(self.wrong(each)), default=None)
+        return nearest is not None and not self.wrong(nearest), nearest
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, as `fault` makes it.
+
+    Attributes
+    ----------
+    name : str
+        Of the function that plants it.
+    kind : str
+        What group it is in: the heading in the page.
+    model : str
+        Where it is planted.
+    plant : callable
+        Changes the model; its docstring says how.
+    truth : Truth
+    given : callable
+        What the model is called with.
+    loss : callable
+        Output -> scalar.
+    around : callable
+        The block in which it runs, such as autocast.
+    """
+
+    name: str
+    kind: str
+    model: str
+    plant: Callable[[nn.Module], object]
+    truth: Truth
+    given: Callable[[], Any] = picture
+    loss: Callable[[Any], Tensor] = cross_entropy
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
+    training: bool = True
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the input, or of its first tensor."""
+        given = self.given()
+        first = next(iter(given.values())) if isinstance(given, dict) else given
+        first = first[0] if isinstance(first, (tuple, list)) else first
+        return tuple(first[0].shape if isinstance(first, list) else first.shape)
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it makes NaN or Inf."""
+        return self.truth.kind in ("nan", "inf")
+
+    @property
+    def outside(self) -> bool:
+        """Whether the fault is in the input or in the loss, and the model is well."""
+        return self.words.startswith("Nothing in the model")
+
+    @property
+    def words(self) -> str:
+        """What was planted."""
+        return " ".join((self.plant.__doc__ or "").split()).rstrip(".")
+
+    def build(self, planted: bool = True) -> nn.Module:
+        """The model, with the fault or without it."""
+        model = built(self.model, self.training, **self.options)
+        if planted:
+            self.plant(model)
+        seed()
+        return model
+
+    def run(self, model: nn.Module) -> Any:
+        """What the model returns."""
+        given = self.given()
+        if isinstance(given, dict):
+            return model(**given)
+        return model(*given) if isinstance(given, tuple) else model(given)
+
+    def step(self, model: nn.Module) -> None:
+        """One step with a loss, without the optimizer's."""
+        with self.around():
+            loss = self.loss(self.run(model))
+        loss.backward()
+
+
+FAULTS: dict[str, Fault] = {}
+"""All of them by name, as the files that plant them are imported."""
+
+
+def fault(
+    model: str,
+    kind: str,
+    layer: str | None,
+    operation: str | None = None,
+    *,
+    call: int = 0,
+    phase: str = "forward",
+    **others: Any,
+) -> Callable[[Callable[[Any], object]], Fault]:
+    """Make a fault of a function that changes a model; the arguments are the truth about it."""
+
+    def made(plant: Callable[[Any], object]) -> Fault:
+        line = PLANTED in inspect.getsource(plant)
+        truth = Truth(kind, layer, operation, call, phase, line)
+        name = plant.__name__.replace("_", " ")
+        file = inspect.getmodule(plant)
+        group = (
+            (getattr(file, "__doc__", None) or "").partition("\n")[0].partition(":")[0].strip(".")
+        )
+        FAULTS[name] = Fault(name, group, model, plant, truth, **others)
+        return FAULTS[name]
+
+    return made
+
+
+def patch(module: nn.Module, forward: Callable[..., Any]) -> None:
+    """Give one module another forward."""
+    module.forward = MethodType(forward, module)
+
+
+def own(module: nn.Module, *given: Any) -> Any:
+    """What the module's class does in its forward."""
+    return type(module).forward(module, *given)
+
+
+def replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Put another module in a layer's place, in the mode of the model."""
+    model.set_submodule(name, module.train(model.training))

@@ -1,0 +1,184 @@
+"""FAULTS.md, written from what was found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from ..check import Result
+from ..report import cell, table
+from .check import AROUND, ONCE, Diagnosed
+from .healthy import HEALTHY, MODES
+from .tools import TOOLS, Answer
+
+PACKAGES = ("torch", "torchvision", "timm", "transformers", "torchlens")
+START, END = "<!-- summary -->", "<!-- end of the summary -->"
+"""Between them is what the documentation shows, too."""
+
+EVERYONE = (ONCE, AROUND, *TOOLS)
+
+
+def report(results: list[Result], cases: int) -> str:
+    """The whole page: what is claimed, the counts, each fault, and the false alarms."""
+    every = [each for each in results if isinstance(each, Diagnosed)]
+    faults = [each for each in every if each.kind != HEALTHY]
+    calm = [each for each in every if each.kind == HEALTHY]
+    return "\n".join(
+        [
+            "# Faults",
+            "",
+            "Faults planted in models of torchvision and timm: what `hookviz.diagnose` and other "
+            "tools say of them, and what it says of models that are well. Written by `make "
+            "faults`; not to be edited.",
+            "",
+            f"{len(every)} of {cases} cases. {', '.join(map(_version, PACKAGES))}.",
+            "",
+            START,
+            "",
+            *_summary(faults),
+            "",
+            *_groups(faults),
+            "",
+            END,
+            "",
+            *_each(faults),
+            *_alarms(calm),
+            "",
+        ]
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{package} (not there)"
+
+
+def _summary(faults: list[Diagnosed]) -> Iterator[str]:
+    yield f"## {len(faults)} planted faults"
+    yield ""
+    marks: list[Callable[[Answer], bool]] = [
+        lambda answer: answer.named,
+        lambda answer: answer.layer,
+        lambda answer: answer.operation,
+    ]
+    rows: list[tuple[object, ...]] = []
+    for label in EVERYONE:
+        asked = [fault for fault in faults if label in fault.answers]
+        counts = [sum(mark(f.answers[label]) for f in asked) for mark in marks]
+        lines = [f for f in asked if f.line]
+        line = f"{sum(f.answers[label].line for f in lines)} of {len(lines)}"
+        crashed = sum(bool(f.answers[label].crashed) for f in asked)
+        rows.append((label, len(asked), *counts, line, crashed) if asked else (label, *"——————"))
+    yield from table(["", "asked", "named", "layer", "operation", "line", "raised"], rows)
+    yield ""
+    yield (
+        f"Models touched: {sum(bool(f.touched) for f in faults)}. "
+        f"Faults that could not be checked: {sum(bool(f.error) for f in faults)}."
+    )
+    yield ""
+    yield (
+        "Each fault is planted by a small function beside which the truth is written "
+        "(`tests/zoo/faults`): what kind it is, in which layer, in which of its calls, forward or "
+        "backward, and by which operation, where one is to blame. Before anyone is asked, a plain "
+        "step shows that the fault is there, and without it hookviz must not name it. Named: the "
+        "layer and the operation are right; of hookviz also the kind, the call and the phase, in "
+        "an error or a warning, and of NaN and Inf only the first finding counts. Line: the "
+        "planted line is pointed at, where there is one. Untouched: after `diagnose(model, x)` "
+        "all is as before, see RESULTS.md; a step in the block leaves weights, gradients, "
+        "buffers, random numbers and hooks as a plain step does, to the bit."
+    )
+    yield ""
+    yield (
+        "The block is asked for NaN, Inf and errors, for which it stands guard; the other tools "
+        "for NaN and Inf. They have no such ability for the rest (TorchLens has tables of "
+        "gradients and of neurons to be read)."
+    )
+    yield ""
+    for label, way in TOOLS.items():
+        yield f"- {label}: {' '.join((way.run.__doc__ or '').split())}"
+
+
+def _groups(faults: list[Diagnosed]) -> Iterator[str]:
+    yield "Named, by sort of fault:"
+    yield ""
+    groups = dict.fromkeys(fault.kind for fault in faults)
+    rows: list[tuple[object, ...]] = []
+    for group in groups:
+        own = [fault for fault in faults if fault.kind == group]
+        rows.append((group, len(own), *(_named(label, own) for label in EVERYONE)))
+    yield from table(["", "faults", *EVERYONE], rows)
+
+
+def _named(label: str, faults: list[Diagnosed]) -> str:
+    answers = [fault.answers[label] for fault in faults if label in fault.answers]
+    return f"{sum(each.named for each in answers)} of {len(answers)}" if answers else "—"
+
+
+def _each(faults: list[Diagnosed]) -> Iterator[str]:
+    yield "## Fault by fault"
+    yield ""
+    yield (
+        "✓ named; l, o: the layer or the operation alone is right; ✗ neither; ! the tool raised; "
+        "— not asked. What was said is beside it where it is not the truth."
+    )
+    yield ""
+    header = ["model", "planted", "truth", *EVERYONE]
+    yield from table(header, (_line(fault) for fault in faults))
+    yield ""
+
+
+def _line(fault: Diagnosed) -> tuple[object, ...]:
+    name = fault.model.partition("/")[2]
+    given = (_said(fault.answers.get(label)) for label in EVERYONE)
+    words = cell(fault.error) if fault.error else f"{fault.kind}: {cell(fault.words)}"
+    return name, words, cell(fault.truth), *given
+
+
+def _said(answer: Answer | None) -> str:
+    if answer is None:
+        return "—"
+    if answer.crashed:
+        return "! " + cell(answer.crashed.partition(":")[0])
+    if answer.named:
+        return "✓"
+    right = "l" * answer.layer + "o" * answer.operation * bool(answer.said)
+    return f"{right or '✗'} {cell(answer.said)}".strip()
+
+
+def _alarms(calm: list[Diagnosed]) -> Iterator[str]:
+    yield f"## False alarms: {len({each.model for each in calm})} models that are well"
+    yield ""
+    yield (
+        "The zoo's classifiers as their libraries initialise them, given two pictures of random "
+        "numbers, in training and in eval mode. A finding that is more than a note is counted. "
+        "In eval a model whose BatchNorm layers have never seen a batch does vanish or explode, "
+        "and is told so."
+    )
+    yield ""
+    rows: list[tuple[object, ...]] = []
+    for mode in MODES.values():
+        own = [each for each in calm if each.name.endswith(mode)]
+        rows.append((f"in {mode}: models", len(own), ""))
+        rows.append(("without one", sum(not e.alarms and not e.error for e in own), ""))
+        rows.append(("touched", sum(bool(each.touched) for each in own), ""))
+        rows.append(("not checked", sum(bool(each.error) for each in own), ""))
+        kinds = Counter((alarm[0], alarm[1]) for each in own for alarm in each.alarms)
+        models = Counter(pair for e in own for pair in {(a[0], a[1]) for a in e.alarms})
+        for pair, count in sorted(kinds.items()):
+            rows.append((f"{pair[0]}: {pair[1]}", models[pair], count))
+    yield from table(["", "models", "findings"], rows)
+    yield ""
+    yield "Every one of them:"
+    yield ""
+    lines = [(e.name, *alarm) for e in calm for alarm in e.alarms]
+    yield from table(["model", "severity", "kind", "where", "message"], map(_cells, lines))
+    errors = [each for each in calm if each.error]
+    for each in errors:
+        yield f"- {each.name} could not be checked: {cell(each.error)}"
+
+
+def _cells(line: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(cell, line))

@@ -1,0 +1,137 @@
+"""The quick part of the faults: a few of each sort, and that the check itself can fail."""
+
+from __future__ import annotations
+
+import pytest
+
+import hookviz
+from hookviz.diagnosis import doctor, guard
+from zoo.faults.catalogue import FAULTS
+from zoo.faults.check import AROUND, ONCE, Diagnosed, check
+from zoo.faults.fault import PLANTED
+from zoo.faults.healthy import HEALTHY, check_healthy, healthy
+from zoo.faults.report import report
+from zoo.faults.tools import TOOLS, Answer
+
+QUICK = [
+    "root of negative",
+    "where around a log",
+    "activation in two places",
+    "forward reentrant",
+    "about to overflow",
+    "nan in a weight",
+    "cat of other sizes",
+    "bias far below zero",
+    "block left out",
+]
+NONE = {}
+ANOMALY = {"detect_anomaly": TOOLS["detect_anomaly"]}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_named_and_untouched(name):
+    result = check(FAULTS[name], NONE)
+    assert not result.faults
+    assert all(answer.named for answer in result.answers.values())
+    assert (AROUND in result.answers) == (FAULTS[name].numeric or name == "cat of other sizes")
+
+
+def test_enough_faults_of_every_sort():
+    kinds = {fault.truth.kind for fault in FAULTS.values()}
+    assert len(FAULTS) >= 44
+    assert len({fault.kind for fault in FAULTS.values()}) == 10
+    assert kinds >= {"nan", "inf", "half precision", "shape", "dead", "constant", "saturated"}
+    assert kinds >= {"vanishing", "exploding", "unused", "no gradient", "batchnorm", "dropout"}
+    assert {fault.model.partition("/")[0] for fault in FAULTS.values()} == {"timm", "torchvision"}
+
+
+def test_what_is_not_named_is_wrong(monkeypatch):
+    for module in (doctor, guard):
+        monkeypatch.setattr(module, "findings_in", lambda seen: [])
+    result = check(FAULTS["root of negative"], NONE)
+    assert "is not named" in result.wrong[0]
+    assert not any(answer.named for answer in result.answers.values())
+
+
+def test_another_layer_call_or_line_is_not_the_truth(monkeypatch):
+    fault = FAULTS["activation in two places"]
+    findings = hookviz.diagnose(fault.build(), fault.given(), fault.loss)
+    assert fault.truth.judged(findings)[0]
+    for other in ({"call": 0}, {"layer": "features.2"}, {"operation": "log"}, {"kind": "nan"}):
+        told = [hookviz.Finding(**findings[0].record() | other)]
+        assert not fault.truth.judged(told)[0]
+    assert PLANTED in findings[0].code
+    told = [hookviz.Finding(**findings[0].record() | {"line": 1})]
+    assert not fault.truth.judged(told)[0]
+
+
+def test_a_note_and_a_later_finding_do_not_count():
+    fault = FAULTS["root of negative"]
+    first = hookviz.diagnose(fault.build(), fault.given(), fault.loss)[0]
+    note = hookviz.Finding(**first.record() | {"severity": "note"})
+    other = hookviz.Finding(**first.record() | {"layer": "features.3"})
+    assert fault.truth.judged([first, other])[0]
+    assert not fault.truth.judged([note])[0]
+    assert not fault.truth.judged([other, first])[0]
+
+
+def test_a_touched_model_is_found(monkeypatch):
+    settle = doctor.Diagnosis.settle
+
+    def and_touch(self, *given):
+        settle(self, *given)
+        model.conv1.bias = None
+        next(iter(model.parameters())).data.mul_(2)
+
+    fault = FAULTS["nan in a weight"]
+    build = type(fault).build
+    model = None
+
+    def built(self, planted=True):
+        nonlocal model
+        model = build(self, planted)
+        return model
+
+    monkeypatch.setattr(type(fault), "build", built)
+    monkeypatch.setattr(doctor.Diagnosis, "settle", and_touch)
+    assert any("conv1.weight" in each for each in check(fault, NONE).touched)
+
+
+def test_a_plant_without_effect_is_an_error(monkeypatch):
+    fault = FAULTS["nan in a weight"]
+    monkeypatch.setitem(fault.__dict__, "plant", lambda model: None)
+    assert "every weight's gradient is finite" in check(fault, NONE).error
+
+
+def test_detect_anomaly_names_the_backward_alone():
+    named = [
+        check(FAULTS[name], ANOMALY).answers["detect_anomaly"].named
+        for name in ("where around a log", "root of negative")
+    ]
+    assert named == [True, False]
+
+
+def test_no_false_alarm_on_a_model_that_is_well():
+    cases = healthy()
+    assert len(cases) >= 400
+    result = check_healthy(cases["torchvision/squeezenet1_1 in eval"])
+    assert not result.alarms
+    assert not result.faults
+
+
+def test_the_report_counts_what_was_found():
+    right, half = Answer("inf: conv, log", True, True, True), Answer("nan: conv", True)
+    crashed = Answer(crashed="KeyError: no")
+    answers = {ONCE: right, AROUND: half, "TorchLens": crashed}
+    one = Diagnosed("a", "Forward", (1,), model="timm/a", words="x|y", line=True, answers=answers)
+    two = Diagnosed("b", "Forward", (1,), model="timm/b", answers={ONCE: right})
+    alarm = ["warning", "dead", "conv", "3 of 4"]
+    calm = Diagnosed("timm/c in eval", HEALTHY, (1,), model="timm/c", alarms=[alarm])
+    lines = report([one, two, calm], 9).splitlines()
+    assert any(line.startswith("3 of 9 cases") for line in lines)
+    assert "| hookviz.diagnose(model, x) | 2 | 2 | 2 | 2 | 1 of 1 | 0 |" in lines
+    assert "| with hookviz.diagnose(model) | 1 | 0 | 1 | 0 | 0 of 1 | 0 |" in lines
+    assert "| Forward | 2 | 2 of 2 | 0 of 1 | — | — | 0 of 1 |" in lines
+    assert "| a | Forward: x/y |  | ✓ | l nan: conv | — | — | ! KeyError |" in lines
+    assert "| warning: dead | 1 | 1 |" in lines
+    assert "| timm/c in eval | warning | dead | conv | 3 of 4 |" in lines
