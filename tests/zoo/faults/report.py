@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from ..check import Result
-from ..report import cell, table
+from ..report import cell, table, with_version
 from .check import AROUND, ONCE, Diagnosed
 from .healthy import HEALTHY, MODES
 from .tools import TOOLS, Answer
@@ -32,7 +31,7 @@ def report(results: list[Result], cases: int) -> str:
             "tools say of them, and what it says of models that are well. Written by `make "
             "faults`; not to be edited.",
             "",
-            f"{len(every)} of {cases} cases. {', '.join(map(_version, PACKAGES))}.",
+            f"{len(every)} of {cases} cases. {', '.join(map(with_version, PACKAGES))}.",
             "",
             START,
             "",
@@ -47,13 +46,6 @@ def report(results: list[Result], cases: int) -> str:
             "",
         ]
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return f"{package} (not there)"
 
 
 def _summary(faults: list[Diagnosed]) -> Iterator[str]:
