@@ -222,7 +222,6 @@ def plain(*given):
         (torch.clamp, "clamp", None),
         (torch.relu_, "relu_", None),
     ],
-    ids=str,
 )
 def test_functions_have_their_names(hook, name, code):
     model = net()
@@ -250,7 +249,6 @@ def test_a_hook_on_several_parameters_has_its_users_name(mode):
         *(nn.functional.relu, functools.partial(nn.utils.clip_grad_norm_, max_norm=1), nn.ReLU()),
         hookviz.clip_norm(1.0),
     ],
-    ids=["relu", "clip_grad_norm_", "ReLU", "clip_norm"],
 )
 def test_tools_are_a_users_hooks(tool):
     model = net()
