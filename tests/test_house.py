@@ -119,6 +119,16 @@ def test_each_wing_says_what_it_is(wing):
         assert (PACKAGE / wing / named).is_file(), named
 
 
+def test_a_tensor_needs_no_torchvision():
+    code = (
+        "import sys, torch, hookviz; x = torch.ones(1, 1, 4, 4); model = torch.nn.Conv2d(1, 1, 3);"
+        "hookviz.diagnose(model, x);"
+        "print({'torchvision', 'matplotlib', 'ipywidgets'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stdout + done.stderr
+
+
 LIGHT = """
 import sys, hookviz
 hookviz.capture

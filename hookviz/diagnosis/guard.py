@@ -102,7 +102,9 @@ class Guard(HookSet, Diagnosis):
         super()._begin()
         for name, parameter in self._core.named_parameters():
             if parameter.requires_grad:
-                self.add(parameter, "tensor", partial(self._add, name, "backward"))
+                self.add(
+                    parameter, "tensor", partial(self._add, name.rpartition(".")[0], "backward")
+                )
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
@@ -116,6 +118,9 @@ class Guard(HookSet, Diagnosis):
         if len(self._calls) >= OFTEN and not self._hits():
             self._sums.clear()
             self._calls = [each for each in self._calls if not each.gradients][-OFTEN:]
+        for _, tensor in tensors_in((args, kwargs)):
+            if tensor.requires_grad:
+                self.add(tensor, "tensor", partial(self._add, "", "backward"))
         device = next((p.device for p in self._core.parameters()), torch.device("cpu"))
         autocast = device.type, torch.get_autocast_dtype(device.type)
         self._calls.append(
@@ -135,9 +140,11 @@ class Guard(HookSet, Diagnosis):
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = self._names[module]
+        # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
+        frozen = not any(p.requires_grad for p in module.parameters(recurse=False))
         for _, tensor in tensors_in(output):
             self._add(name, "forward", tensor)
-            if tensor.requires_grad:
+            if frozen and tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, name, "backward"))
 
     def _ends(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:

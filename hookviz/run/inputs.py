@@ -115,12 +115,12 @@ def as_model_input(
         kwargs = change_tensors(given, lambda each: _moved(each, device, dtype))
         mean, std = normalization_of(transform) or ((), ())
         return ModelInput(args, kwargs, str(name), mean, std, normalized=bool(mean))
-    known = transform if transform else transform_for(model, weights, checked=False)
-    own = getattr(model, "pretrained_cfg", None) or weights is not None or transform
     args, kwargs = _as_given(image, model)
     args, kwargs = change_tensors((args, kwargs), lambda each: each.detach().to(device))
-    normalization = (normalization_of(known) if own else None) or ()
-    return ModelInput(args, kwargs, "tensor", *normalization)
+    normalization = None
+    if transform or weights is not None or getattr(model, "pretrained_cfg", None):
+        normalization = normalization_of(transform or transform_for(model, weights, checked=False))
+    return ModelInput(args, kwargs, "tensor", *(normalization or ()))
 
 
 def with_batch(inputs: ModelInput, model: nn.Module) -> ModelInput | None:

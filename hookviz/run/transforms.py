@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torchvision.transforms import v2
 
 from ..hooking.select import is_convolution, module_names
 
@@ -27,6 +26,8 @@ def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Trans
                 "as ResNet34_Weights.DEFAULT, or transform=."
             )
         return weights.transforms()
+    from torchvision.transforms import v2  # takes seconds, and only pictures have need of it
+
     channels = _channels_taken(model) if checked else 3
     cfg = getattr(model, "pretrained_cfg", None) or {}
     size = tuple(cfg.get("input_size") or (channels, 224, 224))[-2:]
