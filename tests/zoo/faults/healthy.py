@@ -11,8 +11,7 @@ from untouched import changes, snapshot
 import hookviz
 
 from ..check import said, seed
-from ..edits.check import classifiers
-from ..models import Case
+from ..models import Case, classifiers
 from .check import Diagnosed
 from .fault import built, picture
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from ..check import Result
-from ..report import cell, table
+from ..report import cell, table, with_version
 from .check import AROUND, ONCE, Diagnosed
 from .healthy import HEALTHY, MODES
 from .tools import TOOLS, Answer
@@ -32,13 +31,15 @@ def report(results: list[Result], cases: int) -> str:
             "tools say of them, and what it says of models that are well. Written by `make "
             "faults`; not to be edited.",
             "",
-            f"{len(every)} of {cases} cases. {', '.join(map(_version, PACKAGES))}.",
+            f"{len(every)} of {cases} cases. {', '.join(map(with_version, PACKAGES))}.",
             "",
             START,
             "",
             *_summary(faults),
             "",
             *_groups(faults),
+            "",
+            *_unnamed(faults),
             "",
             END,
             "",
@@ -47,13 +48,6 @@ def report(results: list[Result], cases: int) -> str:
             "",
         ]
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return f"{package} (not there)"
 
 
 def _summary(faults: list[Diagnosed]) -> Iterator[str]:
@@ -99,6 +93,15 @@ def _summary(faults: list[Diagnosed]) -> Iterator[str]:
     yield ""
     for label, way in TOOLS.items():
         yield f"- {label}: {' '.join((way.run.__doc__ or '').split())}"
+
+
+def _unnamed(faults: list[Diagnosed]) -> Iterator[str]:
+    yield "What `diagnose(model, x)` does not name:"
+    yield ""
+    for fault in faults:
+        if fault.unnamed or fault.wrong:
+            why = fault.unnamed or "; ".join(fault.wrong)
+            yield f"- {fault.model.partition('/')[2]}, {cell(fault.words)}: {cell(why)}"
 
 
 def _groups(faults: list[Diagnosed]) -> Iterator[str]:
