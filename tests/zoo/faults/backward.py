@@ -76,7 +76,7 @@ def function_of_ones_own(model):
             (x,) = ctx.saved_tensors
             return gradient * (F.relu(x) / F.relu(x))  # planted
 
-    patch(model.stages[1].blocks[1].mlp.act, lambda self, x: Sign.apply(x))
+    patch(model.stages[1].blocks[1].mlp.act, lambda self, x: Sign.apply(x))  # planted
 
 
 @fault("timm/resnet10t", "inf", "layer2.0.act2", "mul", phase="backward")
@@ -160,6 +160,14 @@ def root_of_error(output):
     return cross_entropy(output) + torch.sqrt(error)  # planted
 
 
-@fault("torchvision/mobilenet_v3_small", "inf", "", "sqrt", phase="backward", loss=root_of_error)
+@fault(
+    "torchvision/mobilenet_v3_small",
+    "inf",
+    "",
+    "sqrt",
+    phase="backward",
+    line=True,
+    loss=root_of_error,
+)
 def loss_is_a_root(model):
     """Nothing in the model: the loss has a square root of 0."""

@@ -29,6 +29,7 @@ class Diagnosed(Result):
     words: str = ""
     truth: str = ""
     line: bool = False  # whether there is one to be named
+    unnamed: str = ""  # why hookviz does not name it, where that is known
     answers: dict[str, Answer] = field(default_factory=dict)
     alarms: list[list[str]] = field(default_factory=list)  # severity, kind, where, message
 
@@ -43,6 +44,7 @@ def check(fault: Fault, tools: Mapping[str, Way] = TOOLS) -> Diagnosed:
     truth = fault.truth
     result = Diagnosed(fault.name, fault.kind, fault.shape, calls=1, model=fault.model)
     result.words, result.truth, result.line = fault.words, truth.words, truth.line
+    result.unnamed = fault.unnamed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -91,7 +93,7 @@ def _once(fault: Fault, result: Diagnosed) -> Answer:
     findings = _findings(fault, model)
     result.touched += [f"{ONCE}: {each}" for each in changes(model, before)]
     answer, named = judged(fault, findings)
-    if not named:
+    if not named and not fault.unnamed:
         result.wrong.append(f"{result.truth} is not named; the nearest is {answer.said or 'none'}")
     return answer
 
@@ -129,5 +131,5 @@ def _asked(way: Way, fault: Fault) -> Answer:
         answer = way.run(fault, fault.build())
     except Exception as error:
         return Answer(crashed=said(error)[:200])
-    answer.operation |= fault.truth.operation is None and bool(answer.said)
+    answer.operation |= fault.truth.operation is None and answer.layer
     return answer

@@ -37,6 +37,7 @@ def root_of_zeros(self, x):
     "inf",
     "features.denseblock1.denselayer3.relu1",
     "log",
+    line=True,
     options={"memory_efficient": True},
 )
 def forward_in_a_memory_efficient_model(model):
@@ -44,14 +45,14 @@ def forward_in_a_memory_efficient_model(model):
     patch(model.features.denseblock1.denselayer3.relu1, log_of_relu)
 
 
-@fault("torchvision/resnet18", "inf", "layer2.1", "log")
+@fault("torchvision/resnet18", "inf", "layer2.1", "log", line=True)
 def forward_reentrant(model):
     """A logarithm of zeros, ``use_reentrant=True``."""
     patch(model.layer2[1], log_of_relu)
     checkpointed(model.layer2, reentrant=True)
 
 
-@fault("torchvision/mobilenet_v2", "inf", "features.3", "log")
+@fault("torchvision/mobilenet_v2", "inf", "features.3", "log", line=True)
 def forward_not_reentrant(model):
     """A logarithm of zeros, ``use_reentrant=False``."""
 
@@ -98,14 +99,14 @@ def backward_in_a_vision_transformer(model):
     model.set_grad_checkpointing()
 
 
-@fault("torchvision/resnet18", "inf", "layer3.1", "sqrt", phase="backward")
+@fault("torchvision/resnet18", "inf", "layer3.1", "sqrt", phase="backward", line=True)
 def backward_reentrant(model):
     """A root of zeros, ``use_reentrant=True``."""
     patch(model.layer3[1], root_of_zeros)
     checkpointed(model.layer3, reentrant=True)
 
 
-@fault("timm/resnet10t", "inf", "layer3.0", "sqrt", phase="backward")
+@fault("timm/resnet10t", "inf", "layer3.0", "sqrt", phase="backward", line=True)
 def backward_not_reentrant(model):
     """A root of zeros, ``use_reentrant=False``."""
     patch(model.layer3[0], root_of_zeros)

@@ -107,6 +107,8 @@ class Fault:
         Output -> scalar.
     around : callable
         The block in which it runs, such as autocast.
+    unnamed : str
+        Why `hookviz.diagnose` does not name it; empty if it should.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Fault:
     around: Callable[[], AbstractContextManager[object]] = nullcontext
     training: bool = True
     options: dict[str, Any] = field(default_factory=dict)
+    unnamed: str = ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -177,13 +180,17 @@ def fault(
     *,
     call: int = 0,
     phase: str = "forward",
+    line: bool = False,
     **others: Any,
 ) -> Callable[[Callable[[Any], object]], Fault]:
-    """Make a fault of a function that changes a model; the arguments are the truth about it."""
+    """Make a fault of a function that changes a model; the arguments are the truth about it.
+
+    ``line`` is for a planted line that is not in this function; one in it is found.
+    """
 
     def made(plant: Callable[[Any], object]) -> Fault:
-        line = PLANTED in inspect.getsource(plant)
-        truth = Truth(kind, layer, operation, call, phase, line)
+        planted = line or PLANTED in inspect.getsource(plant)
+        truth = Truth(kind, layer, operation, call, phase, planted)
         name = plant.__name__.replace("_", " ")
         file = inspect.getmodule(plant)
         group = (

@@ -90,7 +90,13 @@ def gradient_that_vanishes(model):
     patch(model.features[5], forward)
 
 
-@fault("timm/convnext_atto", "exploding", "stages.1.blocks.1.conv_dw", phase="backward")
+@fault(
+    "timm/convnext_atto",
+    "exploding",
+    "stages.1.blocks.1.conv_dw",
+    phase="backward",
+    unnamed="told of the block before, around which the gradient goes by the shortcut",
+)
 def gradient_that_explodes(model):
     """A convolution sends back a gradient times 1e14, on a branch that is scaled by 1e-6."""
 

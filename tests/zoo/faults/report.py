@@ -39,6 +39,8 @@ def report(results: list[Result], cases: int) -> str:
             "",
             *_groups(faults),
             "",
+            *_unnamed(faults),
+            "",
             END,
             "",
             *_each(faults),
@@ -91,6 +93,15 @@ def _summary(faults: list[Diagnosed]) -> Iterator[str]:
     yield ""
     for label, way in TOOLS.items():
         yield f"- {label}: {' '.join((way.run.__doc__ or '').split())}"
+
+
+def _unnamed(faults: list[Diagnosed]) -> Iterator[str]:
+    yield "What `diagnose(model, x)` does not name:"
+    yield ""
+    for fault in faults:
+        if fault.unnamed or fault.wrong:
+            why = fault.unnamed or "; ".join(fault.wrong)
+            yield f"- {fault.model.partition('/')[2]}, {cell(fault.words)}: {cell(why)}"
 
 
 def _groups(faults: list[Diagnosed]) -> Iterator[str]:
