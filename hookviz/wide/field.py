@@ -1,1 +1,0 @@
-"""The receptive field of a layer: which pixels of the input a place of its map sees."""
