@@ -44,8 +44,8 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def tick(self, share: float) -> None:
-        """Say how much is done, 0 to 1."""
+    def tick(self, share: float, said: str = "") -> None:
+        """Say how much is done, 0 to 1, and ``said`` beside it."""
         place = _place.get()
         if time.monotonic() < self._next or not (place or _in_notebook()):
             return
@@ -54,7 +54,7 @@ class Progress:
             self._handle = place
             place(share)
             return
-        words = f"{100 * share:.0f} %"
+        words = f"{100 * share:.0f} %" + f", {said}" * bool(said)
         bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
         self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}"})
 
