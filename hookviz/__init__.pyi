@@ -19,9 +19,10 @@ from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
+from .wide.layer_survey import LayerSurvey
 from .wide.survey_file import load_survey
 from .wide.survey_run import survey
-from .wide.surveyed import LayerSurvey, Survey
+from .wide.surveyed import Survey
 from .widgets.explorer import Explorer, explore
 from .widgets.player import Player
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from operator import add
 
@@ -15,8 +16,8 @@ from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.hooking.layout import as_maps
+from hookviz.wide.marks import Spans
 from hookviz.wide.rows import picked
-from hookviz.wide.spans import Spans
 
 
 def brute_force(model, inputs, layer, k=K, batch=BATCH):
@@ -206,8 +207,8 @@ def test_quantiles():
 
 
 def test_the_sketch_looks_everywhere():
-    places = picked(torch.arange(64), 10_000, 100)
-    assert places.shape == (64, 4)
+    places = picked(torch.arange(128), 10_000, 100)
+    assert places.shape == (128, 2)
     assert places.flatten().bincount(minlength=100).max() <= 4
 
 
@@ -272,6 +273,16 @@ def test_records_and_tables(whole):
     assert len(repr(whole["3"]).splitlines()) == 8
     with pytest.raises(ValueError, match="has no channel 6"):
         whole["3"].top(6)
+
+
+def test_boxes(whole):
+    rule = {"size": [5, 3], "stride": [2, 1], "start": [-1, 0], "input_size": [7, 7]}
+    assert whole["3"].box((0, 0)) is None and whole["3"].top(0, 1)[0][3] is None
+    layer = replace(whole, fields={"3": rule})["3"]
+    assert layer.box((0, 0)) == (0, 0, 4, 3)
+    assert layer.box((2, 5)) == (3, 5, 7, 7)
+    *_, position, box = layer.top(0, 1)[0]
+    assert box == layer.box(position)
 
 
 def test_a_folder_of_pictures(tmp_path):

@@ -59,14 +59,14 @@ class Channels:
         `Column` -> the largest shape of its maps, in the order of the columns.
     data : dict of str to torch.Tensor
         values, indices, places, labels ``(k, C)``, largest first; zeros, nans, first_nan ``(C,)``;
-        bins ``(BINS, C)``.
+        bins ``(BINS + 1, C)``, the last row of NaN.
     nodes : dict
         (level, position) in the tree -> count, mean and squares ``(3, C)``.
     """
 
     def __init__(self, k: int, length: int, device: torch.device | str = "cpu") -> None:
         self.k, self.length, self.layout = k, length, dict[Column, tuple[int, ...]]()
-        high = {**dict.fromkeys(RANKED, (k, 0)), "bins": (BINS, 0)}
+        high = {**dict.fromkeys(RANKED, (k, 0)), "bins": (BINS + 1, 0)}
         self.data = {
             name: torch.empty(high.get(name, (0,)), dtype=_TYPES.get(name, torch.int64)).to(device)
             for name in _BLANK
@@ -105,8 +105,8 @@ class Channels:
             self.data["zeros"][here] += rows.zeros.sum(0)
             self._sketch(here, rows)
             self._note_nans(here, rows, indices)
+        self._rank(top, where, indices, labels, in_order=self._before(span))
         self._insert(span.start, leaves)
-        self._rank(top, where, indices, labels)
 
     def __add__(self, other: Channels) -> Channels:
         one, two = copy.copy(self), copy.copy(other)
@@ -141,7 +141,13 @@ class Channels:
 
     # The largest values
 
-    def _rank(self, top: Tensor, place: Tensor, indices: Tensor, labels: Tensor) -> None:
+    def _before(self, span: range) -> bool:
+        """Whether all branches, so all that is here, are before these inputs."""
+        return all((at + 1) << level <= span.start for level, at in self.nodes)
+
+    def _rank(
+        self, top: Tensor, place: Tensor, indices: Tensor, labels: Tensor, in_order: bool
+    ) -> None:
         own = self.data
         last, tied = own["values"][-1], indices[:, None] < own["indices"][-1]
         enters = (top > last) | (top == last) & tied & (top > -math.inf)
@@ -153,7 +159,7 @@ class Channels:
         new = {"values": top, "indices": index, "places": place[:, columns]}
         new["labels"] = labels[:, None].expand_as(top)
         pairs = {name: torch.cat([own[name][:, columns], new[name]]) for name in RANKED}
-        for name, best in _largest(pairs, self.k).items():
+        for name, best in _largest(pairs, self.k, in_order).items():
             own[name][:, columns] = best
 
     def _note_nans(self, here: slice, rows: Rows, indices: Tensor) -> None:
@@ -164,9 +170,9 @@ class Channels:
 
     def _sketch(self, here: slice, rows: Rows) -> None:
         channel = torch.arange(here.start, here.stop, device=rows.bins.device)[:, None]
-        flat = (rows.bins.clamp(min=0) * self.width + channel).flatten()
-        there = (rows.bins >= 0).int().flatten()
-        self.data["bins"].view(-1).scatter_add_(0, flat, there)
+        flat = (rows.bins * self.width + channel).flatten()
+        one = self.data["bins"].new_ones(()).expand(len(flat))
+        self.data["bins"].view(-1).scatter_add_(0, flat, one)
 
     # The tree
 
@@ -229,9 +235,10 @@ def combined(one: Tensor, two: Tensor) -> Tensor:
     return torch.stack([count, one[1] + away * share, squares])
 
 
-def _largest(pairs: Mapping[str, Tensor], k: int) -> dict[str, Tensor]:
-    """The k largest of each channel, ties by index."""
-    order = pairs["indices"].argsort(dim=0, stable=True)
-    values = pairs["values"].gather(0, order)
-    order = order.gather(0, values.argsort(dim=0, descending=True, stable=True))[:k]
+def _largest(pairs: Mapping[str, Tensor], k: int, in_order: bool = False) -> dict[str, Tensor]:
+    """The k largest of each channel, ties by index; ``in_order`` if equal values are so already."""
+    if not in_order:
+        order = pairs["indices"].argsort(dim=0, stable=True)
+        pairs = {name: each.gather(0, order) for name, each in pairs.items()}
+    order = pairs["values"].argsort(dim=0, descending=True, stable=True)[:k]
     return {name: each.gather(0, order) for name, each in pairs.items()}

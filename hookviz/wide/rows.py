@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,8 +18,8 @@ OCTAVES, PARTS = 48, 4
 BINS = 2 * OCTAVES * PARTS
 """Of the sketch: four to each power of two from 2⁻²⁴ to 2²⁴, of either sign."""
 
-PICKED = 4  # values of a map that go into the sketch, at least
-_WANTED = 4096  # values of a channel that are wanted there, of a small data set too
+PICKED = 2  # values of a map that go into the sketch, at least
+_WANTED = 1024  # values of a channel that are wanted there, of a small data set too
 _CHUNK = 1 << 17  # numbers that stay in a core's cache from one look to the next
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _BITS = 21  # of a coordinate in a place's number
@@ -32,7 +34,7 @@ class Rows:
     moments: Tensor  #: count, mean, and sum of squares about the mean, ``(3, N, C)`` in float64
     zeros: Tensor  #: how many values are zero, ``(N, C)``
     nans: Tensor  #: how many are NaN, ``(N, C)``
-    bins: Tensor  #: the bins of picked values, ``(N, C, P)``; −1 for NaN
+    bins: Tensor  #: the bins of picked values, ``(N, C, P)``; ``BINS`` for NaN
     shape: tuple[int, ...]  #: of a map
 
 
@@ -69,19 +71,22 @@ def reduced(rows: Tensor) -> tuple[Tensor, ...]:
         mean = rows.mean(1, dtype=torch.float64)
         squares = (rows - mean[:, None].to(rows.dtype)).square().sum(1, dtype=torch.float64)
         return rows.argmax(1), mean, squares, rows.count_nonzero(1)
-    step = max(1, _CHUNK // rows.shape[1])
-    room, ones = rows.new_empty(min(step, len(rows)), rows.shape[1]), rows.new_ones(rows.shape[1])
-    parts, sparse = [], False
-    for part in rows.split(step):
+    count, size = rows.shape
+    place, nonzeros = torch.empty(count, dtype=torch.int64), torch.full((count,), size)
+    total, norm = rows.new_empty(count), rows.new_empty(count)
+    step = max(1, _CHUNK // size)
+    flags, ones = bytearray(min(step, count) * size), rows.new_ones(size)
+    for start in range(0, count, step):
+        here = slice(start, start + step)
+        part, values = rows[here], rows[here].numpy()
         # numpy's argmax is ten times as fast as torch's, and has the first place of several.
-        place = torch.from_numpy(part.numpy().argmax(1))
-        total, norm = part.sum(1), torch.linalg.vector_norm(part, dim=1)
-        nonzeros = torch.full_like(place, rows.shape[1])
-        sparse = sparse or not part.bool().numpy().all()
-        if sparse:  # counted as floats: whole numbers are exact up to 2²⁴
-            nonzeros = (torch.ne(part, 0, out=room[: len(part)]) @ ones).long()
-        parts.append((place, *_spread(part, total.double(), norm.double(), nonzeros), nonzeros))
-    return tuple(torch.cat(each) for each in zip(*parts, strict=True))
+        values.argmax(1, out=place[here].numpy())
+        torch.sum(part, 1, out=total[here])
+        torch.linalg.vector_norm(part, dim=1, out=norm[here])
+        np.not_equal(values, 0, out=np.frombuffer(flags, bool, values.size).reshape(values.shape))
+        if flags.find(0, 0, values.size) >= 0:  # counted as floats, exact up to 2²⁴: much faster
+            nonzeros[here] = (part.ne(0).to(part.dtype) @ ones).long()
+    return place, *_spread(rows, total.double(), norm.double(), nonzeros), nonzeros
 
 
 def _spread(rows: Tensor, total: Tensor, norm: Tensor, nonzeros: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,17 +158,28 @@ def picked(indices: Tensor, length: int, size: int) -> Tensor:
 
 
 def bin_of(values: Tensor) -> Tensor:
-    """The bin of each value: by the leading bits of a float32, which are in the values' order.
+    """The bin of each value; ``BINS`` for NaN.
 
-    >>> bin_of(torch.tensor([-1.0, 0.0, 1.0, 1.25])).tolist()
-    [95, 192, 288, 289]
+    >>> bin_of(torch.tensor([-1.0, 0.0, 1.0, 1.25, float("nan")])).tolist()
+    [95, 192, 288, 289, 384]
     """
-    bits = values.float().contiguous().view(torch.int32)
-    step = 23 - PARTS.bit_length() + 1
-    lowest = 127 - OCTAVES // 2 << PARTS.bit_length() - 1
-    size = ((bits & 0x7FFFFFFF) >> step).sub_(lowest).clamp_(0, BINS // 2 - 1)
-    bins = torch.where((bits < 0) & (values != 0), BINS // 2 - 1 - size, BINS // 2 + size)
-    return torch.where(values.isnan(), -1, bins)
+    return _bins(values.device)[_leading(values)]
+
+
+def _leading(values: Tensor) -> Tensor:
+    """Sign, exponent and two bits of the mantissa: in the values' order, within a sign."""
+    return (values.float().contiguous().view(torch.int32) >> 21) + 1024
+
+
+@cache
+def _bins(device: torch.device) -> Tensor:
+    """The bin of each `_leading`."""
+    size = torch.arange(1024) - ((127 - OCTAVES // 2) * PARTS)
+    size = size.clamp(0, BINS // 2 - 1)
+    size[1021:] = BINS // 2  # NaN
+    negative = BINS // 2 - 1 - size
+    negative[0], negative[1021:] = BINS // 2, BINS  # −0
+    return torch.cat([negative, BINS // 2 + size]).to(device)
 
 
 def edges() -> list[float]:
@@ -177,9 +193,10 @@ def edges() -> list[float]:
 def quantiles(bins: Tensor, q: float) -> Tensor:
     """Below which value a share ``q`` of the counted ones lie, of each channel; NaN of none.
 
-    ``bins`` is ``(BINS, C)``. Within a bin its values are taken to be spread evenly.
+    ``bins`` is ``(BINS + 1, C)``, its last row of NaN. Within a bin the values are taken to be
+    spread evenly.
     """
-    counts = bins.double()
+    counts = bins[:BINS].double()
     below, total = counts.cumsum(0), counts.sum(0)
     wanted = q * total
     place = ((below < wanted) | (below == 0)).sum(0).clamp(max=BINS - 1)

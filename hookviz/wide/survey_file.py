@@ -5,14 +5,14 @@ layers:
 
 ============  =================  =================================================================
 about         text               JSON: format, mark (see `hookviz.wide.marks.Mark`), layers, done,
-                                 unread, left_out, class_names
+                                 unread, left_out, class_names, fields
 values        (k, C) float32     the largest values, largest first; −Inf where there are fewer
 indices       (k, C) int64       of the inputs in the data set; 2⁶³ − 1 where there are fewer
 places        (k, C) int64       where in the map: 21 bits a coordinate, the innermost lowest
 labels        (k, C) int32       the inputs' classes; −1 if not known
 zeros, nans   (C,) int64         how many values were so
 first_nan     (C,) int64         the first input with NaN; 2⁶³ − 1 if there is none
-bins          (384, C) int32     counts of the sketch, see `hookviz.wide.rows.edges`
+bins          (385, C) int32     counts of the sketch, see `hookviz.wide.rows.edges`; last NaN
 nodes         (B, 3, C) float64  count, mean and squares about the mean of a branch of the tree
 places_in     (B, 2) int64       the level and position of each branch; one in all if complete
 ============  =================  =================================================================
@@ -34,9 +34,8 @@ import numpy as np
 import torch
 
 from .channels import RANKED, Channels, Column
-from .marks import Mark
+from .marks import Mark, Spans
 from .rows import BINS
-from .spans import Spans
 from .surveyed import Survey
 
 FORMAT = "hookviz survey 1"
@@ -104,6 +103,7 @@ def pack(survey: Survey) -> bytes:
         "unread": list(survey.unread.items()),
         "left_out": survey.left_out,
         "class_names": survey.class_names,
+        "fields": survey.fields,
     }
     nodes = sorted(channels.nodes.items())
     arrays = {name: each.numpy() for name, each in channels.data.items()}
@@ -128,7 +128,7 @@ def unpack(content: bytes) -> Survey:
     channels.layout = {Column(*each): tuple(shape) for *each, shape in about["layers"]}
     for name in channels.data:
         channels.data[name] = torch.from_numpy(held[name])
-        rows = {**dict.fromkeys(RANKED, (mark.k,)), "bins": (BINS,)}.get(name, ())
+        rows = {**dict.fromkeys(RANKED, (mark.k,)), "bins": (BINS + 1,)}.get(name, ())
         if held[name].shape != (*rows, channels.width):
             raise ValueError(f"{name} has shape {held[name].shape}")
     nodes = torch.from_numpy(held["nodes"])
@@ -143,4 +143,5 @@ def unpack(content: bytes) -> Survey:
         {int(index): why for index, why in about["unread"]},
         about["left_out"],
         about["class_names"],
+        about["fields"],
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from os import PathLike
 from typing import Any
 
@@ -19,18 +20,18 @@ from ..hooking.handles import Hook, HookSet
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.layout import PatchGrid, as_maps, at_least_float32
 from ..hooking.nested import tensors_in
-from ..hooking.select import Layers, select_layers, type_name
+from ..hooking.select import Layers, select_layers, type_name, unwrapped
 from ..run.class_names import class_names_of
 from ..run.inputs import ModelInput, where_inputs_go
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.transforms import Transform
 from .channels import Channels, Column
-from .marks import mark_of
+from .layer_survey import RULE
+from .marks import Spans, mark_of
 from .reading import Batch, Reader, as_data_set, moved
 from .rows import Rows, rows_of
 from .shards import Shards
-from .spans import Spans
 from .surveyed import Survey
 
 
@@ -140,13 +141,15 @@ def survey(
     begun = shards.had if shards.rank == 0 else None
     work = _Work(session, chosen, begun or Survey(mark, Channels(k, len(data)), Spans()))
     work.class_names = class_names_of(session.model, weights, names)
+    if shards.rank == 0 and not work.fields:
+        work.fields = _fields(model, list(chosen), reader)
     todo = (shards.had.done if shards.had else Spans()).batches(len(data), batch_size)
     if shard is not None:
         mine = shards.share(Spans().batches(len(data), batch_size), shard)
         todo = [span for span in todo if mine and mine[0].start <= span.start < mine[-1].stop]
     todo = list(shards.share(todo))
     pace = _Pace(sum(map(len, todo)))
-    with Progress() as bar:
+    with Progress(terminal=shards.rank == 0) as bar:
 
         def told(done: int) -> None:
             bar.tick(done / pace.total, pace.words(done))
@@ -181,6 +184,23 @@ def _check(
         raise ValueError(f'on_error={on_error!r} is neither "raise" nor "skip".')
     if shard is not None and not 0 <= shard[0] < shard[1]:
         raise ValueError(f"shard={shard} is none: give (0, 2) and (1, 2) for two halves.")
+
+
+def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[str, dict[str, Any]]:
+    """THE SEAM to `receptive_fields`: what the places of each layer's map see, as `RULE` has it."""
+    find = getattr(import_module(".field", __package__), "receptive_fields", None)
+    if find is None:  # not here yet
+        return {}
+    first = reader.read(range(1))
+    if first.unread:
+        return {}
+    args, kwargs = moved(first, unwrapped(model)[0])
+    found = find(model, layers, ModelInput(args, kwargs), call=0)
+    return {
+        name: {each: list(getattr(field, each)) for each in RULE}
+        for name, field in found.items()
+        if field.status == "exact" and None not in (field.stride, field.start)
+    }
 
 
 def _pass(
@@ -230,6 +250,7 @@ class _Work(HookSet):
         self._channels = begun.channels.to(self._device)
         self._done, self._unread = begun.done, dict(begun.unread)
         self._left_out, self.class_names = dict(begun.left_out), begun.class_names
+        self.fields = begun.fields
         self._indices = torch.zeros(0, dtype=torch.int64)
         self._found: dict[Column, Rows] = {}
         self._calls: Counter[nn.Module] = Counter()
@@ -249,6 +270,7 @@ class _Work(HookSet):
             unread=dict(sorted(self._unread.items())),
             left_out=dict(self._left_out),
             class_names=self.class_names,
+            fields=self.fields,
         )
 
     def take(self, batch: Batch) -> None:
