@@ -110,7 +110,8 @@ def _names(data: Any) -> list[str]:
         return [str(each) for each in names]
     samples = getattr(data, "samples", None)
     if isinstance(samples, list) and samples and isinstance(samples[0], tuple):
-        return [str(path) for path, *_ in samples]
+        root = str(getattr(data, "root", ""))  # the folder may have moved
+        return [str(path).removeprefix(root) for path, *_ in samples]
     return []
 
 
