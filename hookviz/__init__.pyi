@@ -19,6 +19,10 @@ from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
+from .dataset.layer_survey import LayerSurvey
+from .dataset.survey_file import load_survey
+from .dataset.survey_run import survey
+from .dataset.surveyed import Survey
 from .widgets.explorer import Explorer, explore
 from .widgets.player import Player
 
@@ -33,8 +37,10 @@ __all__ = [
     "FeatureCache",
     "Finding",
     "LayerRecord",
+    "LayerSurvey",
     "Player",
     "Statistics",
+    "Survey",
     "Trace",
     "ablationcam",
     "attribute",
@@ -50,6 +56,7 @@ __all__ = [
     "heatmap",
     "hooks",
     "insertion_curve",
+    "load_survey",
     "noise",
     "picture_map",
     "pointing_game",
@@ -57,6 +64,7 @@ __all__ = [
     "pretrained",
     "remove_hooks",
     "scorecam",
+    "survey",
     "trace",
 ]
 

@@ -1,9 +1,10 @@
-"""The command line: ``hookviz page resnet34 photo.jpg -o view.html``."""
+"""The command line: ``hookviz page resnet34 photo.jpg -o view.html``, ``hookviz survey …``."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import pickle
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,19 @@ ribbon, the slider or the arrow keys up and down; channels by a click on a tile 
 exact values under the pointer; wheel and drag to zoom all pictures together.
 """
 
+SURVEY = """\
+examples:
+  hookviz survey resnet18 pictures/ -o survey.npz
+      what each channel of each convolution answers to, in a folder of pictures
+  torchrun --nproc-per-node 2 -m hookviz survey resnet18 pictures/ -o survey.npz
+      the same by two processes; on GPUs each takes its own
+  hookviz survey --demo pictures/ --layers "layer3.*" -k 16 --skip -o survey.npz
+      the demo model; pictures that cannot be read are named and left out
+
+The folders in the folder, if all pictures are in some, are the classes. What is ended before its
+time goes on where it was when it is started again. In Python: hookviz.load_survey("survey.npz").
+"""
+
 
 class CommandError(Exception):
     """What a user can mend, in a sentence."""
@@ -35,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, or 2 where the user can mend what went wrong."""
     options = parser().parse_args(arguments)
     try:
-        page(options)
+        options.run(options)
     except KeyboardInterrupt:
         return 130
     except (CommandError, ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
@@ -73,7 +87,33 @@ def parser() -> argparse.ArgumentParser:
     add("--demo", action="store_true", help="the demo model, and its picture if none is given")
     add("--title", help="of the page")
     add("--max-mb", type=float, default=10.0, metavar="MB", help="how large it may be (10)")
+    one.set_defaults(run=page)
+    survey_parser(commands)
     return whole
+
+
+def survey_parser(commands: Any) -> None:
+    """The options of a survey."""
+    one = commands.add_parser(
+        "survey",
+        help="what each channel answers to, over a folder of pictures",
+        description="Run a model over a folder of pictures and write what each channel answers to.",
+        epilog=SURVEY,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    one.set_defaults(run=survey)
+    add = one.add_argument
+    add("model", nargs="?", help="a torchvision name, timm:NAME, or package.module:function")
+    add("folder", nargs="?", help="a folder of pictures")
+    add("-o", "--output", default="survey.npz", help="the file to write (survey.npz)")
+    add("--weights", help='a file of weights (a state dict), or "none" for random ones')
+    add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
+    add("--demo", action="store_true", help="the demo model")
+    add("-k", type=int, default=9, help="how many pictures to keep for a channel (9)")
+    add("--batch-size", type=int, default=32, metavar="N", help="how many run at once (32)")
+    add("--workers", type=int, default=0, metavar="N", help="processes that read pictures (0)")
+    add("--skip", action="store_true", help="go without pictures that cannot be read")
+    add("--device", help="such as cuda:1; a GPU if there is one")
 
 
 def page(options: argparse.Namespace) -> None:
@@ -102,11 +142,50 @@ def page(options: argparse.Namespace) -> None:
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
 
 
+def survey(options: argparse.Namespace) -> None:
+    """Write the survey that was asked for; under torchrun together with the others."""
+    import torch
+    import torch.distributed as dist
+
+    from . import demo_model
+    from . import survey as survey_of
+
+    folder = options.folder or options.model if options.demo else options.folder
+    if not folder or not (options.model or options.demo):
+        raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
+    if not Path(folder).is_dir():
+        raise CommandError(f"there is no folder {folder!r}: give one with pictures in it.")
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    torch.manual_seed(0)  # random weights are the same ones in each process, and the next time
+    model, weights = (demo_model(), None) if options.demo else model_of(options)
+    found = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
+    if several:  # gloo on GPUs, too: only numbers that are on the CPU are exchanged
+        dist.init_process_group("gloo")
+    try:
+        done = survey_of(
+            model.to(options.device or found),
+            folder,
+            options.layers,
+            k=options.k,
+            batch_size=options.batch_size,
+            num_workers=options.workers,
+            weights=weights,
+            path=options.output,
+            on_error="skip" if options.skip else "raise",
+        )
+    finally:
+        if several:
+            dist.destroy_process_group()
+    if not local:
+        tell(f"{options.output}: {done.title}")
+
+
 def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     """The model, the picture, and torchvision's weights where they are known."""
-    from . import demo_images, demo_model, pretrained
+    from . import demo_images, demo_model
 
-    name, image, weights = options.model, options.image, None
+    name, image = options.model, options.image
     if options.demo:
         given = image or name  # with --demo the first word is the picture
         return demo_model(), given or demo_images()[6], None
@@ -114,6 +193,15 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
         raise CommandError("give a model and a picture, or --demo; see hookviz page --help.")
     if not Path(image).is_file():
         raise CommandError(f"there is no file {image!r}: give the path of a picture.")
+    model, weights = model_of(options)
+    return model, image, weights
+
+
+def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
+    """The model that was named, in eval mode, and torchvision's weights where they are known."""
+    from . import pretrained
+
+    name, weights = options.model, None
     kind, _, rest = name.partition(":")
     tell(f"loading {name} …")
     if kind == "timm":
@@ -126,7 +214,7 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
         model = untrained(name)
     if options.weights not in (None, "none"):
         load(model, options.weights)
-    return model.eval(), image, weights
+    return model.eval(), weights
 
 
 def untrained(name: str) -> Any:

@@ -76,3 +76,49 @@ def test_no_traceback_from_a_terminal(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    for number, picture in enumerate(hookviz.demo_images()[:6]):
+        folder = tmp_path / "pictures" / picture.info["label"]
+        folder.mkdir(parents=True, exist_ok=True)
+        picture.save(folder / f"{number}.png")
+    return str(tmp_path / "pictures")
+
+
+def test_a_survey(tmp_path, pictures, capsys):
+    out = str(tmp_path / "survey.npz")
+    assert main(["survey", "--demo", pictures, "-o", out, "--layers", "stem.0", "-k", "2"]) == 0
+    survey = hookviz.load_survey(out)
+    assert survey.complete and len(survey["stem.0"].top(3)) == 2
+    assert "1 layers, 24 channels, 6 inputs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "give a model and a folder, or --demo"),
+        (["--demo", "nowhere"], "there is no folder 'nowhere'"),
+        (["--demo", "PICTURES", "--layers", "nothing*"], "nothing*"),
+        (["resnet3", "PICTURES", "--weights", "none"], "close to it: 'resnet34'"),
+        (["--demo", "PICTURES", "-k", "0"], "k=0 is too small"),
+    ],
+)
+def test_errors_of_a_survey(given, said, pictures, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["survey", *(pictures if each == "PICTURES" else each for each in given)]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("hookviz: ") and said in last
+
+
+def test_a_survey_under_torchrun(tmp_path, pictures):
+    out = tmp_path / "survey.npz"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", "0", "-m", "hookviz", "survey", "resnet18", pictures]
+    command += ["--weights", "none", "--layers", "layer1.*", "--batch-size", "2", "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    survey = hookviz.load_survey(out)
+    assert survey.complete and survey.mark.model == "ResNet" and len(survey) == 4
+    assert not list(tmp_path.glob("*.rank-*"))

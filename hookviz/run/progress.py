@@ -34,9 +34,13 @@ def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
 
 
 class Progress:
-    """A bar from 0 to 1, in the output of the notebook cell that is running, or see `shown_by`."""
+    """A bar from 0 to 1, in the output of the notebook cell that is running, or see `shown_by`.
 
-    def __init__(self) -> None:
+    What may take hours is shown in a terminal, too.
+    """
+
+    def __init__(self, terminal: bool = False) -> None:
+        self._terminal = terminal and sys.stderr.isatty() and not _in_notebook()
         self._start = time.monotonic()
         self._next = self._start + PATIENCE
         self._handle: Any = None  # of the output that shows the bar
@@ -44,23 +48,29 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def tick(self, share: float) -> None:
-        """Say how much is done, 0 to 1."""
+    def tick(self, share: float, said: str = "") -> None:
+        """Say how much is done, 0 to 1, and ``said`` beside it."""
         place = _place.get()
-        if time.monotonic() < self._next or not (place or _in_notebook()):
+        if time.monotonic() < self._next or not (place or _in_notebook() or self._terminal):
             return
         self._next = time.monotonic() + _PAUSE
         if place is not None:
             self._handle = place
             place(share)
             return
-        words = f"{100 * share:.0f} %"
+        words = f"{100 * share:.0f} %" + f", {said}" * bool(said)
+        if self._terminal:
+            print(f"\r{words}\x1b[K", end="", file=sys.stderr, flush=True)
+            self._handle = sys.stderr
+            return
         bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
         self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}"})
 
     def __exit__(self, *error: object) -> None:
         if (place := _place.get()) is not None and self._handle is place:
             place(None)
+        elif self._handle is sys.stderr:
+            print(file=sys.stderr)
         elif self._handle is not None:
             # An output cannot be taken back, and an empty one would be saved with the notebook.
             self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})

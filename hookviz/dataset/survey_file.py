@@ -1,0 +1,147 @@
+"""A survey as one .npz file of plain numbers, without pickle.
+
+The arrays, C being all channels of all layers one after the other, in the order of ``about``'s
+layers:
+
+============  =================  =================================================================
+about         text               JSON: format, mark (see `hookviz.dataset.marks.Mark`), layers, done,
+                                 unread, left_out, class_names, fields
+values        (k, C) float32     the largest values, largest first; −Inf where there are fewer
+indices       (k, C) int64       of the inputs in the data set; 2⁶³ − 1 where there are fewer
+places        (k, C) int64       where in the map: 21 bits a coordinate, the innermost lowest
+labels        (k, C) int32       the inputs' classes; −1 if not known
+zeros, nans   (C,) int64         how many values were so
+first_nan     (C,) int64         the first input with NaN; 2⁶³ − 1 if there is none
+bins          (385, C) int32     counts of the sketch, see `hookviz.dataset.rows.edges`; last NaN
+nodes         (B, 3, C) float64  count, mean and squares about the mean of a branch of the tree
+places_in     (B, 2) int64       the level and position of each branch; one in all if complete
+============  =================  =================================================================
+
+``values`` are float64 where a layer's are. Indices into the data set, and no pictures.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .channels import RANKED, Channels, Column
+from .marks import Mark, Spans
+from .rows import BINS
+from .surveyed import Survey
+
+FORMAT = "hookviz survey 1"
+
+
+def load_survey(path: str | os.PathLike) -> Survey:
+    """Read what `hookviz.survey` or `Survey.save` wrote; neither model nor data set is needed.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ValueError
+        It is broken, or no survey.
+
+    Examples
+    --------
+    >>> import hookviz, tempfile
+    >>> pictures, folder = hookviz.demo_images()[:4], tempfile.mkdtemp()
+    >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "stem.0", path=f"{folder}/stem.npz")
+    >>> again = hookviz.load_survey(f"{folder}/stem.npz")
+    >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
+    True
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {str(path)!r}: check the path.")
+    try:
+        return unpack(Path(path).read_bytes())
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        reason = str(error)
+    raise ValueError(
+        f"{str(path)!r} is broken, or no survey ({reason}). It was left as it is: move it away, or "
+        "give another path."
+    )
+
+
+def write(survey: Survey, path: str | os.PathLike) -> None:
+    """Write it whole or not at all: beside the old file, which it then replaces."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(pack(survey))
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def pack(survey: Survey) -> bytes:
+    """The file's content."""
+    channels = survey.channels.to("cpu")
+    about = {
+        "format": FORMAT,
+        "mark": survey.mark.plain(),
+        "layers": [[*column, list(shape)] for column, shape in channels.layout.items()],
+        "done": survey.done.runs,
+        "unread": list(survey.unread.items()),
+        "left_out": survey.left_out,
+        "class_names": survey.class_names,
+        "fields": survey.fields,
+    }
+    nodes = sorted(channels.nodes.items())
+    arrays = {name: each.numpy() for name, each in channels.data.items()}
+    arrays["places_in"] = np.array([at for at, _ in nodes], np.int64).reshape(-1, 2)
+    blank = torch.zeros(0, 3, channels.width, dtype=torch.float64)
+    arrays["nodes"] = torch.stack([node for _, node in nodes]).numpy() if nodes else blank.numpy()
+    held = io.BytesIO()
+    arrays["about"] = np.array(json.dumps(about))
+    np.savez_compressed(held, **arrays)  # type: ignore[arg-type]
+    return held.getvalue()
+
+
+def unpack(content: bytes) -> Survey:
+    """The survey that a file's content is of; many kinds of errors if it is of none."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        held = {name: file[name] for name in file.files}
+    about: dict[str, Any] = json.loads(str(held["about"]))
+    if about["format"] != FORMAT:
+        raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
+    mark = Mark(**about["mark"])
+    channels = Channels(mark.k, mark.length)
+    channels.layout = {Column(*each): tuple(shape) for *each, shape in about["layers"]}
+    for name in channels.data:
+        channels.data[name] = torch.from_numpy(held[name])
+        rows = {**dict.fromkeys(RANKED, (mark.k,)), "bins": (BINS + 1,)}.get(name, ())
+        if held[name].shape != (*rows, channels.width):
+            raise ValueError(f"{name} has shape {held[name].shape}")
+    nodes = torch.from_numpy(held["nodes"])
+    if nodes.shape != (len(held["places_in"]), 3, channels.width):
+        raise ValueError(f"nodes has shape {tuple(nodes.shape)}")
+    for (level, position), node in zip(held["places_in"].tolist(), nodes, strict=True):
+        channels.nodes[level, position] = node.clone()
+    return Survey(
+        mark,
+        channels,
+        Spans((start, stop) for start, stop in about["done"]),
+        {int(index): why for index, why in about["unread"]},
+        about["left_out"],
+        about["class_names"],
+        about["fields"],
+    )
