@@ -19,6 +19,7 @@ from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
+from .wide.field import ReceptiveField, receptive_field, receptive_fields
 from .widgets.explorer import Explorer, explore
 from .widgets.player import Player
 
@@ -34,6 +35,7 @@ __all__ = [
     "Finding",
     "LayerRecord",
     "Player",
+    "ReceptiveField",
     "Statistics",
     "Trace",
     "ablationcam",
@@ -55,6 +57,8 @@ __all__ = [
     "pointing_game",
     "prepare_input",
     "pretrained",
+    "receptive_field",
+    "receptive_fields",
     "remove_hooks",
     "scorecam",
     "trace",
