@@ -76,10 +76,12 @@ class Operation:
     def shade(self, tensor: Tensor) -> Tensor:
         """The shadow ``(P, *shape)`` of a tensor, empty for a constant."""
         found = self.shadows.of(tensor)
-        if found is not None:
-            return found
-        empty = torch.full((), EMPTY, device=tensor.device)
-        return empty.expand(self.shadows.planes, *tensor.shape)
+        return self.nothing(tuple(tensor.shape)) if found is None else found
+
+    def nothing(self, shape: tuple[int, ...]) -> Tensor:
+        """The shadow of constants."""
+        empty = torch.full((), EMPTY, device=self.given[0].device)
+        return empty.expand(self.shadows.planes, *shape)
 
     def constant(self, tensor: Any) -> Tensor:
         """Where a tensor's numbers have nothing of the input in them."""
@@ -91,7 +93,8 @@ class Operation:
     def zeros(self, factor: Any) -> Tensor | None:
         """Where a factor is zero whatever the input and the weights are; None where nowhere."""
         if not isinstance(factor, Tensor):
-            return torch.ones((), dtype=torch.bool) if factor == 0 else None
+            every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
+            return every if factor == 0 else None
         if self.shadows.is_weight(factor):
             return None
         found = self.constant(factor) & (factor == 0)

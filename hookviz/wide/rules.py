@@ -23,8 +23,8 @@ _MASKED = -1e30  # added to a score, nothing is left of it; transformers take th
 
 def _hull(operation: Operation, read: list[Tensor]) -> Tensor:
     shape = tuple(operation.made[0].shape)
-    parts = [operation.shade(each) for each in read] or [operation.shade(torch.zeros(()))]
-    return reduce(torch.maximum, [spread(each, shape) for each in parts])
+    parts = [spread(operation.shade(each), shape) for each in read]
+    return reduce(torch.maximum, parts, operation.nothing(shape))
 
 
 # Number by number
@@ -134,6 +134,20 @@ def accumulated(operation: Operation) -> Tensor:
     """All numbers before it along a dimension go into each."""
     planes = operation.shade(operation["self"])
     return planes.cummax(operation["dim"] % max(planes.ndim - 1, 1) + 1).values
+
+
+def recurrent(operation: Operation) -> list[Tensor | None]:
+    """One direction of an LSTM: each step sees those before it."""
+    steps = operation.shade(operation["input"]).amax(-1, keepdim=True)
+    for name in ("hx_", "cx_"):
+        steps = torch.maximum(steps, operation.shade(operation[name]).amax(-1, keepdim=True))
+    steps = steps.flip(1) if operation["reverse"] else steps
+    seen = steps.cummax(1).values
+    last = seen[:, -1:]
+    seen = seen.flip(1) if operation["reverse"] else seen
+    found = [seen, last, last]
+    made = [each.expand(-1, *m.shape) for each, m in zip(found, operation.made, strict=False)]
+    return [*made, *[None] * (len(operation.made) - 3)]
 
 
 def normalized_by_place(operation: Operation) -> list[Tensor | None]:
@@ -268,6 +282,7 @@ _KINDS: list[tuple[Callable[[Operation], Any], str]] = [
     (mixed, "sort topk fft_r2c fft_c2r fft_c2c"),
     (attended, "softmax log_softmax safe_softmax"),
     (accumulated, "cumsum cumprod logcumsumexp"),
+    (recurrent, "mkldnn_rnn_layer"),
     (normalized_by_place, "layer_norm"),
     (normalized_by_group, "group_norm"),
     (multiplied, " ".join(_FACTORS)),
@@ -282,6 +297,7 @@ _KINDS: list[tuple[Callable[[Operation], Any], str]] = [
         "replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle im2col tril triu "
         "diag_embed masked_select masked_scatter embedding unfold_copy stack",
     ),
+    (windows.gathered, "scatter_add scatter_reduce index_add"),
     (
         Operation.routed,
         "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d nms grid_sampler_3d "

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from .operation import Operation
 from .rules import rule_of
 
-_ESCAPES = {"numpy", "tolist", "__array__", "data_ptr", "__dlpack__"}
+_ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .operation import EMPTY, Operation, tensors
+from .operation import EMPTY, Operation, spread, tensors
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
@@ -267,16 +267,44 @@ def moved(operation: Operation) -> Any:
     """The same moves done with the shadow; where torch writes zeros, there is nothing."""
     get = operation.argument
     where = [each for name in _WHERE & set(get) for each in tensors([get[name]])]
-    if get.get("accumulate"):
-        return NotImplemented
     if any(operation.shadows.of(each) is not None for each in where):
         return _looked_up(operation, where)
+    if get.get("accumulate"):
+        return _accumulated(operation)
+    if get.get("reduce"):
+        return NotImplemented
     made = []
     for plane in range(operation.shadows.planes):
         given = {key: _of_plane(operation, key, value, plane) for key, value in get.items()}
         made.append(operation.pure(**given))
     stacked = torch.stack([torch.as_tensor(each) for each in made])
     return torch.where(stacked == 0, EMPTY, stacked - _BASE)
+
+
+def _accumulated(operation: Operation) -> Tensor:
+    """Values added at indices, several of them maybe in one place."""
+    tensor, indices = operation["self"], operation["indices"]
+    numbers = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
+    where = torch.ops.aten.index.Tensor(numbers, indices)
+    values = spread(operation.shade(operation["values"]), tuple(where.shape)).flatten(1)
+    where = where.flatten().expand(len(values), -1)
+    found = operation.shade(tensor).flatten(1).scatter_reduce(1, where, values, "amax")
+    return found.view(len(found), *tensor.shape)
+
+
+def gathered(operation: Operation) -> Any:
+    """Numbers of one tensor added to those of another, where an index says."""
+    index, axis = operation["index"], operation["dim"] % max(operation["self"].ndim, 1) + 1
+    if operation.shadows.of(index) is not None:
+        return operation.routed()
+    own, source = (
+        operation.shade(operation[name])
+        for name in ("self", "source" if operation.name == "index_add" else "src")
+    )
+    if operation.name == "index_add":
+        return own.clone().index_reduce_(axis, index, source, "amax")
+    source = source[(slice(None), *map(slice, index.shape))]
+    return own.scatter_reduce(axis, index.expand(len(own), *index.shape), source, "amax")
 
 
 def _of_plane(operation: Operation, name: str, value: Any, plane: int) -> Any:
