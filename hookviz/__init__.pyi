@@ -11,18 +11,19 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
+from .dataset.layer_survey import LayerSurvey
+from .dataset.survey_file import load_survey
+from .dataset.survey_run import survey
+from .dataset.surveyed import Survey
 from .diagnosis.doctor import diagnose
 from .diagnosis.findings import Diagnosis, Finding
+from .fields.field import ReceptiveField, receptive_field, receptive_fields
 from .hooking.capture import capture
 from .hooking.changes import clip_norm, noise
 from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
-from .dataset.layer_survey import LayerSurvey
-from .dataset.survey_file import load_survey
-from .dataset.survey_run import survey
-from .dataset.surveyed import Survey
 from .widgets.explorer import Explorer, explore
 from .widgets.player import Player
 
@@ -39,6 +40,7 @@ __all__ = [
     "LayerRecord",
     "LayerSurvey",
     "Player",
+    "ReceptiveField",
     "Statistics",
     "Survey",
     "Trace",
@@ -62,6 +64,8 @@ __all__ = [
     "pointing_game",
     "prepare_input",
     "pretrained",
+    "receptive_field",
+    "receptive_fields",
     "remove_hooks",
     "scorecam",
     "survey",

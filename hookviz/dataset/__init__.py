@@ -1,4 +1,5 @@
 """Questions to a whole data set: what each channel of a model answers to.
 
-Begin with `survey_run`, which is one pass; `rows` is what is kept of a batch, `channels` of the set.
+May import `fields` and what is below it. Begin with `survey_run.py`, which is one pass; `rows.py` is
+what is kept of a batch, `channels.py` of the set.
 """

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from importlib import import_module
 from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..fields.field import receptive_fields
 from ..hooking.handles import Hook, HookSet
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.layout import PatchGrid, as_maps, at_least_float32
@@ -187,15 +187,12 @@ def _check(
 
 
 def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[str, dict[str, Any]]:
-    """THE SEAM to `receptive_fields`: what the places of each layer's map see, as `RULE` has it."""
-    find = getattr(import_module(".field", __package__), "receptive_fields", None)
-    if find is None:  # not here yet
-        return {}
+    """What the places of each layer's map see, as `RULE` has it."""
     first = reader.read(range(1))
     if first.unread:
         return {}
     args, kwargs = moved(first, unwrapped(model)[0])
-    found = find(model, layers, ModelInput(args, kwargs), call=0)
+    found = receptive_fields(model, layers, ModelInput(args, kwargs), call=0)
     return {
         name: {each: list(getattr(field, each)) for each in RULE}
         for name, field in found.items()

@@ -1,0 +1,102 @@
+"""What places see, found without looking into a model: pixels are changed one by one.
+
+One change does not get through everywhere: a ReLU or a maximum stops it, or it drowns in rounding.
+So it is done again with other weights and other pixels; in every second round with neither input
+nor biases, where the smallest change is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from hookviz.hooking.layout import as_maps
+
+BATCH = 64
+
+
+def randomize(model: nn.Module, generator: torch.Generator, biases: bool) -> None:
+    """Random weights of a size with which numbers neither vanish nor explode."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            normal = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            if name.endswith(("bias", "embedding", "token")):
+                parameter.copy_(normal * 0.1 * biases)
+            elif parameter.ndim < 2:
+                parameter.copy_(1 + normal.abs() / 2)
+            else:
+                parameter.copy_(normal * (2 / max(parameter[0].numel(), 1)) ** 0.5)
+
+
+class Perturbed:
+    """The box around the pixels that each place of some layers has been seen to see so far.
+
+    ``boxes`` are ``(2 * D, *places)``, from and to (half-open), zero where nothing was seen.
+    """
+
+    def __init__(self, model: nn.Module, layers: Iterable[str], x: Tensor) -> None:
+        self.model, self.x = model, x
+        self._extent, self._layers = tuple(x.shape[2:]), list(layers)
+        self._from: dict[str, Tensor] = {}
+        self._to: dict[str, Tensor] = {}
+
+    @property
+    def boxes(self) -> dict[str, Tensor]:
+        """By the layers' names."""
+        pairs = {name: torch.cat([low, self._to[name]]) for name, low in self._from.items()}
+        return {name: pair.where(pair[:1] < torch.inf, 0) for name, pair in pairs.items()}
+
+    def round(self, seed: int, *, size: float = 1e3) -> None:
+        """Give the model other weights, and change each pixel once."""
+        generator = torch.Generator().manual_seed(seed)
+        empty = seed % 2 == 0
+        randomize(self.model, generator, biases=not empty)
+        self.change(generator, empty, size)
+
+    def change(self, generator: torch.Generator, empty: bool, size: float = 1e3) -> None:
+        """Change each pixel once, with the weights that are there."""
+        base = torch.randn(self.x.shape, generator=generator, dtype=self.x.dtype) * (not empty)
+        before = self._maps(base)
+        for pixels in torch.cartesian_prod(*map(torch.arange, self._extent)).split(BATCH):
+            pixels = pixels.view(-1, len(self._extent))
+            batch = base.repeat(len(pixels), *[1] * (base.ndim - 1))
+            change = torch.randn(batch.shape[:2], generator=generator, dtype=self.x.dtype)
+            batch[(range(len(batch)), slice(None), *pixels.T)] += change * size
+            for name, maps in self._maps(batch).items():
+                # What is left of rounding, which differs with the size of a batch.
+                least = before[name].abs().max() * 1e-11
+                self._note(name, ((maps - before[name]).abs() > least).any(1), pixels)
+
+    def _maps(self, x: Tensor) -> dict[str, Tensor]:
+        kept: dict[str, Tensor] = {}
+        modules = {name: self.model.get_submodule(name) for name in self._layers}
+        hooks = [
+            module.register_forward_hook(
+                lambda module, args, output, name=name: kept.update(
+                    {name: as_maps(output.clone(), module)}
+                )
+            )
+            for name, module in modules.items()
+        ]
+        with torch.no_grad():
+            self.model(x)
+        for hook in hooks:
+            hook.remove()
+        return kept
+
+    def _note(self, name: str, changed: Tensor, pixels: Tensor) -> None:
+        """Widen the boxes of those places that changed with a pixel, ``(B, *places)``."""
+        at = pixels.T.float().reshape(*pixels.T.shape, *[1] * (changed.ndim - 1))
+        low = torch.where(changed, at, torch.inf).amin(1)
+        high = torch.where(changed, at + 1, -torch.inf).amax(1)
+        self._from[name] = torch.minimum(self._from.get(name, low), low)
+        self._to[name] = torch.maximum(self._to.get(name, high), high)
+
+
+def told(found) -> Tensor:
+    """All boxes of a `hookviz.ReceptiveField`, as those above."""
+    places = torch.ones(found.map_size).nonzero().tolist()
+    boxes = torch.tensor([found.box(*place) for place in places]).float()
+    return boxes.T.reshape(-1, *found.map_size)

@@ -1,0 +1,667 @@
+"""Receptive fields: what the structure lets be seen is what changed pixels show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchvision
+from perturbed import Perturbed, told
+from torch import nn
+from torch.nn import functional as F
+from untouched import assert_untouched, snapshot
+
+import hookviz
+
+ROUNDS = 20
+
+
+class Net(nn.Module):
+    """Two convolutions and what a test wants to happen between them."""
+
+    def __init__(self, between, *, dimensions=2, channels=4, inner=None, parts=None, **options):
+        super().__init__()
+        kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
+        options = {"padding": 1} | options
+        self.first = kind(3, channels, 3, padding=1)
+        self.last = kind(inner or channels, 4, 3, **options)
+        self.parts = nn.ModuleList(parts or [])
+        self.between = between
+
+    def forward(self, x):
+        y = F.relu_(self.first(x))
+        return self.last(self.between(y, *self.parts))
+
+
+def equal_to_perturbed(model, x, layers=("last",), status="exact"):
+    """The field of the last of some layers, when all are what changed pixels show."""
+    model, x = model.double().eval(), x.double()
+    fields = hookviz.receptive_fields(model, list(layers), x)
+    assert {field.status for field in fields.values()} == {status}, fields
+    truth = Perturbed(model, layers, x)
+    boxes = {layer: told(field) for layer, field in fields.items()}
+    for seed in range(ROUNDS):
+        truth.round(seed)
+        if all(torch.equal(box, boxes[layer]) for layer, box in truth.boxes.items()):
+            return fields[layers[-1]]
+    for layer, box in truth.boxes.items():
+        assert box.tolist() == boxes[layer].tolist()
+    raise AssertionError
+
+
+# Convolutions: the closed formula (Dumoulin & Visin 2016; Araujo et al. 2019)
+
+
+def chain(dimensions, settings):
+    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
+    layers = [
+        kind(2, 2, kernel, stride=stride, padding=padding, dilation=dilation)
+        for kernel, stride, padding, dilation in settings
+    ]
+    return nn.Sequential(*layers)
+
+
+def formula(settings):
+    size, stride, start = 1, 1, 0
+    for kernel, step, padding, dilation in settings:
+        size += (kernel - 1) * dilation * stride
+        start -= padding * stride
+        stride *= step
+    return size, stride, start
+
+
+CHAINS = [
+    [(3, 1, 1, 1)] * 3,
+    [(7, 2, 3, 1), (3, 2, 1, 1), (3, 1, 1, 1), (1, 1, 0, 1)],
+    [(3, 1, 2, 2), (3, 1, 4, 4), (5, 3, 0, 1)],
+    [(2, 2, 0, 1), (4, 2, 1, 1), (3, 1, 0, 2)],
+    [(1, 2, 0, 1), (3, 1, 1, 1)],
+]
+
+
+@pytest.mark.parametrize("settings", CHAINS)
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_chains_follow_the_formula(dimensions, settings):
+    size = {1: 90, 2: 48, 3: 26}[dimensions]
+    model = chain(dimensions, settings)
+    x = torch.zeros(1, 2, *[size] * dimensions)
+    for count in range(1, len(settings) + 1):
+        field = hookviz.receptive_field(model, str(count - 1), x)
+        wanted = [(each,) * dimensions for each in formula(settings[:count])]
+        assert [field.size, field.stride, field.start] == wanted
+        assert field.status == "exact"
+
+
+def test_box_at_the_border_says_what_is_padding():
+    model = chain(2, [(3, 1, 1, 1), (3, 2, 1, 1)])
+    field = hookviz.receptive_field(model, "1", torch.zeros(1, 2, 12, 9))
+    assert field.size == (5, 5) and field.start == (-2, -2) and field.map_size == (6, 5)
+    assert field.box(0, 0) == (0, 0, 3, 3)
+    assert field.box(0, 0).padding == ((2, 0), (2, 0))
+    assert field.box(5, 4) == (8, 6, 12, 9)
+    assert field.box(5, 4).padding == ((0, 1), (0, 2))
+    assert field.box(2, 2) == (2, 2, 7, 7) and field.box(2, 2).padding == ((0, 0), (0, 0))
+    assert torch.zeros(1, 2, 12, 9)[(..., *field.box(5, 4).slices)].shape == (1, 2, 4, 3)
+
+
+def test_one_and_three_dimensions_have_their_boxes():
+    field = hookviz.receptive_field(chain(1, [(3, 2, 1, 1)]), "0", torch.zeros(1, 2, 10))
+    assert field.box(0) == (0, 2) and field.box(2) == (3, 6)
+    field = hookviz.receptive_field(chain(3, [(3, 2, 1, 1)]), "0", torch.zeros(1, 2, 10, 8, 6))
+    assert field.box(0, 1, 2) == (0, 1, 3, 2, 4, 6)
+
+
+def test_other_steps_in_each_dimension():
+    model = nn.Conv2d(1, 1, (1, 5), stride=(2, 3), padding=(0, 4), dilation=(1, 2))
+    field = hookviz.receptive_field(nn.Sequential(model), "0", torch.zeros(1, 1, 20, 30))
+    assert (field.size, field.stride, field.start) == ((1, 9), (2, 3), (0, -4))
+
+
+def test_a_map_of_one_place_is_settled_on_a_larger_input():
+    model = torchvision.models.resnet18()
+    fields = hookviz.receptive_fields(model, "layer4.*conv*", torch.zeros(1, 3, 32, 32))
+    field = fields["layer4.1.conv2"]
+    assert field.map_size == (1, 1) and field.box(0, 0) == (0, 0, 32, 32)
+    assert (field.size, field.stride, field.start) == ((435, 435), (32, 32), (-217, -217))
+    assert field.box(0, 0).padding == ((217, 186), (217, 186))
+
+
+# Whatever code does between two convolutions, beside pixels changed one by one
+
+
+def squeezed(y, small, large):
+    return y * torch.sigmoid(large(F.relu(small(F.adaptive_avg_pool2d(y, 1)))))
+
+
+def windows_of(y, size):
+    n, c, h, w = y.shape
+    return y.reshape(n, c, h // size, size, w // size, size)
+
+
+def windowed_attention(y):
+    tokens = windows_of(y, 4).permute(0, 2, 4, 3, 5, 1).reshape(-1, 16, y.shape[1])
+    seen = torch.softmax(tokens @ tokens.mT, -1) @ tokens
+    n, c, h, w = y.shape
+    return seen.view(n, h // 4, w // 4, 4, 4, c).permute(0, 5, 1, 3, 2, 4).reshape(n, c, h, w)
+
+
+def added_in_place(y):
+    y[:, :2, 3:] += y[:, 2:, :-3]
+    return y
+
+
+def by_hand(y):
+    """A convolution's windows, unfolded and multiplied."""
+    columns = F.unfold(y, 3, dilation=2, padding=2)
+    return (columns * torch.arange(1.0, columns.shape[1] + 1, dtype=y.dtype)[:, None]).view(
+        y.shape[0], -1, *y.shape[2:]
+    )
+
+
+def padded_by_hand(y):
+    wide = y.new_zeros(*y.shape[:2], y.shape[2] + 2, y.shape[3] + 2)
+    wide[:, :, 1:-1, 1:-1] = y
+    return F.max_pool2d(wide, 3, 1)
+
+
+def sobel(y):
+    kernel = torch.tensor([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=y.dtype)
+    return F.conv2d(y, kernel.expand(y.shape[1], 1, 3, 3), groups=y.shape[1])
+
+
+BETWEEN = {
+    "nothing": lambda y: y,
+    "residual": lambda y: y + F.avg_pool2d(y, 3, 1, 1),
+    "residual, cropped": lambda y: y[..., 2:-2, 2:-2] + F.max_pool2d(y, 5, 1),
+    "concatenated": lambda y: torch.cat([y[:, :2], F.max_pool2d(y, 7, 1, 3)[:, 2:]], 1),
+    "max pooling": lambda y: F.max_pool2d(y, 3, 2, 1),
+    "max pooling, ceil": lambda y: F.max_pool2d(y, 2, 2, ceil_mode=True),
+    "max pooling, dilated": lambda y: F.max_pool2d(y, 2, 1, 1, dilation=2),
+    "average pooling": lambda y: F.avg_pool2d(y, (2, 4), (2, 1)),
+    "adaptive pooling": lambda y: F.adaptive_avg_pool2d(y, (5, 3)),
+    "adaptive max pooling": lambda y: F.adaptive_max_pool2d(y, 4),
+    "strided slice": lambda y: y[..., ::2, 1::3],
+    "nearest": lambda y: F.interpolate(y, scale_factor=2),
+    "bilinear": lambda y: F.interpolate(y, size=(9, 17), mode="bilinear"),
+    "bilinear, corners": lambda y: F.interpolate(
+        y, scale_factor=1.5, mode="bilinear", align_corners=True
+    ),
+    "bicubic": lambda y: F.interpolate(y, size=(7, 8), mode="bicubic"),
+    "antialiased": lambda y: F.interpolate(y, size=(5, 6), mode="bilinear", antialias=True),
+    "circular padding": lambda y: F.pad(y, (1, 2, 0, 1), mode="circular"),
+    "reflection": lambda y: F.pad(y, (3, 1, 2, 0), mode="reflect"),
+    "replication": lambda y: F.pad(y, (2, 2, 2, 2), mode="replicate"),
+    "rolled": lambda y: y.roll((2, -3), (2, 3)),
+    "flipped": lambda y: y.flip(-1),
+    "transposed": lambda y: y.transpose(2, 3).contiguous(),
+    "shuffled channels": lambda y: F.channel_shuffle(y, 2),
+    "layer norm": lambda y: F.layer_norm(y.permute(0, 2, 3, 1), (4,)).permute(0, 3, 1, 2),
+    "local response": lambda y: F.local_response_norm(y, 3),
+    "gated": lambda y: y * torch.sigmoid(y.flip(1)) + F.gelu(y),
+    "in place": added_in_place,
+    "channels last": lambda y: y.contiguous(memory_format=torch.channels_last).clone().relu_(),
+    "complex": lambda y: torch.view_as_real(torch.view_as_complex(y.unflatten(1, (2, 2)).movedim(
+        2, -1).contiguous()) * 1j).flatten(-1).movedim(-1, 2).flatten(1, 2),
+    "masked places": lambda y: torch.where(torch.arange(y.shape[-1]) % 5 < 3, y, 0.0),
+    "masked products": lambda y: y * (torch.arange(y.shape[-1]) % 5 < 3),
+    "triangle": lambda y: torch.tril(y, 2),
+    "cumulative": lambda y: y.cumsum(-1),
+    "sobel": sobel,
+    "windows of attention": windowed_attention,
+    "padded by hand": padded_by_hand,
+    "matrix of zeros": lambda y: y @ torch.eye(y.shape[-1], dtype=y.dtype).roll(2, 0)[:, ::2],
+    "einsum": lambda y: torch.einsum("nchw,wv->nchv", y, torch.ones(y.shape[-1], 3, dtype=y.dtype)),
+    "fourier, one way": lambda y: torch.fft.irfft(torch.fft.rfft(y, dim=-1), dim=-1),
+    "indexed": lambda y: y[..., torch.tensor([3, 0, 5, 5, 2])],
+    "standardized rows": lambda y: (y - y.mean(-1, keepdim=True)) / (1 + y.std(-1, keepdim=True)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("between", BETWEEN.values(), ids=BETWEEN)
+def test_between_two_convolutions(between):
+    equal_to_perturbed(Net(between), torch.zeros(1, 3, 16, 12))
+
+
+def folded(y):
+    return F.fold(F.unfold(y, 3, stride=2), y.shape[2:], 3, stride=2)
+
+
+def scattered(y):
+    where = torch.arange(y.shape[-1]) // 3
+    apart = torch.zeros_like(y).scatter_add(3, where.expand_as(y), y)
+    return apart.index_add(2, torch.tensor([0, 2]), y[:, :, 5:7])
+
+
+def test_sums_by_index():
+    equal_to_perturbed(Net(folded), torch.zeros(1, 3, 9, 9))
+    equal_to_perturbed(Net(scattered), torch.zeros(1, 3, 9, 9))
+
+
+def test_more_channels():
+    equal_to_perturbed(Net(by_hand, inner=36), torch.zeros(1, 3, 9, 8))
+    shuffled = Net(lambda y: F.pixel_shuffle(y, 2), channels=8, inner=2)
+    equal_to_perturbed(shuffled, torch.zeros(1, 3, 8, 7))
+    unshuffled = Net(lambda y: F.pixel_unshuffle(y, 2), inner=16)
+    equal_to_perturbed(unshuffled, torch.zeros(1, 3, 12, 10))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 2, "stride": 2},
+        {"kernel_size": 4, "stride": 2, "padding": 1},
+        {"kernel_size": 3, "stride": 3, "padding": 2, "output_padding": 1, "dilation": 2},
+        {"kernel_size": 3, "stride": 2, "groups": 2},
+        {"kernel_size": 2, "stride": 3},
+    ],
+)
+def test_transposed_convolution(options):
+    up = nn.ConvTranspose2d(4, 4, **options)
+    equal_to_perturbed(Net(lambda y, up: up(y), parts=[up]), torch.zeros(1, 3, 7, 6))
+
+
+def test_transposed_and_back_has_a_rule():
+    up, down = nn.ConvTranspose2d(4, 4, 2, 2), nn.MaxPool2d(2)
+    net = Net(lambda y, up, down: down(up(y)), parts=[up, down])
+    field = equal_to_perturbed(net, torch.zeros(1, 3, 12, 12), ("first", "parts.0", "last"))
+    assert (field.size, field.stride, field.start) == ((5, 5), (1, 1), (-2, -2))
+    finer = hookviz.receptive_field(net, "parts.0", torch.zeros(1, 3, 12, 12).double())
+    assert finer.size == (3, 3) and finer.stride == finer.start == (None, None)
+    assert finer.box(4, 5) == (1, 1, 4, 4) and finer.box(4, 5).padding is None
+
+
+def test_one_dimension():
+    for between in (
+        lambda y: F.max_pool1d(y, 3, 2),
+        lambda y: F.interpolate(y, scale_factor=2, mode="linear"),
+        lambda y: F.avg_pool1d(F.pad(y, (4, 0)), 5, 1),
+        lambda y: y + y.cumsum(-1),
+    ):
+        equal_to_perturbed(Net(between, dimensions=1), torch.zeros(1, 3, 20))
+
+
+def test_three_dimensions():
+    for between in (lambda y: F.max_pool3d(y, 2), lambda y: F.avg_pool3d(y, 3, 2, 1)):
+        equal_to_perturbed(Net(between, dimensions=3), torch.zeros(1, 3, 6, 8, 7))
+
+
+class Causal(nn.Module):
+    """Attention that sees what was before, and a convolution that does."""
+
+    def __init__(self, attend):
+        super().__init__()
+        self.attend, self.query, self.last = attend, nn.Conv1d(3, 4, 1), nn.Conv1d(4, 4, 1)
+
+    def forward(self, x):
+        tokens = self.query(x).mT
+        return self.last(self.attend(tokens).mT)
+
+
+def masked(tokens, value):
+    count = tokens.shape[1]
+    later = torch.ones(count, count, dtype=torch.bool).triu(1)
+    return torch.softmax((tokens @ tokens.mT).masked_fill(later, value), -1) @ tokens
+
+
+def mask_added(tokens):
+    later = torch.full((tokens.shape[1],) * 2, torch.finfo(tokens.dtype).min).triu(1)
+    return torch.softmax(tokens @ tokens.mT + later, -1) @ tokens
+
+
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda tokens: masked(tokens, -torch.inf),
+        mask_added,
+        lambda tokens: F.scaled_dot_product_attention(tokens, tokens, tokens, is_causal=True),
+        lambda tokens: F.scaled_dot_product_attention(
+            tokens, tokens, tokens, torch.ones(9, 9, dtype=torch.bool).tril()
+        ),
+    ],
+)
+def test_causal_attention_sees_no_future(attend):
+    field = equal_to_perturbed(Causal(attend), torch.zeros(1, 3, 9))
+    assert [field.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
+
+
+def test_recurrent():
+    both = nn.LSTM(3, 2, bidirectional=True, batch_first=True)
+    assert field_of_recurrent(both).status == "whole input"
+    one = field_of_recurrent(nn.LSTM(3, 4, batch_first=True))
+    assert [one.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
+    other = field_of_recurrent(nn.GRU(3, 4, batch_first=True))
+    assert [other.box(n) for n in (0, 4, 8)] == [(0, 1), (0, 5), (0, 9)]
+
+
+def field_of_recurrent(recurrent):
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.recurrent, self.last = (
+                nn.Conv1d(3, 3, 1),
+                recurrent,
+                nn.Conv1d(4, 4, 1),
+            )
+
+        def forward(self, x):
+            return self.last(self.recurrent(self.first(x).mT)[0].mT)
+
+    return hookviz.receptive_field(Recurrent(), "last", torch.rand(1, 3, 9))
+
+
+class Masked(nn.Conv2d):
+    """A convolution of a PixelCNN: it sees what is above, and what is left of it."""
+
+    def __init__(self, *given, in_place, **options):
+        super().__init__(*given, **options)
+        kept = torch.ones_like(self.weight)
+        kept[:, :, 1, 1:], kept[:, :, 2:] = 0, 0
+        self.register_buffer("kept", kept)
+        self.in_place = in_place
+
+    def forward(self, x):
+        if self.in_place:
+            self.weight.data *= self.kept
+            return super().forward(x)
+        return F.conv2d(x, self.weight * self.kept, self.bias, padding=1)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_mask_on_weights_hides(in_place):
+    model = nn.Sequential(*(Masked(3, 3, 3, padding=1, in_place=in_place) for _ in range(2)))
+    field = equal_to_perturbed(model, torch.zeros(1, 3, 9, 8), ("0", "1"))
+    assert field.box(4, 4) == (2, 2, 5, 7) and field.size == (3, 5)
+
+
+def test_zero_weights_are_weights():
+    model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1), nn.Conv2d(1, 1, 3))
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    assert hookviz.receptive_field(model, "2", torch.zeros(1, 1, 9, 9)).size == (5, 5)
+
+
+# The whole input
+
+
+WHOLE = {
+    "squeeze and excitation": Net(squeezed, parts=[nn.Conv2d(4, 2, 1), nn.Conv2d(2, 4, 1)]),
+    "group norm": Net(lambda y, norm: norm(y), parts=[nn.GroupNorm(2, 4)]),
+    "instance norm": Net(lambda y: F.instance_norm(y)),
+    "attention": Net(lambda y: (lambda t: (torch.softmax(t.mT @ t, -1) @ t.mT).mT)(
+        y.flatten(2)).view_as(y)),
+    "mean": Net(lambda y: y - y.mean((2, 3), keepdim=True)),
+    "maximum": Net(lambda y: y / (1 + y.amax((2, 3), keepdim=True))),
+    "fourier": Net(lambda y: torch.fft.ifft2(torch.fft.fft2(y)).real),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", WHOLE.values(), ids=WHOLE)
+def test_whole_input(model):
+    field = equal_to_perturbed(model, torch.zeros(1, 3, 8, 6), status="whole input")
+    assert field.box(0, 0) == (0, 0, 8, 6) and field.box(0, 0).padding == ((0, 0), (0, 0))
+    assert (field.size, field.stride, field.start) == ((8, 6), (0, 0), (0, 0))
+
+
+def test_a_large_field_is_not_the_whole_input():
+    """On so small an input each place sees all of it, and yet there is a size."""
+    field = hookviz.receptive_field(chain(2, [(9, 1, 4, 1)] * 3), "2", torch.zeros(1, 2, 6, 6))
+    assert field.status == "exact" and field.size == (25, 25)
+    assert field.box(3, 3) == (0, 0, 6, 6) and field.box(3, 3).padding == ((9, 10), (9, 10))
+
+
+def test_vision_transformer():
+    model = torchvision.models.VisionTransformer(16, 4, 2, 2, 8, 16)
+    layers = ("conv_proj", "encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1.mlp")
+    fields = hookviz.receptive_fields(model, list(layers), torch.zeros(2, 3, 16, 16))
+    assert [field.status for field in fields.values()] == ["exact", "whole input", "whole input"]
+    assert (fields["conv_proj"].size, fields["conv_proj"].stride) == ((4, 4), (4, 4))
+    assert {field.map_size for field in fields.values()} == {(4, 4)}
+
+
+def swin():
+    return torchvision.models.SwinTransformer([2, 2], 8, [2], [2], [2, 2], mlp_ratio=2)
+
+
+def test_windows_of_swin():
+    """Windows of 2×2 patches of 2×2 pixels; the second block's are shifted by one patch.
+
+    Those that wrap round are masked with −100, which is no −Inf: a score may overcome it. So what
+    they see is the hull of both sides.
+    """
+    model = swin().double().eval()
+    x = torch.zeros(1, 3, 12, 12).double()
+    fields = hookviz.receptive_fields(model, ["features.1.0", "features.1.1"], x)
+    one, two = fields.values()
+    assert one.size == (4, 4) and one.box(0, 1) == (0, 0, 4, 4) == one.box(1, 0)
+    assert one.stride == (None, None) and one.status == two.status == "exact"
+    assert two.box(1, 2) == (0, 0, 8, 8) and two.box(3, 3) == (4, 4, 12, 12)
+    assert two.box(0, 2) == (0, 0, 12, 8)
+
+    truth, generator = Perturbed(model, ["features.1.1"], x), torch.Generator().manual_seed(0)
+    for seed in range(4):
+        truth.round(2 * seed + 1)
+    narrow = truth.boxes["features.1.1"]
+    assert narrow[:, 0, 2].tolist() == [0, 0, 4, 8]  # no usual score gets through the mask
+    for _ in range(20):
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "qkv.weight" in name:
+                    parameter.normal_(0, 100, generator=generator)
+        truth.change(generator, False)
+        if torch.equal(truth.boxes["features.1.1"], told(two)):
+            return
+    assert truth.boxes["features.1.1"].tolist() == told(two).tolist()
+
+
+# What cannot be said
+
+
+def where_it_is_largest(y):
+    best = y.flatten(2).argmax(-1, keepdim=True)
+    return y + y.flatten(2).gather(2, best)[..., None]
+
+
+def warped(y):
+    n, _, h, w = y.shape
+    grid = torch.stack([torch.tanh(y[:, 0]), torch.tanh(y[:, 1])], -1)
+    return F.grid_sample(y, grid.view(n, h, w, 2), align_corners=False)
+
+
+def deformed(y):
+    offset = y[:, :1].expand(-1, 18, -1, -1)
+    return torchvision.ops.deform_conv2d(y, offset, torch.ones(4, 4, 3, 3), padding=1)
+
+
+def branched(y):
+    return y if y.mean() > 0 else F.max_pool2d(y, 3, 1, 1)
+
+
+def pooled_boxes(y):
+    boxes = torch.cat([torch.zeros(1, 1), y[0, 0, :1, :4].abs()], 1)
+    return torchvision.ops.roi_align(y, boxes, 7)
+
+
+@pytest.mark.parametrize("between", [where_it_is_largest, warped, deformed, branched, pooled_boxes])
+def test_data_dependent(between):
+    field = hookviz.receptive_field(Net(between), "last", torch.rand(1, 3, 8, 6))
+    assert field.status == "data-dependent" and field.why
+    assert field.size == field.stride == field.start == (None, None)
+    assert field.box(0, 0) == (0, 0, 8, 6) and field.box(0, 0).padding is None
+
+
+def test_what_comes_before_is_not_in_doubt():
+    net = Net(where_it_is_largest)
+    assert hookviz.receptive_field(net, "first", torch.rand(1, 3, 8, 6)).status == "exact"
+
+
+def test_grid_of_constants_is_exact():
+    grid = torch.tensor([[-0.75, -0.75], [0.25, 0.25]]).double().view(1, 1, 2, 2)
+    net = Net(lambda y: F.grid_sample(y, grid.expand(len(y), -1, -1, -1), align_corners=False))
+    equal_to_perturbed(net, torch.zeros(1, 3, 8, 8))
+
+
+def through_numpy(y):
+    return y + torch.from_numpy(y.numpy() * 1)
+
+
+@torch.library.custom_op("hookviz_tests::strange", mutates_args=())
+def strange(y: torch.Tensor) -> torch.Tensor:
+    return y.flip(-1).clone()
+
+
+@pytest.mark.parametrize("between", [through_numpy, strange])
+def test_unknown(between):
+    field = hookviz.receptive_field(Net(between), "last", torch.rand(1, 3, 8, 6))
+    assert field.status == "unknown" and field.box(7, 5) == (0, 0, 8, 6)
+    assert "numpy" in field.why or "strange" in field.why
+    assert field.why in repr(field)
+
+
+def test_a_layer_that_sees_nothing_is_unknown():
+    net = Net(lambda y, part: y + part(torch.ones(1, 4, 8, 6)), parts=[nn.Conv2d(4, 4, 1)])
+    field = hookviz.receptive_field(net, "parts.0", torch.rand(1, 3, 8, 6))
+    assert field.status == "unknown" and "nothing leads" in field.why
+
+
+# The model, and several layers at once
+
+
+def test_untouched():
+    torch.manual_seed(0)
+    model = torchvision.models.mobilenet_v3_small().train()
+    model.features[0][1].eval()
+    before = snapshot(model)
+    fields = hookviz.receptive_fields(model, None, torch.rand(2, 3, 32, 32))
+    assert len(fields) == 52
+    fields["features.0.0"].effective(torch.rand(2, 3, 32, 32))
+    assert_untouched(model, before)
+
+
+def test_untouched_after_an_error():
+    def fails(y):
+        raise ZeroDivisionError
+
+    net = Net(fails)
+    before = snapshot(net)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        hookviz.receptive_field(net, "first", torch.rand(1, 3, 8, 6))
+    assert_untouched(net, before)
+
+
+def test_values_do_not_matter():
+    model = torchvision.models.squeezenet1_1()
+    fields = [
+        hookviz.receptive_fields(model, None, x)
+        for x in (torch.zeros(1, 3, 40, 40), torch.rand(3, 3, 40, 40) * 1e6)
+    ]
+    for one, other in zip(*(each.values() for each in fields), strict=True):
+        assert torch.equal(told(one), told(other)) and one.size == other.size
+
+
+def test_calls_of_a_reused_layer():
+    shared = nn.Conv2d(2, 2, 3)
+    model = nn.Sequential(shared, nn.ReLU(), shared)
+    x = torch.rand(1, 2, 9, 9)
+    sizes = [hookviz.receptive_field(model, "0", x, call=call).size for call in (0, 1, -1)]
+    assert sizes == [(3, 3), (5, 5), (5, 5)]
+    with pytest.raises(ValueError, match=r"Layer '0' ran 2 times: there is no call=2\."):
+        hookviz.receptive_field(model, "0", x, call=2)
+
+
+def test_all_layers_in_one_go():
+    model = torchvision.models.resnet18()
+    x = torch.rand(1, 3, 64, 64)
+    fields = hookviz.receptive_fields(model, None, x)
+    assert len(fields) == 20
+    alone = hookviz.receptive_field(model, "layer2.1.conv1", x)
+    assert fields["layer2.1.conv1"].size == alone.size == (83, 83)
+    assert repr(alone) == (
+        "ReceptiveField('layer2.1.conv1' exact, sees 83×83, stride 8×8, start −41×−41, "
+        "8×8 places on 64×64)"
+    )
+
+
+def test_pictures_and_wrappers():
+    model, image = hookviz.demo_model(), hookviz.demo_images()[0]
+    plain = hookviz.receptive_field(model, "layer1.0", image)
+    wrapped = hookviz.receptive_field(nn.DataParallel(model), "layer1.0", image)
+    assert plain.size == wrapped.size and plain.input_size == (112, 112)
+
+
+# The effective field
+
+
+def test_effective_is_the_true_gradient():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 5, 3))
+    images = torch.rand(10, 3, 9, 8)
+    field = hookviz.receptive_field(model, "2", images)
+    found = field.effective(images, place=(2, 3), channel=1)
+    wanted = torch.zeros(9, 8)
+    for image in images:
+        x = image[None].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(model(x)[0, 1, 2, 3], x)
+        wanted += gradient[0].abs().mean(0) / 10
+    torch.testing.assert_close(found, wanted)
+    top, left, bottom, right = field.box(2, 3)
+    assert found[top:bottom, left:right].sum() == found.sum() > 0
+    assert torch.equal(field.effective(images), field.effective(images, place=(3, 3)))
+    torch.testing.assert_close(field.effective(images), field.effective(list(images.split(1))))
+
+
+def test_effective_errors():
+    model = chain(2, [(3, 1, 1, 1)])
+    field = hookviz.receptive_field(model, "0", torch.rand(1, 2, 9, 8))
+    with pytest.raises(ValueError, match=r"images=\[\] holds no image"):
+        field.effective([])
+    with pytest.raises(ValueError, match="resize it"):
+        field.effective(torch.rand(1, 2, 7, 8))
+    with pytest.raises(ValueError, match=r"Layer '0' has no channel 2: 0 to 1\."):
+        field.effective(torch.rand(1, 2, 9, 8), channel=2)
+
+
+# Errors
+
+
+def test_errors():
+    model = torchvision.models.resnet18()
+    x = torch.rand(1, 3, 64, 64)
+    with pytest.raises(ValueError, match=r"called 'layer1.0.con1'; close to it: 'layer1.0.conv1'"):
+        hookviz.receptive_field(model, "layer1.0.con1", x)
+    with pytest.raises(ValueError, match="names 4 layers: ask hookviz.receptive_fields"):
+        hookviz.receptive_field(model, "layer1.*.conv*", x)
+    field = hookviz.receptive_field(model, "conv1", x)
+    for place in ((32, 0), (0, -1), (1,), (1, 2, 3)):
+        with pytest.raises(ValueError, match=r"Layer 'conv1' has no place .* map is 32×32"):
+            field.box(*place)
+    with pytest.raises(ValueError, match="no floating-point tensor"):
+        text = nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 4))
+        hookviz.receptive_field(text, "1", torch.tensor([[0, 1]]))
+
+
+def test_layers_without_places():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.idle, self.inner = nn.Conv2d(1, 1, 1), Inner()
+
+        def forward(self, x):
+            self.inner(x)
+            return x
+
+    class Inner(nn.Module):
+        def forward(self, x):
+            return x.shape
+
+    x = torch.rand(1, 1, 4, 4)
+    with pytest.raises(ValueError, match="Layer 'inner' returned Size and no tensor: it has no"):
+        hookviz.receptive_field(Odd(), "inner", x)
+    with pytest.raises(ValueError, match="Layer 'idle' did not run"):
+        hookviz.receptive_field(Odd(), "idle", x)
+    assert hookviz.receptive_fields(Odd(), ["idle", "inner"], x) == {}
+
+
+def test_a_linear_layer_has_one_place():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 5))
+    field = hookviz.receptive_field(model, "2", torch.rand(1, 1, 8, 8))
+    assert field.status == "whole input" and field.map_size == (1,)
+    assert field.box(0) == (0, 0, 8, 8)

@@ -1,0 +1,272 @@
+"""Receptive fields beside pixels perturbed one by one: ``python -m tests.zoo.fields``.
+
+On every convolution of 20 torchvision models with random weights, each pixel of a small input is
+changed, and the places of each map that change with it are noted. What a place saw is the box
+around its pixels; `hookviz.receptive_fields` must say the same box for every place.
+How, is said in `perturbed.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import io
+import os
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest has it
+
+import torch
+import torchvision
+from perturbed import Perturbed, randomize, told
+from torch import Tensor, nn
+
+import hookviz
+from zoo.report import table, with_version
+
+SIZE, ROUNDS = (48, 40), 12
+MODELS: dict[str, dict[str, Any]] = {
+    "alexnet": {"size": (72, 64)},
+    "vgg11_bn": {},
+    "squeezenet1_1": {},
+    "googlenet": {"init_weights": False},
+    "inception_v3": {"init_weights": False, "size": (84, 76)},
+    "densenet121": {},
+    "resnet18": {"size": (64, 48)},
+    "resnext50_32x4d": {},
+    "mobilenet_v2": {},
+    "mobilenet_v3_small": {},
+    "mnasnet0_5": {},
+    "shufflenet_v2_x0_5": {"size": (64, 48)},
+    "regnet_x_400mf": {},
+    "regnet_y_400mf": {},
+    "efficientnet_b0": {},
+    "convnext_tiny": {},
+    "swin_t": {},
+    "vit_b_32": {"image_size": 64, "size": (64, 64)},
+    "fcn_resnet50": {"weights_backbone": None},
+    "r3d_18": {"size": (4, 24, 20)},
+}
+Boxes = Tensor
+"""``(2 * D, *places)``: from, and to."""
+
+
+@dataclass
+class Found:
+    """Of one model: its convolutions by their status, and those that were not equal."""
+
+    name: str
+    size: tuple[int, ...]
+    statuses: Counter[str] = field(default_factory=Counter)
+    places: int = 0
+    too_small: int = 0  # places of which a pixel was seen outside of the box
+    too_large: int = 0  # or whose box was not filled by any round
+    rounds: int = 0
+    seconds: float = 0.0
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def built(name: str) -> tuple[nn.Module, Tensor]:
+    """A model in double precision, and an input."""
+    options = dict(MODELS[name])
+    size = options.pop("size", SIZE)
+    model = torchvision.models.get_model(name, weights=None, **options).eval().double()
+    return model, torch.zeros(1, 3, *size, dtype=torch.float64)
+
+
+def look(name: str) -> Found:
+    """One model."""
+    model, x = built(name)
+    randomize(model, torch.Generator().manual_seed(0), biases=True)
+    found = Found(name, tuple(x.shape[2:]))
+    begun = time.perf_counter()
+    fields = hookviz.receptive_fields(model, None, x)
+    found.seconds = time.perf_counter() - begun
+    found.statuses = Counter(each.status for each in fields.values())
+    boxes = {layer: told(each) for layer, each in fields.items()}
+    truth = Perturbed(model, fields, x)
+    for seed in range(ROUNDS):
+        truth.round(seed)
+        found.rounds = seed + 1
+        if all(torch.equal(box, boxes[layer]) for layer, box in truth.boxes.items()):
+            break
+    half = x.ndim - 2
+    for layer, seen in truth.boxes.items():
+        said = boxes[layer]
+        outside = (seen[:half] < said[:half]).any(0) | (seen[half:] > said[half:]).any(0)
+        unlike = (seen != said).any(0)
+        found.places += unlike.numel()
+        found.too_small += int(outside.sum())
+        found.too_large += int((unlike & ~outside).sum())
+    for label, ask in OTHERS.items():
+        found.others[label] = asked(ask, model.float(), x.float(), boxes)
+    return found
+
+
+# Others, each as its documentation says. What they say is beside hookviz's boxes, which by then
+# have been found right.
+
+Answers = Callable[[nn.Module, Tensor, dict[str, Boxes]], dict[str, bool]]
+"""Of a model, an input and the right boxes: for each layer of which it says something, if right."""
+
+
+def torchlens(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str, bool]:
+    """``tl.trace(model, x).modules[layer].receptive_field.at(place)``, every place."""
+    trace = importlib.import_module("torchlens").trace(model, x)
+    right = {}
+    for name, box in boxes.items():
+        with contextlib.suppress(Exception):  # it says so where it does not know
+            view = trace.modules[name].receptive_field
+            if view.status.value == "whole_input":
+                whole = torch.tensor([0] * (x.ndim - 2) + list(x.shape[2:])).float()
+                right[name] = bool((whole == box.flatten(1).T).all())
+            elif view.status.value == "exact":
+                right[name] = all(_same(view.at(place), box, place) for place in _places(box))
+    return right
+
+
+def _same(answer: Any, box: Boxes, place: tuple[int, ...]) -> bool:
+    axes = answer.axes[2:]
+    ends = [axis.clipped_start for axis in axes], [axis.clipped_stop for axis in axes]
+    return [*ends[0], *ends[1]] == box[(slice(None), *place)].tolist()
+
+
+def _places(box: Boxes) -> list[tuple[int, ...]]:
+    return [tuple(place) for place in torch.ones(box.shape[1:]).nonzero().tolist()]
+
+
+def torch_receptive_field(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str, bool]:
+    """``receptive_field(model, shape, device="cpu")``: r, j and start, cut off at the border."""
+    module = importlib.import_module("torch_receptive_field")
+    ran: list[str] = []
+    hooks = [
+        each.register_forward_hook(lambda *given, name=name: ran.append(name))
+        for name, each in model.named_modules()
+        if name and not isinstance(each, (nn.Sequential, nn.ModuleList, nn.Linear))
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        answers = module.receptive_field(model, tuple(x.shape[1:]), device="cpu")
+    for hook in hooks:
+        hook.remove()
+    right = {}
+    for number, name in enumerate(ran, 1):
+        if name in boxes:
+            answer, box, half = answers[str(number)], boxes[name], x.ndim - 2
+            ends = []
+            for axis, size in enumerate(x.shape[2:]):
+                first = answer["start"] - answer["r"] / 2
+                at = torch.arange(box.shape[axis + 1]).view(
+                    [-1 if d == axis else 1 for d in range(half)]
+                )
+                low = (first + answer["j"] * at).expand(box.shape[1:])
+                ends.append((low.clamp(0, size), (low + answer["r"]).clamp(0, size)))
+            right[name] = bool(
+                torch.equal(torch.stack([*(e[0] for e in ends), *(e[1] for e in ends)]), box)
+            )
+    return right
+
+
+def torchscan(model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> dict[str, bool]:
+    """``crawl_module(model, shape)``: its size, cut off, beside that of the largest box."""
+    report = importlib.import_module("torchscan").crawl_module(model, tuple(x.shape[1:]))
+    right = {}
+    for layer in report["layers"]:
+        size, name = layer["metrics"]["receptive_field"]["value"], layer["path"]
+        if name in boxes and size is not None:
+            half = x.ndim - 2
+            largest = (boxes[name][half:] - boxes[name][:half]).flatten(1).amax(1).tolist()
+            right[name] = largest == [min(size, extent) for extent in x.shape[2:]]
+    return right
+
+
+OTHERS: dict[str, Answers] = {
+    "torchlens": torchlens,
+    "torch-receptive-field": torch_receptive_field,
+    "torchscan": torchscan,
+}
+
+
+def asked(answers: Answers, model: nn.Module, x: Tensor, boxes: dict[str, Boxes]) -> str:
+    """How many layers it is right about, wrong about, and silent about; or why it failed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            right = answers(copy.deepcopy(model), x, boxes)  # some leave hooks on it
+    except ModuleNotFoundError as error:
+        return f"not there ({error.name})"
+    except Exception as error:
+        return (
+            f"{type(error).__name__}: {str(error).splitlines()[0][:60]}"
+            if str(error)
+            else type(error).__name__
+        )
+    wrong = len(right) - sum(right.values())
+    return f"{sum(right.values())} / {wrong} / {len(boxes) - len(right)}"
+
+
+def written(found: list[Found]) -> str:
+    """The page."""
+    convolutions = sum(sum(each.statuses.values()) for each in found)
+    places = sum(each.places for each in found)
+    wrong = sum(each.too_small + each.too_large for each in found)
+    rows = [
+        (
+            each.name,
+            "×".join(map(str, each.size)),
+            *(each.statuses[status] for status in ("exact", "whole input")),
+            each.statuses["data-dependent"] + each.statuses["unknown"],
+            each.places,
+            each.too_small,
+            each.too_large,
+            each.rounds,
+            f"{each.seconds:.1f}",
+            *each.others.values(),
+        )
+        for each in found
+    ]
+    header = ["model", "input", "exact", "whole input", "neither", "places", "too small"]
+    header += ["too large", "rounds", "seconds", *OTHERS]
+    lines = [
+        "# Receptive fields",
+        "",
+        "Written by `python -m tests.zoo.fields`. Each pixel of an input was changed, one by one,",
+        "and the places that changed with it noted, in every convolution; in each round with other",
+        "random weights. Too small: places that saw a pixel outside of the box that",
+        "`hookviz.receptive_fields` says. Too large: boxes of which some side was never seen.",
+        "",
+        f"**{len(found)} models, {convolutions} convolutions, {places} places: "
+        f"{wrong} boxes differ.**",
+        "",
+        *table(header, rows),
+        "",
+        "Seconds: of all fields of the model, on one thread. Others: layers of which all that they",
+        "say is right / wrong / of which they say nothing, or say that they do not know. torchscan",
+        "says sizes alone.",
+        "",
+        ", ".join(with_version(each) for each in ("torch", "torchvision", "torchlens", "torchscan"))
+        + "; torch-receptive-field is on no index: github.com/Fangyh09/pytorch-receptive-field.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    names, found = sys.argv[1:] or list(MODELS), []
+    for name in names:
+        found.append(look(name))
+        print(found[-1], flush=True)
+    if names == list(MODELS):
+        Path(__file__).with_name("FIELDS.md").write_text(written(found))
+    return int(any(each.too_small or each.too_large for each in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
