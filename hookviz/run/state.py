@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 _MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
 _SEQUENCES = (list, deque)
-_PLAIN = (str, int, float, bool, bytes, type(None))  # most of what there is
+_PLAIN = frozenset((str, int, float, bool, bytes, type(None)))  # most of what there is
 
 
 @contextmanager
@@ -36,7 +36,8 @@ def preserved_state(model: nn.Module, *, as_it_stands: bool = False) -> Iterator
     """
     # What a ScriptModule names as a module may be anything.
     modules = [module for module in model.modules() if isinstance(module, nn.Module)]
-    kept = _Kept(managed=any(map(_is_sharded, modules)))
+    sharded = _sharded(modules)
+    kept = _Kept(managed=bool(sharded))
     for module in modules:
         kept.look_into(module)
     asked = [(p, p.requires_grad, p.grad) for p in model.parameters()]
@@ -46,7 +47,7 @@ def preserved_state(model: nn.Module, *, as_it_stands: bool = False) -> Iterator
                 module.training = False
             yield
         finally:
-            for module in filter(_is_sharded, modules):
+            for module in sharded:
                 if hasattr(module, "reshard"):  # FSDP2's outermost is left whole by a forward alone
                     module.reshard()  # type: ignore[operator]
             kept.put_back()
@@ -63,7 +64,7 @@ class _Kept:
     def __init__(self, managed: bool) -> None:
         self._managed = managed  # whether parameters come and go by themselves
         self._held: list[tuple[dict, list, list, list]] = []  # mappings; keys, values, their ids
-        self._empty: list[dict] = []  # most of a module's own
+        self._empty: list[dict] = []
         self._undo: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}  # the objects too, so that no id is used again
 
@@ -80,7 +81,8 @@ class _Kept:
 
     def look_into(self, value: Any) -> None:
         kind = type(value)
-        if kind in _PLAIN or id(value) in self._seen:
+        # Weights' own values are not kept: they are as large as the model.
+        if kind in _PLAIN or kind is nn.Parameter or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if kind in _MAPPINGS:
@@ -99,7 +101,8 @@ class _Kept:
             self._sequence(value)
         elif isinstance(value, tuple):
             for each in tuple.__iter__(value):
-                self.look_into(each)
+                if type(each) not in _PLAIN:
+                    self.look_into(each)
         elif kind is set:
             content = value.copy()
             self._undo.append(lambda: (value.clear(), value.update(content)))
@@ -109,13 +112,13 @@ class _Kept:
             self._generator(value)
 
     def _mapping(self, value: dict, besides: Any = None) -> None:
-        if not value:
-            self._empty.append(value)
-            return
         keys, values = list(value), list(value.values())
         self._held.append((value, keys, values, [*map(id, keys), *map(id, values)]))
         for each in values:
-            if type(each) not in _PLAIN and each is not besides:
+            kind = type(each)
+            if kind in _MAPPINGS and not each:
+                self._empty.append(each)  # most of a module's own, so without a call
+            elif kind not in _PLAIN and each is not besides and id(each) not in self._seen:
                 self.look_into(each)
 
     def _sequence(self, value: Any) -> None:
@@ -136,7 +139,7 @@ class _Kept:
                 array = value.copy()
                 self._undo.append(lambda: np.copyto(value, array))
             return
-        # Weights are as large as the model; of the others there is nothing that could be copied.
+        # Also those of a subclass; of the others there is nothing that could be copied.
         if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
             return
         content = value.detach().clone()
@@ -155,10 +158,12 @@ class _Kept:
             self._undo.append(lambda: setattr(bits, "state", held))
 
 
-def _is_sharded(module: nn.Module) -> bool:
-    """Whether it is managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
-    names = {kind.__name__ for kind in type(module).__mro__}
-    return bool(names & {"FSDPModule", "FullyShardedDataParallel"})
+def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
+    """Those managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
+    managers = {"FSDPModule", "FullyShardedDataParallel"}
+    kinds = {type(module) for module in modules}
+    those = {kind for kind in kinds if managers & {each.__name__ for each in kind.__mro__}}
+    return [module for module in modules if type(module) in those]
 
 
 def _hold(value: dict, held: dict) -> None:
