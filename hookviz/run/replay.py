@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
 from ..hooking.handles import HookSet
 from ..hooking.nested import tensors_in
@@ -197,7 +197,7 @@ class _Recorder(_Mode):
         self._made.clear()
 
     def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
-        given = _tensors((args, kwargs))
+        given = _tensors((*args, *kwargs.values()))
         before = [_layout(each) for each in given]
         if torch.Tag.nondeterministic_seeded in operation.tags or not all(map(_plain, given)):
             raise _DivergedError
@@ -206,7 +206,7 @@ class _Recorder(_Mode):
             raise _DivergedError
         found = operation(*args, **kwargs)
         memory = [_memory(each) for each in given]
-        new = [each for each in _tensors(found) if not any(each is one for one in given)]
+        new = [each for each in _tensors([found]) if not any(each is one for one in given)]
         views = [_memory(each) in memory for each in new]
         if any(views) and not all(views):
             raise _DivergedError
@@ -244,17 +244,21 @@ class _Player(_Mode):
         self._waiting.clear()
 
     def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
-        given, step = _tensors((args, kwargs)), next(self._steps, None)
+        given, step = _tensors((*args, *kwargs.values())), next(self._steps, None)
         same = step is not None and step.operation is operation
         if step is None or not same or [each.shape for each in given] != step.shapes:
             raise _DivergedError
         if not step.skipped:
             return operation(*args, **kwargs)
-        return tree_map_only((_Made, _Given), partial(self._output, given), step.outputs)
+        return self._output(given, step.outputs)
 
-    def _output(self, given: list[Tensor], noted: _Made | _Given) -> Tensor:
+    def _output(self, given: list[Tensor], noted: Any) -> Any:
+        if isinstance(noted, (tuple, list)):
+            return type(noted)(self._output(given, each) for each in noted)
         if isinstance(noted, _Given):
             return given[noted.number]
+        if not isinstance(noted, _Made):
+            return noted  # a number, or the lack of a tensor
         tensor = noted.unwritten()
         if self._poison:
             tensor.fill_(torch.nan if tensor.is_floating_point() else 1)
@@ -263,8 +267,15 @@ class _Player(_Mode):
         return tensor
 
 
-def _tensors(values: Any) -> list[Tensor]:
-    return [each for each in tree_leaves(values) if isinstance(each, Tensor)]
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """An operation is given tensors and lists of tensors, and nothing deeper."""
+    found: list[Tensor] = []
+    for each in values:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, (list, tuple)):
+            found += [one for one in each if isinstance(one, Tensor)]
+    return found
 
 
 def _memory(tensor: Tensor) -> int:

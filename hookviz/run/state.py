@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from operator import is_
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_MAPPINGS = (dict, OrderedDict, defaultdict, Counter)
+_MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 _SEQUENCES = (list, deque)
-_PLAIN = (str, int, float, bool, bytes, type(None))  # most of what there is
+# Most of what there is; weights' own values are not kept, since they are as large as the model.
+_PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
 
 
 @contextmanager
@@ -36,17 +37,19 @@ def preserved_state(model: nn.Module, *, as_it_stands: bool = False) -> Iterator
     """
     # What a ScriptModule names as a module may be anything.
     modules = [module for module in model.modules() if isinstance(module, nn.Module)]
-    kept = _Kept(managed=any(map(_is_sharded, modules)))
+    sharded = _sharded(modules)
+    kept = _Kept(managed=bool(sharded))
     for module in modules:
         kept.look_into(module)
-    asked = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    with _random_state(model), torch.inference_mode(False), torch.enable_grad():
+    parameters = list(model.parameters())
+    asked = [(p, p.requires_grad, p.grad) for p in parameters]
+    with _random_state(parameters), torch.inference_mode(False), torch.enable_grad():
         try:
             for module in [] if as_it_stands else modules:
                 module.training = False
             yield
         finally:
-            for module in filter(_is_sharded, modules):
+            for module in sharded:
                 if hasattr(module, "reshard"):  # FSDP2's outermost is left whole by a forward alone
                     module.reshard()  # type: ignore[operator]
             kept.put_back()
@@ -62,8 +65,8 @@ class _Kept:
 
     def __init__(self, managed: bool) -> None:
         self._managed = managed  # whether parameters come and go by themselves
-        self._held: list[tuple[dict, list, list, list]] = []  # mappings; keys, values, their ids
-        self._empty: list[dict] = []  # most of a module's own
+        self._held: list[tuple[dict, list, list]] = []  # mappings, their keys and values
+        self._empty: list[dict] = []
         self._undo: list[Callable[[], object]] = []
         self._seen: dict[int, Any] = {}  # the objects too, so that no id is used again
 
@@ -74,8 +77,8 @@ class _Kept:
         for value in self._empty:
             if value:
                 value.clear()
-        for value, keys, values, ids in self._held:
-            if [*map(id, value), *map(id, value.values())] != ids:
+        for value, keys, values in self._held:
+            if not (_same(value, keys) and _same(value.values(), values)):
                 _hold(value, dict(zip(keys, values, strict=True)))
 
     def look_into(self, value: Any) -> None:
@@ -85,44 +88,54 @@ class _Kept:
         self._seen[id(value)] = value
         if kind in _MAPPINGS:
             self._mapping(value)
-        elif isinstance(value, torch.jit.ScriptModule):  # nothing that it holds is in its __dict__
-            flag = value.training
-            self._undo.append(lambda: setattr(value, "training", flag))
-            for buffer in value.buffers():
-                self.look_into(buffer)
+        elif isinstance(value, Tensor):
+            self._tensor(value)
         elif isinstance(value, nn.Module):
-            # FSDP takes its parameters in and out of this dict, and knows which are there.
-            self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
+            self._module(value)
         elif kind is SimpleNamespace or (is_dataclass(kind) and hasattr(value, "__dict__")):
             self._mapping(value.__dict__)
         elif kind in _SEQUENCES:
             self._sequence(value)
         elif isinstance(value, tuple):
-            for each in tuple.__iter__(value):
-                self.look_into(each)
+            if not _PLAIN.issuperset(map(type, tuple.__iter__(value))):
+                for each in tuple.__iter__(value):
+                    self.look_into(each)
         elif kind is set:
             content = value.copy()
             self._undo.append(lambda: (value.clear(), value.update(content)))
-        elif isinstance(value, (Tensor, np.ndarray)):
-            self._values(value)
+        elif isinstance(value, np.ndarray):
+            self._array(value)
         else:
             self._generator(value)
 
+    def _module(self, value: nn.Module) -> None:
+        if isinstance(value, torch.jit.ScriptModule):  # nothing that it holds is in its __dict__
+            flag = value.training
+            self._undo.append(lambda: setattr(value, "training", flag))
+            for buffer in value.buffers():
+                self.look_into(buffer)
+        else:
+            # FSDP takes its parameters in and out of this dict, and knows which are there.
+            self._mapping(value.__dict__, besides=value._parameters if self._managed else None)
+
     def _mapping(self, value: dict, besides: Any = None) -> None:
-        if not value:
-            self._empty.append(value)
-            return
-        keys, values = list(value), list(value.values())
-        self._held.append((value, keys, values, [*map(id, keys), *map(id, values)]))
+        values = list(value.values())
+        self._held.append((value, list(value), values))
         for each in values:
-            if type(each) not in _PLAIN and each is not besides:
+            kind = type(each)
+            # A module holds many of the first three: a call for each would be most of the work.
+            if kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, each))):
+                continue
+            if kind in _MAPPINGS and not each:
+                self._empty.append(each)
+            elif each is not besides:
                 self.look_into(each)
 
     def _sequence(self, value: Any) -> None:
         content = list(value)
 
         def undo() -> None:
-            if len(value) != len(content) or not all(map(is_, value, content)):
+            if not _same(value, content):
                 value.clear()
                 value.extend(content)
 
@@ -130,17 +143,17 @@ class _Kept:
         for each in content:
             self.look_into(each)
 
-    def _values(self, value: Any) -> None:
-        if isinstance(value, np.ndarray):
-            if value.flags.writeable:
-                array = value.copy()
-                self._undo.append(lambda: np.copyto(value, array))
-            return
-        # Weights are as large as the model; of the others there is nothing that could be copied.
+    def _tensor(self, value: Tensor) -> None:
+        # Weights may be of a subclass, too; of other layouts there is nothing that could be copied.
         if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
             return
         content = value.detach().clone()
         self._undo.append(lambda: torch.equal(value, content) or value.copy_(content))
+
+    def _array(self, value: np.ndarray) -> None:
+        if value.flags.writeable:
+            array = value.copy()
+            self._undo.append(lambda: np.copyto(value, array))
 
     def _generator(self, value: Any) -> None:
         if isinstance(value, torch.Generator):
@@ -155,10 +168,17 @@ class _Kept:
             self._undo.append(lambda: setattr(bits, "state", held))
 
 
-def _is_sharded(module: nn.Module) -> bool:
-    """Whether it is managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
-    names = {kind.__name__ for kind in type(module).__mro__}
-    return bool(names & {"FSDPModule", "FullyShardedDataParallel"})
+def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
+    """Those managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
+    managers = {"FSDPModule", "FullyShardedDataParallel"}
+    kinds = {type(module) for module in modules}
+    those = {kind for kind in kinds if managers & {each.__name__ for each in kind.__mro__}}
+    return [module for module in modules if type(module) in those]
+
+
+def _same(those: Collection[Any], held: list) -> bool:
+    """Whether they are the very objects, in their order; nothing is asked whether it equals."""
+    return len(those) == len(held) and all(map(is_, those, held))
 
 
 def _hold(value: dict, held: dict) -> None:
@@ -172,10 +192,10 @@ def _hold(value: dict, held: dict) -> None:
 
 
 @contextmanager
-def _random_state(model: nn.Module) -> Iterator[None]:
-    kinds = {p.device.type for p in model.parameters()} - {"cpu", "meta"}
-    kind = next(iter(kinds), "cuda")
-    devices = sorted({p.device.index or 0 for p in model.parameters() if p.device.type == kind})
+def _random_state(parameters: list[nn.Parameter]) -> Iterator[None]:
+    on = {p.device for p in parameters}
+    kind = next((each.type for each in on if each.type not in ("cpu", "meta")), "cuda")
+    devices = sorted({each.index or 0 for each in on if each.type == kind})
     python, legacy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices, device_type=kind):
