@@ -19,7 +19,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo edits faults ecosystem ecosystem-sample docs bench wheel clean
+.PHONY: lab test test-colab test-oldest lint zoo edits faults divergences ecosystem ecosystem-sample docs bench wheel clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
@@ -47,6 +47,9 @@ edits: $(ECOSYSTEM)/.test  ## check edits, by hookviz and others, on every class
 
 faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked for: about an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.faults
+
+divergences: $(VENV)/.test  ## change one thing in real models and have it looked for: ten minutes
+	$(BIN)/python -W ignore -m tests.zoo.divergences
 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem

@@ -11,6 +11,10 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
+from .comparison.comparison import Comparison
+from .comparison.likeness import Similarity, similarity
+from .comparison.row import LayerDifference
+from .comparison.two_runs import compare
 from .dataset.layer_survey import LayerSurvey
 from .dataset.survey_file import load_survey
 from .dataset.survey_run import survey
@@ -32,15 +36,18 @@ __all__ = [
     "HEATMAPS",
     "Call",
     "CapturedTensor",
+    "Comparison",
     "Curve",
     "Diagnosis",
     "Explorer",
     "FeatureCache",
     "Finding",
+    "LayerDifference",
     "LayerRecord",
     "LayerSurvey",
     "Player",
     "ReceptiveField",
+    "Similarity",
     "Statistics",
     "Survey",
     "Trace",
@@ -48,6 +55,7 @@ __all__ = [
     "attribute",
     "capture",
     "clip_norm",
+    "compare",
     "deletion_curve",
     "demo_images",
     "demo_model",
@@ -68,6 +76,7 @@ __all__ = [
     "receptive_fields",
     "remove_hooks",
     "scorecam",
+    "similarity",
     "survey",
     "trace",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,19 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from PIL import Image
 
 from ..render.colours import colormap, palette
+from ..render.shown_figure import ShownFigure
 from ..view.frame import Frame, Panel, Tiles
 
 SUFFIXES = (".png", ".svg", ".pdf")
-
-
-class ShownFigure(Figure):
-    """A figure that a notebook shows, though pyplot, which would teach it to, is not there."""
-
-    def _repr_png_(self) -> bytes:
-        return small_png(self)
 
 
 def draw_figure(frame: Frame) -> Figure:
@@ -53,14 +45,6 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
     draw_figure(frame).savefig(path, **options)
-
-
-def small_png(figure: Figure) -> bytes:
-    """A figure in few colours and at screen size: notebooks that hold it stay small."""
-    buffer, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=72)
-    Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
-    return small.getvalue()
 
 
 def _draw_picture(pixels: np.ndarray, title: str, axes: Axes) -> None:

@@ -151,6 +151,17 @@ def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
     return torch.device("cpu") if first is None else first.device, dtype
 
 
+def as_the_model_takes(inputs: ModelInput, model: nn.Module) -> ModelInput:
+    """The same on the device of a model's weights, floating-point numbers in their type."""
+    device, dtype = where_inputs_go(model)
+
+    def move(tensor: Tensor) -> Tensor:
+        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+
+    args, kwargs = change_tensors((inputs.args, inputs.kwargs), move)
+    return replace(inputs, args=args, kwargs=kwargs)
+
+
 def _as_given(image: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call's arguments: of a dict, by name, or as one if the model takes it whole."""
     if isinstance(image, Mapping):

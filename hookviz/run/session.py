@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
@@ -134,7 +134,7 @@ class Session:
         with self.edited(()).active(grad=False):
             return replay.run(lambda: run(self.edits), lambda: run(()))
 
-    def forward(self, observer: Observer) -> Any:
+    def forward(self, observer: AbstractContextManager) -> Any:
         """One forward, as `forward_backward` does it, without a backward."""
         with self.active():
             args, kwargs, _ = own_inputs(self.model, self.inputs.args, self.inputs.kwargs)

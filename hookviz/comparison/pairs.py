@@ -1,0 +1,116 @@
+"""Which layer of one model is compared with which of the other, and what has no partner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import pairwise
+
+from torch import nn
+
+from ..hooking.select import close_names
+
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_FOLDED = (*_NORMS, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A layer that has run: what it is known by before any number is compared."""
+
+    name: str
+    module: nn.Module
+    shape: tuple[int, ...]  # of the first tensor that it returned
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is compared, and what is not.
+
+    Attributes
+    ----------
+    partners : dict of str to str
+        Names of a's layers, and of b's.
+    alone : list of (str, str, str)
+        ``"a"`` or ``"b"``, a layer's name, and why it has no partner.
+    """
+
+    partners: dict[str, str]
+    alone: list[tuple[str, str, str]]
+
+
+def paired(a: list[Ran], b: list[Ran], given: Mapping[str, str] | None = None) -> Pairs:
+    """Match layers, each model's in the order in which they returned.
+
+    First those ``given``, then by name, then by order: what is left of both is aligned as two texts
+    are in a diff, by class and shape, then by shape alone. What b has folded into one layer is
+    compared at its end: for a convolution, a BatchNorm and a ReLU of which b has the first alone,
+    or `Identity` for the others, what the last of them returned.
+
+    Raises
+    ------
+    ValueError
+        A name in ``given`` is no layer that ran.
+    """
+    of_a, of_b = {each.name: each for each in a}, {each.name: each for each in b}
+    partners = dict(given or {})
+    _check(partners.keys(), of_a, "a")
+    _check(partners.values(), of_b, "b")
+    taken = set(partners.values())
+    same = [name for name in of_a if name not in partners and name in of_b and name not in taken]
+    partners |= {name: name for name in same}
+    for key in (_kind_and_shape, _shape):
+        rest = [each for each in a if each.name not in partners]
+        others = [each for each in b if each.name not in set(partners.values())]
+        for one, two in _aligned(rest, others, key):
+            partners[one.name] = two.name
+    folded = _folded(a, of_b, partners)
+    lacking = dict.fromkeys(of_a.keys() - partners.keys(), "b has no such layer") | folded
+    alone = [("a", name, lacking[name]) for name in of_a if name in lacking]
+    compared = set(partners.values())
+    alone += [("b", name, "a has no such layer") for name in of_b if name not in compared]
+    return Pairs({name: partners[name] for name in of_a if name in partners}, alone)
+
+
+def _kind_and_shape(layer: Ran) -> Hashable:
+    return type(layer.module).__name__, layer.shape
+
+
+def _shape(layer: Ran) -> Hashable:
+    return layer.shape
+
+
+def _aligned(
+    a: list[Ran], b: list[Ran], key: Callable[[Ran], Hashable]
+) -> Iterator[tuple[Ran, Ran]]:
+    matcher = SequenceMatcher(None, [*map(key, a)], [*map(key, b)], autojunk=False)
+    for i, j, size in matcher.get_matching_blocks():
+        yield from zip(a[i : i + size], b[j : j + size], strict=True)
+
+
+def _folded(a: list[Ran], of_b: Mapping[str, Ran], partners: dict[str, str]) -> dict[str, str]:
+    """Take the partners from layers that b has folded with the next one; why, by their names."""
+    leaves = [each for each in a if not next(each.module.children(), None)]
+    found = {}
+    for layer, after in pairwise(leaves):
+        if not isinstance(after.module, _FOLDED) or layer.shape != after.shape:
+            continue
+        partner = partners.get(after.name)
+        if partner is None and isinstance(after.module, _NORMS) and layer.name in partners:
+            partners[after.name] = partners.pop(layer.name)
+        elif partner is not None and isinstance(of_b[partner].module, nn.Identity):
+            partners.pop(layer.name, None)
+        else:
+            continue
+        found[layer.name] = f"b has folded it with {after.name}"
+    return found
+
+
+def _check(names: Iterable[str], known: Mapping[str, Ran], whose: str) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"pairs= names {name!r}, but no such layer of model {whose} ran; "
+                f"{close_names(name, known)}."
+            )

@@ -1,0 +1,188 @@
+"""``hookviz.compare``: two models, or one on two inputs, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..hooking.records import FeatureCache
+from ..hooking.select import Layers
+from ..run.inputs import as_the_model_takes
+from ..run.session import Session
+from ..run.targets import Target, logits_of
+from ..run.transforms import Transform
+from .against import Against, QuietCapture, SharedCopies
+from .comparison import Comparison
+from .order import Order
+from .pairs import paired
+from .row import LayerDifference, rows_of
+
+
+def compare(
+    a: nn.Module,
+    b: nn.Module,
+    x: Any,
+    *,
+    x_b: Any = None,
+    layers: Layers = None,
+    target: Target = None,
+    pairs: Mapping[str, str] | None = None,
+    max_bytes: int | None = None,
+    weights: Any = None,
+    transform: Transform | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Comparison:
+    """Compare two models on one input, layer by layer, or one model on two inputs.
+
+    Both run in eval mode, one forward and one backward; compiled code runs eagerly. The first run
+    is kept, the second compared with it as it passes: the memory is that of one capture.
+
+    Parameters
+    ----------
+    a, b : torch.nn.Module
+        Such as a network and its half-precision, quantized, fine-tuned or re-implemented self; they
+        may be on different devices. Both stay as they are, to the bit.
+    x
+        As for `hookviz.explore`. Model b gets the same, on its device and in its weights' type.
+    x_b : optional
+        What b gets instead.
+    layers : optional
+        Which of a's layers, as in `hookviz.capture`; None is every module, since a difference may
+        arise in any of them.
+    target : optional
+        What the gradients are of, as in `hookviz.explore`. None is, for both, the class that a puts
+        first.
+    pairs : dict of str to str, optional
+        Names of a's layers, and of those of b to compare them with. For all others layers are
+        matched by name, then by order and shape.
+    max_bytes : int, optional
+        Budget for what is kept of the first run; both run more often instead.
+    weights, transform, class_names : optional
+        As in `hookviz.explore`.
+
+    Returns
+    -------
+    Comparison
+        A sequence of `LayerDifference`, in the order in which the layers returned, which shows
+        itself as a table. ``first()`` is the layer in which the difference arises.
+
+    Raises
+    ------
+    ValueError
+        No layer of both can be compared; ``pairs`` names one that did not run; or as in
+        `hookviz.explore`. A tensor alone needs more than ``max_bytes``.
+    RuntimeError
+        What a model raises, with the layer in which it arose.
+
+    Notes
+    -----
+    A quantized or fused model computes without gradients: then only activations are compared. What
+    `torch.export` returns has no modules within: only what it returns is compared.
+
+    Examples
+    --------
+    >>> import copy, torch, hookviz
+    >>> model = hookviz.demo_model()
+    >>> port = copy.deepcopy(model)
+    >>> port.layer2[0].bn1.eps = 1e-3
+    >>> comparison = hookviz.compare(model, port, hookviz.demo_images()[0])
+    >>> comparison.first().layer
+    'layer2.0.bn1'
+    >>> hookviz.compare(model, copy.deepcopy(model), hookviz.demo_images()[0]).first() is None
+    True
+    """
+    given: Any = {"weights": weights, "transform": transform, "class_names": class_names}
+    first = Session(a, x, **given)
+    second = Session(b, first.inputs if x_b is None else x_b, **given)
+    second.inputs = as_the_model_takes(second.inputs, second.model)
+    ours = _ran(first, "a", _every if layers is None else layers)
+    theirs = _ran(second, "b", _every)
+    matched = paired(ours.layers, theirs.layers, pairs)
+    if not matched.partners:
+        raise ValueError(
+            f"No layer of {first.name} has a partner in {second.name}: name some by "
+            "pairs={'layer of a': 'layer of b'}."
+        )
+    rows: list[LayerDifference] = []
+    groups = [dict(matched.partners)]
+    logits: tuple[Tensor | None, Tensor | None] = (None, None)
+    while groups:
+        group = groups.pop()
+        cache, against, logits = _both(first, second, group, target, max_bytes)
+        rows += rows_of(cache, against, group)
+        left = {name: group[name] for name in cache.dropped}
+        groups += _smaller(left, cache, max_bytes) if left == group else [left] * bool(left)
+    place = {each: number for number, each in enumerate(ours.calls)}
+    rows.sort(key=lambda row: place[row.layer, row.call])
+    alone = matched.alone + _uneven(ours, theirs, matched.partners)
+    return Comparison(first.name, second.name, rows, alone, logits, first.class_names)
+
+
+def _every(name: str, module: nn.Module) -> bool:
+    return not isinstance(module, torch.jit.ScriptModule)
+
+
+def _ran(session: Session, whose: str, layers: Layers) -> Order:
+    order = Order(session.given, layers)
+    try:
+        session.forward(order)
+    except Exception as error:
+        error.add_note(f"It was model {whose} of the two that are compared.")
+        raise
+    return order
+
+
+def _both(
+    first: Session,
+    second: Session,
+    partners: Mapping[str, str],
+    target: Target,
+    max_bytes: int | None,
+) -> tuple[FeatureCache, Against, tuple[Tensor | None, Tensor | None]]:
+    """One run of each, the second against the first, of those layers of a that have partners."""
+
+    def once() -> QuietCapture:
+        chosen = [first.model.get_submodule(name) for name in partners]
+        return QuietCapture(first.given, chosen, SharedCopies(max_bytes), inputs=True)
+
+    one = first.forward_backward(target, once)
+    kept, logits = one.observer.data(), logits_of(one.output)
+    if target is None and logits is not None:
+        target = logits.argmax(1).tolist()
+    back = {theirs: ours for ours, theirs in partners.items()}
+
+    def again() -> Against:
+        chosen = [second.model.get_submodule(name) for name in back]
+        return Against(second.given, chosen, kept, back)
+
+    two = second.forward_backward(target, again)
+    both = logits, logits_of(two.output)
+    return kept, two.observer, tuple(None if each is None else each.detach() for each in both)  # type: ignore[return-value]
+
+
+def _smaller(
+    group: dict[str, str], cache: FeatureCache, max_bytes: int | None
+) -> list[dict[str, str]]:
+    """Of layers that do not fit into the budget together, half and half."""
+    names = list(group)
+    if len(names) == 1:
+        tensors = {id(t): t for c in cache[names[0]].calls for t in (*c.inputs, *c.outputs)}
+        raise ValueError(
+            f"max_bytes={max_bytes} is not enough for layer {names[0]!r}: give "
+            f"{sum(each.needs for each in tensors.values())} or more."
+        )
+    middle = len(names) // 2
+    return [{name: group[name] for name in part} for part in (names[:middle], names[middle:])]
+
+
+def _uneven(ours: Order, theirs: Order, partners: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Layers that ran more often in one model than in the other."""
+    found = []
+    for name, partner in partners.items():
+        in_a, in_b = ours.runs(name), theirs.runs(partner)
+        if in_a != in_b:
+            found.append(("a", name, f"it ran {in_a} times, in b {in_b}"))
+    return found

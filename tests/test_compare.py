@@ -1,0 +1,387 @@
+"""Two models beside each other: the numbers are torch's, the first layer that differs is right."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.comparison.difference import difference
+
+PLANTED = [
+    "a weight, one bit of its exponent",
+    "epsilon of a BatchNorm",
+    "padding off by one",
+    "half-precision sums",
+    "the shortcut halved",
+    "ReLU before the sum",
+]
+
+
+@pytest.fixture
+def model():
+    return hookviz.demo_model()
+
+
+@pytest.fixture
+def picture():
+    return hookviz.demo_images()[0]
+
+
+def by_hand(a, b):
+    """The same numbers from all values at once."""
+    a, b = a.double().flatten(), b.double().flatten()
+    return {
+        "largest": (a - b).abs().max(),
+        "mean": (a - b).abs().mean(),
+        "relative": (a - b).norm() / a.norm(),
+        "decibel": 20 * torch.log10(a.norm() / (a - b).norm()),
+        "cosine": F.cosine_similarity(a, b, 0),
+        "share": (a != b).double().mean(),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+def test_numbers(dtype):
+    generator = torch.Generator().manual_seed(0)
+    a = torch.randn(3, 1500, 401, generator=generator)  # more than is looked at in one go
+    b = (a + 0.01 * torch.randn(a.shape, generator=generator) * (a > 0)).to(dtype)
+    found = difference(a, b)
+    for name, value in by_hand(a, b).items():
+        assert getattr(found, name) == pytest.approx(float(value), rel=1e-9), name
+
+
+def test_numbers_that_are_none():
+    a, b = torch.tensor([1.0, math.nan, math.inf, 2.0]), torch.tensor([1.0, math.nan, 3.0, 2.0])
+    found = difference(a, b)
+    assert (found.odd, found.share, found.relative) == (1, 0.25, 0.0)
+    assert found.distance == math.inf
+    assert difference(a, a).equal
+    assert difference(torch.zeros(3), torch.ones(3)).relative == math.inf
+    assert difference(torch.zeros(3), torch.zeros(3)).relative == 0
+    assert difference(torch.zeros(0, 3), torch.zeros(0, 3)).equal
+    assert difference(torch.ones(2), torch.ones(2, 1)).distance == math.inf
+    assert difference(torch.tensor([1 + 1j]), torch.tensor([1 + 2j])).largest == 1
+
+
+def test_rows_are_those_of_two_captures(model, picture):
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.layer2[0].conv1.weight.mul_(1.01)
+    found = hookviz.compare(model, other, picture, layers="*.conv?", target=3)
+    caches = []
+    for each in (model, other):
+        x = hookviz.prepare_input(picture, model).args[0].requires_grad_()
+        with hookviz.capture(each.eval(), "*.conv?") as cache:
+            each(x)[0, 3].backward()
+        caches.append(cache)
+        each.zero_grad()
+    assert [row.layer for row in found] == list(caches[0])
+    for row in found:
+        one, two = (cache[row.layer] for cache in caches)
+        for known, a, b in (
+            (row.output, one.activation, two.activation),
+            (row.gradient, one.gradient, two.gradient),
+        ):
+            assert known.largest == pytest.approx(float((a - b).abs().max()), rel=1e-4)
+            assert known.share == float((a != b).double().mean())
+    assert found.first().layer == "layer2.0.conv1"
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted(name):
+    from zoo.divergences import PLANTED as ALL
+    from zoo.divergences import by_compare, models
+
+    (planted,) = [each for each in ALL if each.name == name]
+    assert by_compare(*models(planted)) == planted.layer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        copy.deepcopy,
+        nn.DataParallel,
+        torch.compile,
+        lambda model: copy.deepcopy(model).half(),
+        lambda model: copy.deepcopy(model).bfloat16(),
+        lambda model: copy.deepcopy(model).double(),
+        lambda model: copy.deepcopy(model).to(memory_format=torch.channels_last),
+    ],
+    ids=["copy", "DataParallel", "compiled", "half", "bfloat16", "double", "channels last"],
+)
+def test_no_first_difference_from_itself(model, picture, change):
+    found = hookviz.compare(model, change(model), picture)
+    assert found.first() is None
+    assert found.first(gradient=True) is None
+    assert len(found) > 40
+    assert not found.alone
+
+
+def test_both_stay_as_they_are(model, picture):
+    other = copy.deepcopy(model).train()
+    other.layer3[0].bn1.eps = 0.1
+    before = snapshot(model), snapshot(other)
+    found = hookviz.compare(model, other, picture)
+    assert found.first().layer == "layer3.0.bn1"
+    assert_untouched(model, before[0])
+    assert_untouched(other, before[1])
+    assert other.training
+
+    def fails(module, args):
+        raise RuntimeError("no")
+
+    handle = other.layer2.register_forward_pre_hook(fails)
+    before = snapshot(model), snapshot(other)
+    with pytest.raises(RuntimeError, match="layer2"):
+        hookviz.compare(model, other, picture)
+    assert_untouched(model, before[0])
+    assert_untouched(other, before[1])
+    handle.remove()
+
+
+def test_a_budget_changes_nothing_but_the_number_of_runs(model, picture):
+    other = copy.deepcopy(model).half()
+    whole = hookviz.compare(model, other, picture)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cut = hookviz.compare(model, other, picture, max_bytes=3_000_000)
+    assert cut.records() == whole.records()
+    with pytest.raises(ValueError, match="max_bytes=10 is not enough for layer .*: give [1-9]"):
+        hookviz.compare(model, other, picture, max_bytes=10)
+
+
+def test_gradients_alone(model, picture):
+    """A backward that is another one: no activation differs."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 2 * gradient
+
+    other = copy.deepcopy(model)
+    other.layer3[1].relu.register_forward_hook(lambda m, args, output: Doubled.apply(output))
+    found = hookviz.compare(model, other, picture)
+    assert found.first() is None
+    assert found.first(gradient=True).layer.startswith("layer3.1")
+    assert "gradient" in found.verdict
+
+
+class Port(nn.Module):
+    """The same network under other names."""
+
+    def __init__(self, like):
+        super().__init__()
+        self.one, self.two = copy.deepcopy(like[0]), copy.deepcopy(like[2])
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.two(self.act(self.one(x)))
+
+
+def test_other_names():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3))
+    port = Port(model)
+    with torch.no_grad():
+        port.two.bias += 1
+    found = hookviz.compare(model, port, torch.randn(1, 3, 8, 8))
+    assert [(row.layer, row.partner) for row in found] == [
+        ("0", "one"),
+        ("1", "act"),
+        ("2", "two"),
+        ("", ""),
+    ]
+    assert found.first().layer == "2"
+    assert "2 → two" in repr(found)
+    crossed = hookviz.compare(model, port, torch.randn(1, 3, 8, 8), pairs={"0": "two"})
+    assert crossed[0].output.why.startswith("shapes differ: 1×4×6×6 and 1×5×4×4")
+    with pytest.raises(ValueError, match="'nine', but no such layer of model b ran"):
+        hookviz.compare(model, port, torch.randn(1, 3, 8, 8), pairs={"0": "nine"})
+
+
+def folded(model):
+    fused = copy.deepcopy(model).eval()
+    return torch.ao.quantization.fuse_modules(fused, [["0", "1", "2"]])
+
+
+def without_norm(model):
+    conv = nn.utils.fusion.fuse_conv_bn_eval(model[0].eval(), model[1].eval())
+    fused = nn.Sequential(conv, model[2], model[3])
+    return Renamed({"0": conv, "2": model[2], "3": model[3]}, fused)
+
+
+class Renamed(nn.Module):
+    def __init__(self, parts, run):
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+        self.__dict__["run"] = run
+
+    def forward(self, x):
+        return self.run(x)
+
+
+@pytest.mark.parametrize("fold", [folded, without_norm])
+def test_a_batchnorm_that_is_folded(fold):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 3))
+    model[1].running_var.mul_(3)
+    found = hookviz.compare(model.eval(), fold(model), torch.randn(1, 3, 8, 8))
+    assert found.first() is None
+    assert ("a", "0", "b has folded it with 1") in found.alone
+    assert "b has folded it" in found.verdict
+
+
+def test_quantized(model, picture):
+    """Its rounding is no first difference; a layer that is broken beside it is one."""
+    torch.backends.quantized.engine = torch.backends.quantized.supported_engines[-1]
+    quantized = torch.ao.quantization.quantize_dynamic(copy.deepcopy(model), {nn.Linear})
+    found = hookviz.compare(model, quantized, picture)
+    assert found.first() is None
+    quantized.layer1[0].bn2.bias.data += 3
+    assert hookviz.compare(model, quantized, picture).first().layer == "layer1.0.bn2"
+
+
+def test_two_inputs(model):
+    pictures = hookviz.demo_images()
+    found = hookviz.compare(model, model, pictures[0], x_b=pictures[9])
+    assert found[0].inputs_differ
+    assert found.predictions[0][1] != found.predictions[0][2]
+
+
+def test_shared_layers_and_another_number_of_runs():
+    class Twice(nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.conv, self.times = nn.Conv2d(1, 1, 3, padding=1), times
+
+        def forward(self, x):
+            for _ in range(self.times):
+                x = self.conv(x)
+            return x
+
+    torch.manual_seed(0)
+    model, other = Twice(3), Twice(2)
+    other.conv.load_state_dict(model.conv.state_dict())
+    found = hookviz.compare(model, other, torch.randn(1, 1, 5, 5), pairs={"conv": "conv"})
+    assert [(row.layer, row.call) for row in found][:2] == [("conv", 0), ("conv", 1)]
+    assert ("a", "conv", "it ran 3 times, in b 2") in found.alone
+    assert found.first().layer == ""
+
+
+def test_shown(model, picture):
+    other = copy.deepcopy(model)
+    other.class_names = ["<b>"] * 10
+    other.layer3[0].bn1.eps = 0.1
+    found = hookviz.compare(model, other, picture)
+    assert "arises in layer3.0.bn1" in repr(found)
+    assert repr(found).splitlines()[0] == found.verdict
+    assert found._repr_html_().count("<tr>") == len(found) + 1
+    figure = found.figure()
+    assert "layer3.0.bn1" in figure.axes[0].get_title()
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert {"layer", "relative", "gradient_relative"} <= set(found.records()[0])
+    assert sum(p for _, p, _ in found.predictions) <= 1 + 1e-6
+
+
+def test_errors(model, picture):
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module"):
+        hookviz.compare(model, "model", picture)
+    narrow = nn.Sequential(nn.Conv2d(1, 1, 1))
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        hookviz.compare(model, narrow, picture)
+    assert "It was model b" in caught.value.__notes__[0]
+
+
+# Linear CKA
+
+
+def features(model, names, batches):
+    """All that layers return over a data set, batch by batch."""
+    found = []
+    for x in batches:
+        with torch.no_grad(), hookviz.capture(model.eval(), names) as cache:
+            model(x)
+        found.append([cache[name].activation.double().flatten(1) for name in cache])
+    return found
+
+
+def reference(a, b):
+    """The estimator of Nguyen et al., as it is written, of two layers' features."""
+
+    def hsic(x, y):
+        n = len(x)
+        k, l = x @ x.T, y @ y.T  # noqa: E741
+        k.fill_diagonal_(0), l.fill_diagonal_(0)
+        one = torch.ones(n, dtype=torch.float64)
+        first = torch.trace(k @ l)
+        second = (one @ k @ one) * (one @ l @ one) / ((n - 1) * (n - 2))
+        return (first + second - 2 / (n - 2) * (one @ k @ l @ one)) / (n * (n - 3))
+
+    sums = [sum(hsic(*pair) for pair in pairs) for pairs in (zip(a, b), zip(a, a), zip(b, b))]  # noqa: B905
+    return sums[0] / (sums[1] * sums[2]).sqrt()
+
+
+def test_similarity_is_the_reference(model):
+    torch.manual_seed(0)
+    other = copy.deepcopy(model)
+    for parameter in other.parameters():
+        parameter.data += 0.02 * torch.randn_like(parameter)
+    batches = [torch.randn(n, 3, 64, 64) for n in (8, 4, 7)]
+    before = snapshot(model), snapshot(other)
+    found = hookviz.similarity(model, other, [(x, None) for x in batches], "layer?.0.conv1")
+    assert_untouched(model, before[0])
+    assert_untouched(other, before[1])
+    kept = [features(each, found.layers, batches) for each in (model, other)]
+    for i, _ in enumerate(found.layers):
+        for j, _ in enumerate(found.layers_b):
+            sides = [[batch[at] for batch in side] for side, at in zip(kept, (i, j), strict=True)]
+            assert float(found.matrix[i, j]) == pytest.approx(float(reference(*sides)), abs=1e-6)
+    assert found.samples == 19
+    assert len(found.records()) == found.matrix.numel()
+    assert set(found.best()) == set(found.layers)
+    assert found.figure()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_similarity_of_what_is_alike():
+    torch.manual_seed(0)
+    a = nn.Sequential(nn.Conv2d(1, 6, 1, bias=False))
+    turned = copy.deepcopy(a)
+    rotation = torch.linalg.qr(torch.randn(6, 6)).Q
+    turned[0].weight.data = 3 * torch.einsum("oi,ichw->ochw", rotation, a[0].weight.data)
+    found = hookviz.similarity(a, turned, torch.randn(2, 32, 1, 5, 5))
+    assert float(found.matrix) == pytest.approx(1, abs=1e-6)
+    random = nn.Sequential(nn.Conv2d(1, 6, 5, bias=False))
+    apart = hookviz.similarity(a, random, torch.randn(4, 64, 1, 5, 5), layers_b=nn.Conv2d)
+    assert float(apart.matrix) < 0.5
+
+
+def test_similarity_says_what_it_leaves_out(model):
+    still = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, 3))
+    still[0].weight.data.zero_()
+    with pytest.warns(RuntimeWarning) as told:
+        found = hookviz.similarity(still, still, [torch.randn(n, 3, 9, 9) for n in (5, 3)])
+    said = [str(each.message) for each in told]
+    assert any("1 batch was of fewer than 4 samples" in each for each in said)
+    assert any("never varied" in each for each in said)
+    assert found.samples == 5
+    assert "never varied" in repr(found)
+    assert "never varied" in found._repr_html_()
+    with pytest.raises(ValueError, match="No batch of the loader has 4 samples"):
+        hookviz.similarity(model, model, [torch.randn(3, 3, 64, 64)])
+    twice = nn.Conv2d(1, 1, 1)
+    with pytest.raises(ValueError, match="ran twice for a batch"):
+        shared = nn.Sequential(twice, twice)
+        hookviz.similarity(shared, shared, [torch.randn(4, 1, 3, 3)])
