@@ -11,6 +11,8 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
+from .browsers.link import Link, link
+from .browsers.side_by_side import SideBySide
 from .comparison.comparison import Comparison
 from .comparison.likeness import Similarity, similarity
 from .comparison.row import LayerDifference
@@ -45,8 +47,10 @@ __all__ = [
     "LayerDifference",
     "LayerRecord",
     "LayerSurvey",
+    "Link",
     "Player",
     "ReceptiveField",
+    "SideBySide",
     "Similarity",
     "Statistics",
     "Survey",
@@ -66,6 +70,7 @@ __all__ = [
     "heatmap",
     "hooks",
     "insertion_curve",
+    "link",
     "load_survey",
     "noise",
     "picture_map",

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor
 
+from ..hooking.select import Layers
 from ..hooking.tables import html_table, text_table
 from ..run.targets import probabilities
 from .row import GROWTH, HEADER, ROUNDINGS, LayerDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .. import SideBySide
 
 
 class Comparison(Sequence[LayerDifference]):
@@ -36,10 +39,11 @@ class Comparison(Sequence[LayerDifference]):
         alone: Sequence[tuple[str, str, str]],
         logits: tuple[Tensor | None, Tensor | None],
         class_names: Sequence[str] = (),
+        explore: Callable[[Any], Any] | None = None,
     ) -> None:
         self._names, self._rows = (a, b), list(rows)
         self.alone, self.logits = list(alone), logits
-        self._class_names = list(class_names)
+        self._class_names, self._explore = list(class_names), explore
 
     @overload
     def __getitem__(self, index: int) -> LayerDifference: ...
@@ -101,6 +105,29 @@ class Comparison(Sequence[LayerDifference]):
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each row, as ``pandas.DataFrame`` takes them."""
         return [row.record() for row in self]
+
+    def explore(self, layers: Layers = None) -> SideBySide:
+        """Both runs beside each other, and what b has more than a, under one set of controls.
+
+        Parameters
+        ----------
+        layers : optional
+            As in `hookviz.capture`, of those that both models have under one name, with maps of one
+            size; None is every convolution.
+
+        Returns
+        -------
+        SideBySide
+            A widget whose settings are those of `hookviz.Explorer`. Both models run again for it.
+
+        Raises
+        ------
+        ValueError
+            There is no such layer.
+        """
+        if self._explore is None:
+            raise ValueError("These are numbers alone: ask hookviz.compare() for them again.")
+        return self._explore(layers)
 
     def figure(self) -> Figure:
         """The relative differences along the layers, activations and gradients, as a figure."""

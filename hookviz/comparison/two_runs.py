@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,9 @@ from .comparison import Comparison
 from .order import Order
 from .pairs import paired
 from .row import LayerDifference, rows_of
+
+if TYPE_CHECKING:
+    from .. import SideBySide
 
 
 def compare(
@@ -118,7 +122,17 @@ def compare(
     place = {each: number for number, each in enumerate(ours.calls)}
     rows.sort(key=lambda row: place[row.layer, row.call])
     alone = matched.alone + _uneven(ours, theirs, matched.partners)
-    return Comparison(first.name, second.name, rows, alone, logits, first.class_names)
+    if target is None and logits[0] is not None:  # for both, as in the table
+        favourites = logits[0].argmax(1).tolist()
+        target = favourites if len(favourites) > 1 else favourites[0]
+    opened = partial(_explored, first, second, target)
+    return Comparison(first.name, second.name, rows, alone, logits, first.class_names, opened)
+
+
+def _explored(first: Session, second: Session, target: Target, layers: Layers) -> SideBySide:
+    from .. import SideBySide  # from the public face: what is live is above this wing
+
+    return SideBySide(first, second, layers, target)
 
 
 def _every(name: str, module: nn.Module) -> bool:

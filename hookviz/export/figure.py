@@ -22,7 +22,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 def draw_figure(frame: Frame) -> Figure:
     """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
-    draw: list[Callable[[Axes], None]] = [partial(_draw_panel, panel) for panel in frame.panels]
+    draw: list[Callable[[Axes], None]] = [partial(draw_panel, panel) for panel in frame.panels]
     if frame.input is not None:
         draw.insert(0, partial(_draw_picture, frame.input.pixels, "input"))
     if frame.overlay is not None:
@@ -31,7 +31,7 @@ def draw_figure(frame: Frame) -> Figure:
     height, width = frame.tiles.mosaic.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
     figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
-    figure.suptitle(_plain(frame.title), fontsize="medium")
+    figure.suptitle(plain(frame.title), fontsize="medium")
     grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
     for column, draw_one in enumerate(draw):
         draw_one(figure.add_subplot(grid[0, column]))
@@ -49,12 +49,13 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
 
 def _draw_picture(pixels: np.ndarray, title: str, axes: Axes) -> None:
     axes.imshow(pixels)
-    axes.set_title(_plain(title), fontsize="small")
+    axes.set_title(plain(title), fontsize="small")
     axes.set_axis_off()
 
 
-def _draw_panel(panel: Panel, axes: Axes) -> None:
-    axes.set_title(_plain(panel.caption), fontsize="small")
+def draw_panel(panel: Panel, axes: Axes) -> None:
+    """A map with its colourbar; of a 1d one, its curve."""
+    axes.set_title(plain(panel.caption), fontsize="small")
     axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
@@ -82,6 +83,6 @@ def _draw_tiles(tiles: Tiles, axes: Axes) -> None:
     axes.set_axis_off()
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Names may hold dollar signs, which matplotlib would take for formulas."""
     return text.replace("$", r"\$")

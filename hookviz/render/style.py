@@ -165,6 +165,10 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-grid {display: grid; gap: 6px 14px; align-items: start; margin-top: 4px;
   grid-template-columns: repeat(2, minmax(0, 1fr))}
 .hookviz-explorer .hookviz-mosaic {grid-column: 1 / -1}
+.hookviz-explorer .hookviz-columns {display: grid; gap: 6px 14px; align-items: start;
+  margin-top: 6px; grid-template-columns: repeat(3, minmax(0, 1fr))}
+.hookviz-explorer .hookviz-columns > * {width: auto; margin: 0; min-width: 0}
+.hookviz-explorer .hookviz-columns .hookviz-of-input figure {width: 45%}
 .hookviz-explorer .hookviz-panel > *, .hookviz-panel .widget-html-content {min-width: 0}
 .hookviz-explorer .hookviz-mosaic .widget-slider {flex: 1 1 160px; max-width: 360px}
 .hookviz-explorer .hookviz-panel .frame {aspect-ratio: 1; overflow: hidden}

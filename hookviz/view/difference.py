@@ -21,18 +21,17 @@ def seen(view: View) -> View:
     if view.at.version == "difference":
         return Difference(view, view.original)
     shown = copy.copy(view if view.at.version == "edited" else view.original.placed(view.at))
-    shown.which = f", {view.at.version}"
+    shown.which = f", {view.versions[view.at.version == 'edited']}"
     return shown
 
 
 class Difference(View):
     """The maps, gradients and heatmaps of an edited run less those of the original one."""
 
-    which = ", edited − original"
-
     def __init__(self, edited: View, original: View) -> None:
         super().__init__(edited.at, edited.session, edited.run, edited.input_memo, original)
-        self._edited = edited
+        self._edited, self.versions = edited, edited.versions
+        self.which = f", {self.versions[1]} − {self.versions[0]}"
         self.memo = edited.memo.once("difference", None, Memo)  # another, since all is less
 
     @property
@@ -50,8 +49,9 @@ class Difference(View):
         one, other = (side.layer for side in self.sides)
         if one.maps.shape != other.maps.shape:
             raise ValueError(
-                f"Layer {self.layer_name!r} has maps of {map_size(one.maps)} in the edited run and "
-                f"of {map_size(other.maps)} in the original one: there is no difference to show."
+                f"Layer {self.layer_name!r} has maps of {map_size(one.maps)} in the "
+                f"{self.versions[1]} run and of {map_size(other.maps)} in the {self.versions[0]} "
+                "one: there is no difference to show."
             )
         maps = one.maps - other.maps
         gradients = weights = slopes = None
@@ -68,7 +68,7 @@ class Difference(View):
         return self.sides[0].drops
 
     def describe(self) -> str:
-        return f"edited less original: {super().describe()}"
+        return f"{self.versions[1]} less {self.versions[0]}: {super().describe()}"
 
 
 def less(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -20,7 +19,6 @@ from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..render import html
-from ..render.colours import NORMALIZATIONS
 from ..render.shown_figure import small_png
 from ..render.style import ROOT_CLASS
 from ..run.inputs import ModelInput
@@ -29,8 +27,7 @@ from ..run.targets import Target, check_target
 from ..run.transforms import Transform
 from ..view.difference import seen
 from ..view.heatmaps import heatmaps
-from ..view.layer import ORDERS
-from ..view.settings import SETTINGS, VERSIONS, Settings, first_layer
+from ..view.settings import SETTINGS, Settings, first_layer
 from ..view.view import View, run_session
 from .controls import Unfolding
 from .face import Face
@@ -153,21 +150,6 @@ class Explorer(PageMaker):
     closed : bool
     """
 
-    layer = traitlets.Unicode()
-    channel = traitlets.Int(0)
-    call = traitlets.Int(0)
-    sample = traitlets.Int(0)
-    depth = traitlets.Int(0)
-    target = traitlets.Any(None, allow_none=True)
-    cmap = traitlets.Unicode("auto")
-    normalize = traitlets.Enum(NORMALIZATIONS, "channel")
-    order = traitlets.Enum(ORDERS, "index")
-    heatmap = traitlets.Unicode("gradcam")
-    alpha = traitlets.Float(0.8, min=0.0, max=1.0)
-    overlay = traitlets.Bool(True)
-    strip = traitlets.Bool(False)
-    version = traitlets.Enum(VERSIONS, "edited")
-
     why_closed = "This explorer is closed: make a new one with hookviz.explore()."
 
     def __init__(
@@ -189,7 +171,7 @@ class Explorer(PageMaker):
                 setattr(self, name, settings[name])
             self._given, view = given, self._now
             code = Unfolding("the hooks", self._code_html)
-            self.children = (Face(self._user_set, self._user_edit, self._say), code)
+            self.children = (Face(self._user_set, self._user_edit, self.say), code)
             self.add_class(ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))

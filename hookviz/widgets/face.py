@@ -99,7 +99,7 @@ class Face(widgets.VBox):
         visible(self._there, frame.verdict.layer is not None)
         self._note.value = html.note(frame.note)
         visible(self._note, bool(frame.note))
-        self._bars.value = html.bars(self._css, list(map(_bar, frame.predictions)))
+        self._bars.value = html.bars(self._css, list(map(bar, frame.predictions)))
         self._show_ribbon(frame)
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         dtype = frame.dtype if frame.dtype != "float32" else ""
@@ -152,7 +152,7 @@ def box(classes: str, *parts: widgets.Widget) -> widgets.Box:
     return made
 
 
-def _bar(prediction: Prediction) -> tuple[float, str, float | None, str]:
+def bar(prediction: Prediction) -> tuple[float, str, float | None, str]:
     """How long a prediction's bar is, and what is at its end; and was, and what has changed."""
     words = prediction.words.removeprefix("score ")
     if words != prediction.words:  # no share of anything

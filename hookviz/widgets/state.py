@@ -13,15 +13,16 @@ import traitlets
 from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.select import close_names
+from ..render.colours import NORMALIZATIONS
 from ..run.progress import shown_by
 from ..run.session import Run, Session
 from ..run.targets import Target
 from ..view.build import build_frame
 from ..view.difference import seen
 from ..view.frame import Frame
-from ..view.layer import ABLATION
+from ..view.layer import ABLATION, ORDERS
 from ..view.memo import Memo
-from ..view.settings import SETTINGS, Settings, check, first_layer
+from ..view.settings import SETTINGS, VERSIONS, Settings, check, first_layer
 from ..view.view import View
 from .lifecycle import LiveWidget, close_tree
 
@@ -43,7 +44,7 @@ def offered(*calls: Callable[..., Any]) -> Any:
 class ViewWidget(LiveWidget):
     """Shows a `View` in its children, each of which has a method ``show(frame)``.
 
-    A subclass declares a trait for each of `Settings`, and has ``why_closed`` and ``_given``.
+    Its settings, `Settings`, are traits. A subclass has ``why_closed`` and ``_given``.
 
     Parameters
     ----------
@@ -52,6 +53,21 @@ class ViewWidget(LiveWidget):
     run : callable
         Session and target -> its run.
     """
+
+    layer = traitlets.Unicode()
+    channel = traitlets.Int(0)
+    call = traitlets.Int(0)
+    sample = traitlets.Int(0)
+    depth = traitlets.Int(0)
+    target = traitlets.Any(None, allow_none=True)
+    cmap = traitlets.Unicode("auto")
+    normalize = traitlets.Enum(NORMALIZATIONS, "channel")
+    order = traitlets.Enum(ORDERS, "index")
+    heatmap = traitlets.Unicode("gradcam")
+    alpha = traitlets.Float(0.8, min=0.0, max=1.0)
+    overlay = traitlets.Bool(True)
+    strip = traitlets.Bool(False)
+    version = traitlets.Enum(VERSIONS, "edited")
 
     _given: Given
     _canvas: Any = None
@@ -209,12 +225,12 @@ class ViewWidget(LiveWidget):
                 setattr(self, name, value)
         except Exception as error:
             note = str(error)
-        self._say(note)
+        self.say(note)
 
     def _user_edit(self, what: str, value: Any) -> None:
         raise NotImplementedError  # only what can be edited has controls for it
 
-    def _say(self, note: str) -> None:
+    def say(self, note: str) -> None:
         """Say what a control could not do, until it can do something."""
         if note or (self._frame is not None and self._frame.note):
             self._frame = replace(self.frame, note=note)
@@ -222,9 +238,7 @@ class ViewWidget(LiveWidget):
 
     def _say_share(self, share: float | None) -> None:
         """Say how much is done of what a control asked for; a callback has no output for a bar."""
-        self._say(
-            "" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop"
-        )
+        self.say("" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop")
 
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
