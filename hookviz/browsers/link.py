@@ -72,7 +72,7 @@ class Link:
         self.cannot: dict[str, str] = {}
         self._busy = False
         self._sides = left, right
-        self._follows = [partial(self._follow, right), partial(self._follow, left)]
+        self._follows = [partial(self._follow, left, right), partial(self._follow, right, left)]
         for name in SETTINGS:  # the layer first: it says what is in range
             self._set(right, name, getattr(left, name))
         for each, follow in zip(self._sides, self._follows, strict=True):
@@ -84,10 +84,12 @@ class Link:
             if not each.closed:
                 each.unobserve(follow, list(SETTINGS))
 
-    def _follow(self, other: Explorer, change: dict[str, Any]) -> None:
+    def _follow(self, one: Explorer, other: Explorer, change: dict[str, Any]) -> None:
         if self._busy or other.closed:
             return
         self._set(other, change["name"], change["new"])
+        if "layer" not in self.cannot:  # another order brings another channel, in each its own
+            self._set(other, "channel", one.channel)
 
     def _set(self, other: Explorer, name: str, value: Any) -> None:
         with self._alone():

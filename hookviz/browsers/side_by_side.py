@@ -30,7 +30,7 @@ from ..widgets import menus
 from ..widgets.controls import Controls
 from ..widgets.face import bar, box
 from ..widgets.lifecycle import close_earlier, made
-from ..widgets.pictures import Pictures
+from ..widgets.pictures import Pictures, visible
 from ..widgets.state import ViewWidget
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
@@ -38,6 +38,7 @@ SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
 
 
 ROLES = ("map", "heatmap", "gradient")
+FOOT = ("heatmap", "overlay", "alpha", "cmap", "normalize")
 
 
 class SideBySide(ViewWidget):
@@ -178,13 +179,26 @@ class Columns(widgets.VBox):
                 of["layer"],
                 box("hookviz-line", of["channel"], self._place, of["order"], of["page"]),
                 box("hookviz-line", *(of[name] for name in ("call", "sample", "depth"))),
-                box("hookviz-foot", *(of[name] for name in ("heatmap", "cmap", "normalize"))),
+                box("hookviz-foot", *(of[name] for name in FOOT)),
                 box("hookviz-columns", *(part for row in rows for part in row)),
                 self._bars,
                 *(each.marks for each in self._pictures),
                 *(each.grid for each in self._pictures),
+                self._unseen(rows),
             ]
         )
+
+    def _unseen(self, rows: list[list[widgets.HTML]]) -> widgets.Box:
+        """What has no place here, and is closed with all else."""
+        shown = {id(part) for row in rows for part in row}
+        of = self._controls.by_name
+        parts = [of["version"], of["strip"]]
+        for each in self._pictures:
+            every = each.input, each.mosaic_caption, each.strip, each.readings
+            parts += [part for part in every if id(part) not in shown]
+        hidden = box("", *parts)
+        visible(hidden, False)
+        return hidden
 
     def _row(self, name: str) -> list[widgets.HTML]:
         made = [getattr(each, name) for each in self._pictures]

@@ -36,6 +36,8 @@ def run(*, quick: bool = False) -> None:
             "explore": ("explore", None),
             "with diagnose(model)": ("guard", None),
             "diagnose(model, x)": ("diagnose", None),
+            "capture, all modules": ("capture all", None),
+            "compare, all modules": ("compare", None),
         }
         print(f"  {name}, {batch} × {side}×{side}")
         plain = None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-KINDS = ("plain", "capture", "explore", "guard", "diagnose")
+KINDS = ("plain", "capture", "explore", "guard", "diagnose", "capture all", "compare")
 
 
 def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None = None) -> dict:
@@ -24,9 +24,9 @@ def measure(kind: str, name: str, batch: int, side: int, max_bytes: int | None =
 
     Parameters
     ----------
-    kind : {"plain", "capture", "explore", "guard", "diagnose"}
+    kind : {"plain", "capture", "explore", "guard", "diagnose", "capture all", "compare"}
         One forward, and one backward to the input, with nothing, with hooks, in an explorer, under
-        a guard, examined.
+        a guard, examined, with hooks on every module, compared with itself.
     name : str
         A network, see networks.py.
     batch, side : int
@@ -106,12 +106,26 @@ def _diagnose(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[
     return hookviz.diagnose(model, x), 0
 
 
+def _capture_all(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    with hookviz.capture(model, lambda name, module: True, max_bytes=max_bytes) as cache:
+        _plain(hookviz, model, x, None)
+    return cache, cache.nbytes
+
+
+def _compare(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    found = hookviz.compare(model, model, x, max_bytes=max_bytes)
+    assert all(row.output.equal for row in found)
+    return found, 0
+
+
 WORK: dict[str, Callable[..., tuple[Any, int]]] = {
     "plain": _plain,
     "capture": _capture,
     "explore": _explore,
     "guard": _guard,
     "diagnose": _diagnose,
+    "capture all": _capture_all,
+    "compare": _compare,
 }
 
 

@@ -1,0 +1,160 @@
+"""Linked explorers, and two runs under one set of controls."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import ipywidgets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.view.settings import SETTINGS
+
+LAYER = "layer3.1.conv2"
+NEW = {
+    "layer": LAYER,
+    "channel": 17,
+    "cmap": "magma",
+    "normalize": "layer",
+    "order": "mean",
+    "heatmap": "layercam",
+    "alpha": 0.5,
+    "overlay": False,
+    "strip": True,
+    "target": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hookviz.demo_model()
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return hookviz.demo_images()
+
+
+@pytest.fixture
+def explorers(model, pictures):
+    made = [hookviz.explore(model, picture) for picture in pictures[:2]]
+    yield made
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_what_is_set_in_one_is_set_in_the_other(explorers, first):
+    one, other = explorers[first], explorers[1 - first]
+    linked = hookviz.link(*explorers)
+    for name, value in NEW.items():
+        setattr(one, name, value)
+        assert getattr(other, name) == getattr(one, name), name
+    assert linked.cannot == {}
+    assert all(getattr(one, name) == getattr(other, name) for name in SETTINGS)
+    assert one.frame.layers == other.frame.layers
+    linked.unlink()
+    one.channel = 1
+    assert other.channel != 1
+
+
+def test_the_right_one_goes_to_where_the_left_one_is(explorers):
+    left, right = explorers
+    left.layer, left.channel = LAYER, 5
+    hookviz.link(left, right)
+    assert (right.layer, right.channel) == (LAYER, 5)
+
+
+def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
+    left, _ = explorers
+    narrow = hookviz.explore(model, pictures[1], "layer3.*")
+    linked = hookviz.link(left, narrow)
+    assert "layer" in linked.cannot and "stem.0" in repr(linked)
+    assert "Not linked" in narrow.frame.note
+    left.layer = LAYER
+    assert narrow.layer == LAYER
+    assert linked.cannot == {}
+    left.layer = "layer1.0.conv1"  # nothing is raised
+    assert narrow.layer == LAYER
+    assert "layer1.0.conv1" in linked.cannot["layer"]
+    narrow.close()
+    left.layer = LAYER  # nor when the other is closed
+
+
+def test_errors(explorers):
+    left, right = explorers
+    with pytest.raises(TypeError, match="takes two explorers, not a int"):
+        hookviz.link(left, 3)
+    with pytest.raises(ValueError, match="linked with itself"):
+        hookviz.link(left, left)
+    right.close()
+    with pytest.raises(ValueError, match="closed"):
+        hookviz.link(left, right)
+
+
+# Side by side
+
+
+def shown_maps(both):
+    """The three feature maps, by hand from the frames."""
+    return [frame.panels[0].values for frame in both._frames()]
+
+
+def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
+    before = snapshot(model)
+    both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).explore()
+    both.layer, both.channel = LAYER, 17
+    caches = []
+    for picture in (pictures[6], pictures[9]):
+        with hookviz.capture(model.eval(), LAYER) as cache:
+            model(hookviz.prepare_input(picture, model).args[0])
+        caches.append(cache[LAYER].activation[0, 17].numpy())
+    one, two, less = shown_maps(both)
+    assert np.array_equal(one, caches[0]) and np.array_equal(two, caches[1])
+    assert np.array_equal(less, caches[1] - caches[0])
+    difference = both._frames()[2].panels[0]
+    assert difference.low == -difference.high  # on its own scale, around zero
+    assert [f.panels[0].detail for f in both._frames()] == ["14×14, a", "14×14, b", "14×14, b − a"]
+    assert both.target == model_top(model, pictures[6])
+    both.target = 2
+    assert [frame.target for frame in both._frames()] == [model.class_names[2]] * 3
+    assert both.figure()._repr_png_().startswith(b"\x89PNG")
+    assert both._repr_mimebundle_()[0]["image/png"]
+    both.close()
+    assert_untouched(model, before)
+
+
+def model_top(model, picture):
+    with torch.no_grad():
+        return int(model.eval()(hookviz.prepare_input(picture, model).args[0]).argmax())
+
+
+def test_only_layers_that_both_have(pictures):
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 3), nn.Conv2d(5, 2, 3))
+    other = copy.deepcopy(one)
+    other[1] = nn.Conv2d(4, 5, 3, stride=2)
+    x = torch.randn(1, 3, 20, 20)
+    both = hookviz.compare(one, other, x).explore()
+    assert both.frame.layers == ["0"]
+    both.close()
+    apart = nn.Sequential(nn.Conv2d(3, 4, 5))
+    comparison = hookviz.compare(one, apart, x, pairs={"0": "0"})
+    with pytest.raises(ValueError, match="no layer in common"):
+        comparison.explore()
+
+
+def test_closing_leaves_nothing(model, pictures):
+    gc.collect()
+    registry = ipywidgets.widgets.widget._instances
+    before = len(registry)
+    both = hookviz.compare(model, model, pictures[0], x_b=pictures[1]).explore()
+    assert len(registry) > before
+    both.close()
+    assert len(registry) == before
+    assert both.closed
