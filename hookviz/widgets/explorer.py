@@ -137,6 +137,8 @@ class Explorer(PageMaker):
         Whether the heatmap is over the input, or alone, at its own size.
     strip : bool
         Whether the heatmaps of all layers are shown in a row.
+    place : tuple of (float, float), or None
+        A place of the maps: how far down and right, 0 to 1. The input shows what it sees.
     version : {"edited", "original", "difference"}
         Whose pictures are shown, where there are `edits`.
     edits : tuple of hookviz.hooking.edit.LayerEdit
@@ -165,6 +167,7 @@ class Explorer(PageMaker):
     alpha = traitlets.Float(0.8, min=0.0, max=1.0)
     overlay = traitlets.Bool(True)
     strip = traitlets.Bool(False)
+    place = traitlets.Any(None, allow_none=True)
     version = traitlets.Enum(VERSIONS, "edited")
 
     why_closed = "This explorer is closed: make a new one with hookviz.explore()."
