@@ -215,6 +215,16 @@ def test_no_field_at_all_is_said():
     explorer.close()
 
 
+def test_without_a_picture_the_map_says_it():
+    model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3), nn.Flatten())
+    explorer = hookviz.explore(model, torch.rand(2, 16), target=torch.sum)
+    explorer.place = (0, 0)
+    assert explorer.frame.input is None
+    assert "row 0, column 0: " in explorer.frame.panels[0].note
+    assert "; sees places 0–10" in explorer.frame.panels[0].note
+    explorer.close()
+
+
 # What counts for it
 
 

@@ -48,6 +48,7 @@ export class App {
     this.dark = false;
     this.heatNote = "";
     this.heatOver = false; // whether the heatmap's picture has the input's places
+    this.inputWords = "";
     this.looked = -Infinity;
     this.made = { key: "", values: /** @type {any} */ (null) };
     this.parts = new Layout(root, source, this.state, {
@@ -359,7 +360,7 @@ export class App {
     input.title("input", size, "the input, as the network saw it");
     input.draw(`${numberOfObject(picture)}`, () => putPicture(input.canvas, picture));
     input.canvas.classList.add("hv-smooth");
-    say(this.parts.inputNote, picture.words ?? "");
+    this.inputWords = picture.words ?? "";
     input.place();
   }
 
@@ -459,6 +460,7 @@ export class App {
     const panels = [this.parts.input, this.parts.map, this.parts.slope, this.parts.heat];
     if (!spot || !data.width) {
       for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
+      say(this.parts.inputNote, this.inputWords);
       return this.parts.readings.point([["pointer", "over a picture for exact values"]]);
     }
     const row = Math.min(Math.floor(spot.v * height), height - 1);
@@ -471,6 +473,9 @@ export class App {
     for (const panel of panels)
       panel.outline(field && onInput.includes(panel) ? fieldPart(field, at) : null, panel.field);
     const sees = field ? fieldWords(field, at) : chosen ? "on its way …" : "click for its receptive field";
+    const said = field ? `sees ${sees}` : sees;
+    say(this.parts.inputNote, [this.inputWords, said].filter(Boolean).join("; "));
+    mark(this.parts.inputNote, "title", said);
     const exact = this.source.value(this.at, row, column);
     const value = (/** @type {"maps" | "gradients"} */ which) => {
       if (!data.arrays[which]) return "not in this page";
@@ -489,7 +494,7 @@ export class App {
       [`channel ${channel}`, place],
       ["value", value("maps")],
       ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
-      ["sees", sees],
+      ...(this.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),
     ]);
   }
 

@@ -72,7 +72,9 @@ def _at_place(view: View, frame: Frame) -> Frame:
     def marked(panel: Panel) -> Panel:
         if panel.role == "heatmap":
             return replace(panel, box=cell if panel.values.shape == (height, width) else box)
-        return _noted(panel, f"{here}: {panel.values[row, column]!s}".replace("-", "−"), cell)
+        value = str(panel.values[row, column]).replace("-", "−")
+        unsaid = panel.role == "map" and frame.input is None
+        return _noted(panel, f"{here}: {value}" + f"; sees {words}" * unsaid, cell)
 
     return replace(
         frame,

@@ -129,8 +129,8 @@ class Explorer(PageMaker):
         The order of the channels on the slider and in the mosaic; the first of a new one is shown.
         For ``"ablation"``, what the target's score loses without each, the model runs again.
     heatmap : str
-        One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone, or,
-        with captum installed, one of ``hookviz.ATTRIBUTIONS``, which run the model again.
+        One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone; or,
+        running the model again, ``"effective field"`` or, by captum, ``hookviz.ATTRIBUTIONS``.
     alpha : float
         How much of the heatmap is seen over the input where it is largest, 0 to 1.
     overlay : bool

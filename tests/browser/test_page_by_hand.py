@@ -162,7 +162,7 @@ def test_the_verdict_leads_to_the_layer(browser, tmp_path):
 
 
 def test_a_click_shows_what_a_place_sees(page, explorer, shots):
-    here, box = page.locator(".hv-here"), page.locator(".hv-input .hv-field")
+    here, box = page.locator(".hv-input .hv-under"), page.locator(".hv-input .hv-field")
     field = hookviz.receptive_field(
         hookviz.demo_model(), "layer2.0.conv1", hookviz.demo_images()[6]
     )
@@ -184,7 +184,7 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     page.mouse.move(5, 5)
     agrees(field, 20, 7)  # it stays where the pointer has gone
     value = explorer.cache["layer2.0.conv1"].activation[0, 4, 20, 7].item()
-    shown = here.locator("dd").nth(1).inner_text().replace("−", "-")
+    shown = page.locator(".hv-here dd").nth(1).inner_text().replace("−", "-")
     assert np.float32(shown) == np.float32(value)
     page.screenshot(path=shots / "place.png")
     page.keyboard.press("Shift+ArrowRight")

@@ -33,12 +33,12 @@ from torch import Tensor, nn
 import hookviz
 from zoo.report import table, with_version
 
-SIZE, ROUNDS = (48, 40), 12
+SIZE, ROUNDS = (40, 32), 12
 MODELS: dict[str, dict[str, Any]] = {
     "alexnet": {"size": (72, 64)},
-    "vgg11_bn": {},
-    "squeezenet1_1": {},
-    "googlenet": {"init_weights": False},
+    "vgg11_bn": {"size": (48, 40)},
+    "squeezenet1_1": {"size": (48, 40)},
+    "googlenet": {"init_weights": False, "size": (48, 40)},
     "inception_v3": {"init_weights": False, "size": (84, 76)},
     "densenet121": {},
     "resnet18": {"size": (64, 48)},
@@ -53,8 +53,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "convnext_tiny": {},
     "swin_t": {},
     "vit_b_32": {"image_size": 64, "size": (64, 64)},
-    "fcn_resnet50": {"weights_backbone": None},
-    "r3d_18": {"size": (4, 24, 20)},
+    "fcn_resnet50": {"weights_backbone": None, "size": (32, 24)},
+    "r3d_18": {"size": (4, 20, 16)},
 }
 Boxes = Tensor
 """``(2 * D, *places)``: from, and to."""
@@ -254,8 +254,8 @@ def written(found: list[Found]) -> str:
         *table(header, rows),
         "",
         "Seconds: of all fields of the model, on one thread. Others: layers of which all that they",
-        "say is right / wrong / of which they say nothing, or say that they do not know. torchscan",
-        "says sizes alone.",
+        "say is right / wrong / of which they say nothing, or that they know no more than a bound.",
+        "torchscan says sizes alone.",
         "",
         ", ".join(with_version(each) for each in ("torch", "torchvision", "torchlens", "torchscan"))
         + "; torch-receptive-field is on no index: github.com/Fangyh09/pytorch-receptive-field.",
