@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 PINS := tests/constraints.txt
 
 LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
-LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics nnsight torchlens
+LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics nnsight torchlens torchscan
 SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
 SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
@@ -19,7 +19,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo edits faults divergences ecosystem ecosystem-sample docs bench wheel clean
+.PHONY: lab test test-colab test-oldest lint zoo edits faults fields divergences ecosystem ecosystem-sample docs bench wheel clean
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
@@ -50,6 +50,10 @@ faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked 
 
 divergences: $(VENV)/.test  ## change one thing in real models and have it looked for: ten minutes
 	$(BIN)/python -W ignore -m tests.zoo.divergences
+
+# torch-receptive-field is on no index: where it cannot be imported, the page says so.
+fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels, and others': half an hour
+	$(ECOSYSTEM)/bin/python -m tests.zoo.fields
 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem

@@ -7,6 +7,7 @@ nor biases, where the smallest change is seen.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 import torch
@@ -30,6 +31,10 @@ def randomize(model: nn.Module, generator: torch.Generator, biases: bool) -> Non
                 parameter.copy_(normal * (2 / max(parameter[0].numel(), 1)) ** 0.5)
 
 
+class Enough(Exception):
+    """All layers have run: what comes after them need not."""
+
+
 class Perturbed:
     """The box around the pixels that each place of some layers has been seen to see so far.
 
@@ -41,6 +46,7 @@ class Perturbed:
         self._extent, self._layers = tuple(x.shape[2:]), list(layers)
         self._from: dict[str, Tensor] = {}
         self._to: dict[str, Tensor] = {}
+        self._runs = 0  # of all layers, in one run of the model; 0 until that is known
 
     @property
     def boxes(self) -> dict[str, Tensor]:
@@ -71,17 +77,23 @@ class Perturbed:
 
     def _maps(self, x: Tensor) -> dict[str, Tensor]:
         kept: dict[str, Tensor] = {}
-        modules = {name: self.model.get_submodule(name) for name in self._layers}
+        runs = 0
+
+        def keep(name: str, module: nn.Module, output: Tensor) -> None:
+            nonlocal runs
+            kept[name], runs = as_maps(output.clone(), module), runs + 1
+            if runs == self._runs:
+                raise Enough
+
         hooks = [
-            module.register_forward_hook(
-                lambda module, args, output, name=name: kept.update(
-                    {name: as_maps(output.clone(), module)}
-                )
+            self.model.get_submodule(name).register_forward_hook(
+                lambda module, args, output, name=name: keep(name, module, output)
             )
-            for name, module in modules.items()
+            for name in self._layers
         ]
-        with torch.no_grad():
+        with torch.no_grad(), contextlib.suppress(Enough):
             self.model(x)
+        self._runs = runs
         for hook in hooks:
             hook.remove()
         return kept

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from ..render.colours import colormap, palette
 from ..render.shown_figure import ShownFigure
-from ..view.frame import Frame, Panel, Tiles
+from ..view.frame import Box, Frame, Panel, Sheet, Tiles
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -24,9 +24,9 @@ def draw_figure(frame: Frame) -> Figure:
     """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
     draw: list[Callable[[Axes], None]] = [partial(draw_panel, panel) for panel in frame.panels]
     if frame.input is not None:
-        draw.insert(0, partial(_draw_picture, frame.input.pixels, "input"))
+        draw.insert(0, partial(_draw_picture, frame.input, "input"))
     if frame.overlay is not None:
-        draw.append(partial(_draw_picture, frame.overlay.pixels, frame.overlay.caption))
+        draw.append(partial(_draw_picture, frame.overlay, frame.overlay.caption))
     columns = len(draw)
     height, width = frame.tiles.mosaic.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
@@ -47,8 +47,9 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     draw_figure(frame).savefig(path, **options)
 
 
-def _draw_picture(pixels: np.ndarray, title: str, axes: Axes) -> None:
-    axes.imshow(pixels)
+def _draw_picture(sheet: Sheet, title: str, axes: Axes) -> None:
+    axes.imshow(sheet.pixels)
+    _outline(sheet.box, sheet.pixels.shape[:2], axes)
     axes.set_title(plain(title), fontsize="small")
     axes.set_axis_off()
 
@@ -67,20 +68,27 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     shown = axes.imshow(
         values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
     )
+    _outline(panel.box, panel.values.shape, axes)
     bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
     bar.ax.tick_params(labelsize="x-small")
 
 
 def _draw_tiles(tiles: Tiles, axes: Axes) -> None:
     levels = tiles.mosaic.levels
-    height, width = levels.shape
     axes.imshow(palette(tiles.cmap)[levels], interpolation="nearest")
-    left, top, wide, high = tiles.box
-    corner = (left * width - 0.5, top * height - 0.5)
-    outline = Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
-    axes.add_patch(outline)
+    _outline(tiles.box, levels.shape, axes)
     axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
+
+
+def _outline(box: Box | None, size: tuple[int, ...], axes: Axes) -> None:
+    """A part of a picture, given as shares of its size."""
+    if box is not None:
+        (left, top, wide, high), (height, width) = box, size
+        corner = (left * width - 0.5, top * height - 0.5)
+        axes.add_patch(
+            Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
+        )
 
 
 def plain(text: str) -> str:

@@ -25,6 +25,7 @@ from ..view.difference import Difference
 from ..view.layer import ABLATION
 from ..view.payload import (
     class_number,
+    field_payload,
     heatmap_payload,
     layer_payload,
     model_payload,
@@ -92,6 +93,7 @@ def write_page(
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
     blocks["heatmaps"] = ({}, heats, [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
+    fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     facts["notes"] = _notes(fit(parts, int(room)), max_bytes, view)
@@ -152,6 +154,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[Part]]:
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
+    header["field"] = field_payload(view)
     return header, small, parts
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..attribution.guided import GuidedReLUs
-from ..view.heatmaps import PRODUCT
+from ..view.settings import EFFECTIVE, PRODUCT
 from .draft import Draft, as_drawn
 from .function_source import Source, source_of
 from .source_input import quoted
@@ -35,6 +35,11 @@ def heatmap_lines(draft: Draft, source: Source | None) -> list[str]:
         return _attribution(draft, method)
     if method == PRODUCT:
         return [f"heatmap = (activation * gradient)[{draft.index(at.sample, at.channel)}]"]
+    if method == EFFECTIVE:
+        raise ValueError(
+            "The effective field takes more than a few lines: hookviz.receptive_field(model, "
+            f"{quoted(at.layer)}, x).effective(x) computes it."
+        )
     if source is None:
         draft.take("method", f"your function: hookviz.HEATMAPS[{quoted(method)}]")
     alone = len(inspect.signature(HEATMAPS[method]).parameters) == 1

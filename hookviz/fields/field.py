@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,38 +14,12 @@ from ..hooking.layout import PatchGrid, as_maps
 from ..hooking.nested import tensors_in
 from ..hooking.select import Layers, select_layers
 from ..run.gradients import own_inputs
+from ..run.inputs import ModelInput
 from ..run.session import Session
 from ..run.transforms import Transform
+from .box import Box
 from .seen import Enough, Key, Seen, seen_by, spatial
 from .shadow import Doubt
-
-
-class Box(tuple[int, ...]):
-    """A part of the input: where it begins in each dimension, then where it ends (half-open).
-
-    In a picture ``(top, left, bottom, right)``, in a signal ``(begin, end)``.
-
-    Attributes
-    ----------
-    padding : tuple of (int, int), or None
-        How many pixels of the field's size are missing before and behind the box, in each
-        dimension: they lie in the padding. None where the field has no one size.
-    """
-
-    padding: tuple[tuple[int, int], ...] | None
-
-    def __new__(cls, begin: Iterable[int], end: Iterable[int], padding: Any = None) -> Box:
-        """Of where it begins and where it ends."""
-        box = super().__new__(cls, (*begin, *end))
-        box.padding = padding
-        return box
-
-    @property
-    def slices(self) -> tuple[slice, ...]:
-        """What cuts it out: ``x[(..., *box.slices)]``."""
-        half = len(self) // 2
-        return tuple(map(slice, self[:half], self[half:]))
-
 
 Numbers = tuple[int | None, ...]
 
@@ -72,6 +46,8 @@ class ReceptiveField:
         are None if the status is data-dependent or unknown.
     input_size, map_size : tuple of int
         The input's spatial size, and how many places the layer's map has.
+    boxes : torch.Tensor
+        int32 ``(2 * D, *map_size)``: each place's `box`, from and to.
     """
 
     layer: str
@@ -83,9 +59,14 @@ class ReceptiveField:
     start: Numbers
     input_size: tuple[int, ...]
     map_size: tuple[int, ...]
-    _boxes: Tensor  # (2 * D, *map_size): from, and to
+    boxes: Tensor
     _session: Session
     _how: dict[str, Any]  # weights and transform, for other images
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known where the places look."""
+        return self.status in ("exact", "whole input")
 
     def box(self, *place: int) -> Box:
         """What a place sees of the input, cut off at its border.
@@ -106,7 +87,7 @@ class ReceptiveField:
         """
         self._check(place)
         here: Any = (slice(None), *place)
-        found = self._boxes[here].tolist()
+        found = self.boxes[here].tolist()
         half = len(self.input_size)
         begin, end = found[:half], found[half:]
         if begin[0] >= end[0]:  # nothing at all
@@ -353,11 +334,16 @@ def _looked(
     transform: Transform | None,
 ) -> tuple[Session, dict[Key, Seen]]:
     session = Session(model, x, weights=weights, transform=transform)
-    inputs = session.inputs
-    only = inputs.args[0] if len(inputs.args) == 1 and not inputs.kwargs else None
-    if isinstance(only, Tensor) and only.ndim == spatial(session) + 2:
-        session.inputs = replace(inputs, args=(only[:1],))  # one of a batch will do
+    if session.inputs.main is not None and session.inputs.main.ndim == spatial(session) + 2:
+        session.inputs = one_of(session.inputs, 0)  # one of a batch will do
     return session, seen_by(session, {module: names[0] for module, names in chosen.items()})
+
+
+def one_of(inputs: ModelInput, sample: int) -> ModelInput:
+    """One sample of a batch, where the model is given no more than that."""
+    if len(inputs.args) != 1 or inputs.kwargs or not isinstance(inputs.args[0], Tensor):
+        return inputs
+    return replace(inputs, args=(inputs.args[0][sample : sample + 1],))
 
 
 def _field(key: Key, seen: Seen, session: Session, how: dict[str, Any]) -> ReceptiveField:

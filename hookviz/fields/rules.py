@@ -140,10 +140,11 @@ def recurrent(operation: Operation) -> list[Tensor | None]:
     """One direction of an LSTM: each step sees those before it."""
     steps = operation.shade(operation["input"]).amax(-1, keepdim=True)
     for name in ("hx_", "cx_"):
-        steps = torch.maximum(steps, operation.shade(operation[name]).amax(-1, keepdim=True))
+        state = operation.shade(operation[name]).amax(-1, keepdim=True)
+        steps = torch.maximum(steps, state[:, None])  # of no one step
     steps = steps.flip(1) if operation["reverse"] else steps
     seen = steps.cummax(1).values
-    last = seen[:, -1:]
+    last = seen[:, -1]
     seen = seen.flip(1) if operation["reverse"] else seen
     found = [seen, last, last]
     made = [each.expand(-1, *m.shape) for each, m in zip(found, operation.made, strict=False)]

@@ -219,19 +219,24 @@ def resampled(operation: Operation) -> Tensor:
 
 
 def _sources(operation: Operation, name: str, place: int, old: int, new: int) -> Tensor:
-    """The places ``(new, most)`` that have a weight, some of them more than once."""
+    """The places ``(new, most)`` that have a weight, some of them more than once.
+
+    In the other dimensions it is two wide: torch 2.15 resamples a picture one wide wrongly where
+    it is antialiased (all rows become the first).
+    """
     tensor = operation[name]
     count = tensor.ndim - 2
     one_hot = torch.eye(old, dtype=tensor.dtype, device=tensor.device)
-    shape, size = [1, old, *[1] * count], [1] * count
+    shape, size = [1, old, *[1] * count], [2] * count
     shape[place + 2], size[place] = old, new
     given = dict(operation.argument)
-    given[name], given["output_size"] = one_hot.view(shape), size
+    given[name] = one_hot.view(shape).expand(1, old, *[*size[:place], old, *size[place + 1 :]])
+    given["output_size"] = size
     scales = ["scales"] if count == 1 else ["scales_d", "scales_h", "scales_w"][-count:]
     for other, scale in enumerate(scales):
         if other != place:
             given[scale] = None
-    weighted = operation.function(**given).view(old, new).T != 0
+    weighted = operation.function(**given)[0].movedim(place + 1, 1).flatten(2)[..., 0].T != 0
     most = max(int(weighted.sum(1).max()), 1)
     return (
         weighted.to(torch.uint8)

@@ -35,6 +35,7 @@ def picture(
     dark: bytes | None = None,
     smooth: bool = False,
     wide: bool = False,
+    box: Box | None = None,
 ) -> str:
     """A captioned picture, with HTML ``below`` it.
 
@@ -53,6 +54,8 @@ def picture(
         Interpolate when scaling, as for photographs; maps show their pixels.
     wide : bool
         A signal's: a band, where others have a square.
+    box : tuple of float, optional
+        Left, top, width and height of a part that is outlined, as shares of the picture.
     """
     whole = ", ".join(filter(None, (caption, detail)))
     images = [_image(png, alt, ["smooth"] * smooth + ["light"] * (dark is not None))]
@@ -62,7 +65,22 @@ def picture(
     return (
         f'<div class="hookviz"><figure><figcaption title="{escape(whole)}">'
         f"<b>{escape(caption)}</b>{right}</figcaption>"
-        f'<div class="frame{" wide" * wide}">{"".join(images)}</div>{below}{said}</figure></div>'
+        f'<div class="frame{" wide" * wide}">{"".join(images)}{_outline(box, png, wide)}</div>'
+        f"{below}{said}</figure></div>"
+    )
+
+
+def _outline(box: Box | None, png: bytes, wide: bool) -> str:
+    """A part of a picture, where the page draws that: as large as there is room for, or a band."""
+    if box is None:
+        return ""
+    size = [int.from_bytes(png[at : at + 4], "big") for at in (16, 20)]  # as every PNG begins
+    fit = "none" if wide else "xMidYMin meet"
+    x, y, width, height = (share * size[n % 2] for n, share in enumerate(box))
+    return (
+        f'<svg class="spot" aria-hidden="true" viewBox="0 0 {size[0]} {size[1]}" '
+        f'preserveAspectRatio="{fit}"><rect x="{x:.3f}" y="{y:.3f}" width="{width:.3f}" '
+        f'height="{height:.3f}" vector-effect="non-scaling-stroke"/></svg>'
     )
 
 

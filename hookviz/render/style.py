@@ -44,6 +44,8 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
 .hookviz img {display: block; width: 100%; max-width: none; margin: 0; image-rendering: pixelated}
 .hookviz img.smooth {image-rendering: auto}
 .hookviz .frame {position: relative}
+.hookviz .spot {position: absolute; inset: 0; width: 100%; height: 100%; pointer-events: none}
+.hookviz .spot rect {fill: none; stroke: var(--hv-accent); stroke-width: 2}
 .hookviz .scale {margin-top: 4px}
 .hookviz .scale img {height: 8px; border-radius: 2px}
 .hookviz .ends {display: flex; justify-content: space-between; font-size: 11px; line-height: 16px}
@@ -180,6 +182,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-foot > * {flex: 1 1 0; min-width: 0; width: auto; margin: 0}
 .hookviz-explorer .hookviz-foot select {width: 100%; height: 22px; line-height: 20px;
   padding: 0 16px 0 4px; font-size: 11px}
+.hookviz-explorer .hookviz-foot input {width: 100%; height: 22px; font-size: 11px}
 .hookviz-explorer .hookviz-head {height: 20px}
 .hookviz-explorer .hookviz-head select {height: 20px; line-height: 18px}
 .hookviz-explorer .hookviz-bare figcaption {display: none}

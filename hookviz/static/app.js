@@ -1,6 +1,7 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
 import { choose, mark, say, visible } from "./dom.js";
+import { fieldPart, fieldWords } from "./field.js";
 import { slide } from "./heading.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
@@ -21,6 +22,7 @@ import { State } from "./state.js";
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, goal: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
+ *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   value: (at: any, row: number, column: number) => any,
  *   ahead: (at: any, layers: string[]) => void}} Source
@@ -45,6 +47,8 @@ export class App {
     this.frame = 0;
     this.dark = false;
     this.heatNote = "";
+    this.heatOver = false; // whether the heatmap's picture has the input's places
+    this.inputWords = "";
     this.looked = -Infinity;
     this.made = { key: "", values: /** @type {any} */ (null) };
     this.parts = new Layout(root, source, this.state, {
@@ -124,6 +128,7 @@ export class App {
       ShiftArrowDown: move(0, 1),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
+      Escape: () => this.state.set({ place: null, hover: null }),
     };
   }
 
@@ -146,16 +151,16 @@ export class App {
   }
 
   /**
-   * By keyboard: the crosshair goes to the next value.
+   * By keyboard: the next value is chosen.
    * @param {number} right
    * @param {number} down
    */
   moveHover(right, down) {
     if (!this.data) return;
     const [height, width] = this.data.header.size;
-    const at = this.at.hover ?? { u: 0.5, v: 0.5 };
+    const at = this.state.spot ?? { u: 0.5, v: 0.5 };
     const inside = (/** @type {number} */ share) => Math.min(Math.max(share, 0), 1 - 1e-9);
-    this.state.set({ hover: { u: inside(at.u + right / width), v: inside(at.v + down / height) } });
+    this.state.set({ hover: null, place: [inside(at.v + down / height), inside(at.u + right / width)] });
   }
 
   // What is drawn
@@ -355,7 +360,7 @@ export class App {
     input.title("input", size, "the input, as the network saw it");
     input.draw(`${numberOfObject(picture)}`, () => putPicture(input.canvas, picture));
     input.canvas.classList.add("hv-smooth");
-    say(this.parts.inputNote, picture.words ?? "");
+    this.inputWords = picture.words ?? "";
     input.place();
   }
 
@@ -386,8 +391,9 @@ export class App {
     const found = this.heatOf(data);
     const picture = this.source.picture(data.header.place);
     const goal = this.source.live || at.goal === null ? facts.target.name : this.goal()?.name;
-    const label = `of ${goal}`;
+    const label = at.heatmap === facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${goal}`;
     heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
+    this.heatOver = false;
     if (!found) return heat.tell("on its way …");
     const none = found.none ?? (found.values ? "" : "no gradient arrives here");
     heat.tell(none);
@@ -401,6 +407,7 @@ export class App {
     const name = range?.diverging ? (this.dark ? dark : light) : inferno;
     const palette = this.palette(name);
     const over = at.overlay && picture;
+    this.heatOver = Boolean(over) || at.heatmap === facts.effective;
     const [tall, wide] = found.shape;
     const channel = at.heatmap === facts.product ? at.channel : "";
     const own = channel === "" ? numberOfObject(found) : `${numberOfObject(data)} ${channel}`;
@@ -443,21 +450,32 @@ export class App {
   }
 
   /**
-   * What is under the pointer.
+   * What is under the pointer, or chosen.
    * @param {Layer} data
    */
   point(data) {
-    const { hover, channel } = this.at;
+    const { place: chosen, channel } = this.at;
+    const { spot } = this.state;
     const [height, width] = data.header.size;
     const panels = [this.parts.input, this.parts.map, this.parts.slope, this.parts.heat];
-    if (!hover || !data.width) {
-      for (const panel of panels) panel.outline(null);
+    if (!spot || !data.width) {
+      for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
+      say(this.parts.inputNote, this.inputWords);
       return this.parts.readings.point([["pointer", "over a picture for exact values"]]);
     }
-    const row = Math.min(Math.floor(hover.v * height), height - 1);
-    const column = Math.min(Math.floor(hover.u * width), width - 1);
+    const row = Math.min(Math.floor(spot.v * height), height - 1);
+    const column = Math.min(Math.floor(spot.u * width), width - 1);
     const part = { u: (column + 0.5) / width, v: (row + 0.5) / height, wide: 1 / width, high: 1 / height };
     for (const panel of panels) panel.outline(part);
+    const at = [data.header.depth, row, column];
+    const field = chosen && this.source.field(this.at); // found out once a place is chosen
+    const onInput = [this.parts.input, ...(this.heatOver ? [this.parts.heat] : [])];
+    for (const panel of panels)
+      panel.outline(field && onInput.includes(panel) ? fieldPart(field, at) : null, panel.field);
+    const sees = field ? fieldWords(field, at) : chosen ? "on its way …" : "click for its receptive field";
+    const said = field ? `sees ${sees}` : sees;
+    say(this.parts.inputNote, [this.inputWords, said].filter(Boolean).join("; "));
+    mark(this.parts.inputNote, "title", said);
     const exact = this.source.value(this.at, row, column);
     const value = (/** @type {"maps" | "gradients"} */ which) => {
       if (!data.arrays[which]) return "not in this page";
@@ -476,6 +494,7 @@ export class App {
       [`channel ${channel}`, place],
       ["value", value("maps")],
       ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
+      ...(this.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),
     ]);
   }
 

@@ -99,6 +99,11 @@ class PageSource {
     return found;
   }
 
+  /** @param {any} at */
+  field(at) {
+    return this.layer(at)?.header.field ?? null;
+  }
+
   picture() {
     return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
   }

@@ -20,6 +20,7 @@ export class Panel {
     this.vertical = el("i", { class: "hv-cross hv-vertical" });
     this.horizontal = el("i", { class: "hv-cross hv-horizontal" });
     this.cell = el("i", { class: "hv-cell" });
+    this.field = el("i", { class: "hv-cell hv-field", hidden: true });
     this.words = el("span", { class: "hv-words" });
     this.frame = el(
       "div",
@@ -28,6 +29,7 @@ export class Panel {
       this.vertical,
       this.horizontal,
       this.cell,
+      this.field,
       this.words,
     );
     this.below = el("div", { class: "hv-below" });
@@ -70,26 +72,27 @@ export class Panel {
 
   /** Follow zoom and crosshair. */
   place() {
-    const { zoom, hover } = this.state.values;
-    const { k, x, y } = zoom;
+    const { k, x, y } = this.state.values.zoom;
+    const { spot } = this.state;
     this.canvas.style.transform = k === 1 ? "" : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)`;
-    const seen = hover && !this.canvas.hidden;
+    const seen = spot && !this.canvas.hidden;
     for (const line of [this.vertical, this.horizontal]) line.hidden = !seen;
-    if (!hover) return;
-    this.vertical.style.left = `${100 * k * (hover.u - x)}%`;
-    this.horizontal.style.top = `${100 * k * (hover.v - y)}%`;
+    if (!spot) return;
+    this.vertical.style.left = `${100 * k * (spot.u - x)}%`;
+    this.horizontal.style.top = `${100 * k * (spot.v - y)}%`;
   }
 
   /**
-   * Outline the part of the picture that belongs to one value of the layer; null for none.
+   * Outline a part of the picture; null for none.
    * @param {{u: number, v: number, wide: number, high: number} | null} part
+   * @param {HTMLElement} [by] `cell`, of what belongs to one value of the layer, or `field`.
    */
-  outline(part) {
-    this.cell.hidden = !part;
+  outline(part, by = this.cell) {
+    by.hidden = !part;
     if (!part) return;
     const { k, x, y } = this.state.values.zoom;
     const share = (/** @type {number} */ value) => `${100 * k * value}%`;
-    const style = this.cell.style;
+    const style = by.style;
     style.left = share(part.u - part.wide / 2 - x);
     style.top = share(part.v - part.high / 2 - y);
     style.width = share(part.wide);
@@ -128,7 +131,14 @@ export class Panel {
       state.set({ hover: at(event) });
     });
     for (const over of ["pointerup", "pointercancel"])
-      frame.addEventListener(over, () => (held = null));
+      frame.addEventListener(over, (given) => {
+        const event = /** @type {PointerEvent} */ (given);
+        const { u, v } = at(event);
+        // A click chooses a place; what was dragged does not.
+        if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)
+          state.set({ place: [v, u] });
+        held = null;
+      });
     frame.addEventListener("dblclick", () => state.fit());
     frame.addEventListener(
       "wheel",

@@ -5,7 +5,7 @@
  * @typedef {{
  *   layer: string, channel: number, call: number, sample: number, depth: number, order: string,
  *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
- *   strip: boolean, version: string}} Settings The explorer's own.
+ *   strip: boolean, place: [number, number] | null, version: string}} Settings The explorer's own.
  * @typedef {Settings & {
  *   goal: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,
@@ -14,7 +14,7 @@
 
 /** The explorer's settings; all else is the browser's alone. */
 export const SETTINGS = ["layer", "channel", "call", "sample", "depth", "order", "cmap"].concat(
-  ["normalize", "heatmap", "alpha", "overlay", "strip", "version"],
+  ["normalize", "heatmap", "alpha", "overlay", "strip", "place", "version"],
 );
 
 const FITTED = { k: 1, x: 0, y: 0 };
@@ -60,6 +60,12 @@ export class State {
   get settings() {
     const all = /** @type {any} */ (this.values);
     return Object.fromEntries(SETTINGS.map((name) => [name, all[name]]));
+  }
+
+  /** What is looked at, as shares of the pictures: under the pointer, or else the chosen place. */
+  get spot() {
+    const { hover, place } = this.values;
+    return hover ?? (place && { u: place[1], v: place[0] });
   }
 
   /** All panels as they were. */

@@ -119,9 +119,18 @@ class KernelSource {
    * @param {string} layer
    */
   heat(at, layer) {
-    const { call, sample, depth, heatmap: method } = at;
+    const { call, sample, depth, heatmap: method, place } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    return this.get({ ask: "heatmap", layer, call, sample, depth, method });
+    const question = { ask: "heatmap", layer, call, sample, depth, method };
+    if (method !== this.facts.effective) return this.get(question);
+    const waiting = [...this.asked].some((key) => key.includes(method)); // each is a run
+    return waiting ? null : this.get({ ...question, place });
+  }
+
+  /** @param {any} at */
+  field(at) {
+    const { layer, call, sample, depth } = at;
+    return this.get({ ask: "field", layer, call, sample, depth });
   }
 
   /** @param {[number, number]} place */

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
+from ..fields.shown import outline, place_in
+from ..fields.shown import words as seen_words
 from ..hooking.tables import megabytes, number
 from ..render import html
 from ..render.input_picture import UNDONE
 from ..render.mosaic import PAGE, Mosaic, mosaic
 from .difference import seen
-from .frame import Frame, Readings, Sheet, Tiles
+from .frame import Box, Frame, Panel, Readings, Sheet, Tiles
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
 from .predictions import signed
-from .view import ShownMaps, View
+from .view import ShownMaps, View, field_of, place_of
+
+Shown = TypeVar("Shown", Panel, Sheet)
 
 
 def build_frame(view: View) -> Frame:
     """Draw a view: a session's run at some settings."""
     view = seen(view)
     heatmap = ShownHeatmap(view)
-    return Frame(
+    frame = Frame(
         settings=view.at,
         model=view.session.name,
         facts=view.memo.once("facts", None, lambda: facts(view)),
@@ -48,6 +54,38 @@ def build_frame(view: View) -> Frame:
         factor=factor_of(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
+    return frame if view.at.place is None else _at_place(view, frame)
+
+
+def _at_place(view: View, frame: Frame) -> Frame:
+    """The chosen place in the pictures: its values at the maps, what it sees at the input."""
+    (row, column), field = place_of(view), field_of(view)
+    height, width = view.layer.maps.shape[-2:]
+    here = f"row {row}, column {column}" if height > 1 else f"place {column}"
+    cell = column / width, row / height, 1 / width, 1 / height
+    if isinstance(field, str):
+        box, words = None, f"unknown: {field}"
+    else:
+        place = place_in(field, view.at.depth, row, column)
+        box, words = outline(field, place), seen_words(field, place)
+
+    def marked(panel: Panel) -> Panel:
+        if panel.role == "heatmap":
+            return replace(panel, box=cell if panel.values.shape == (height, width) else box)
+        value = str(panel.values[row, column]).replace("-", "−")
+        unsaid = panel.role == "map" and frame.input is None
+        return _noted(panel, f"{here}: {value}" + f"; sees {words}" * unsaid, cell)
+
+    return replace(
+        frame,
+        panels=[marked(panel) for panel in frame.panels],
+        input=frame.input and _noted(frame.input, f"{here} sees {words}", box),
+        overlay=frame.overlay and replace(frame.overlay, box=box),
+    )
+
+
+def _noted(picture: Shown, note: str, box: Box | None) -> Shown:
+    return replace(picture, note="; ".join(filter(None, (picture.note, note))), box=box)
 
 
 def facts(view: View) -> list[str]:

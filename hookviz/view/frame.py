@@ -29,12 +29,15 @@ class Picture:
         What it is; its size, say; and what else must be known of it. The last two may be empty.
     alt : str
         In a whole sentence.
+    box : tuple of float, or None
+        What is outlined in it: the chosen place, or what that sees.
     """
 
     name: str
     alt: str
     detail: str = ""
     note: str = ""
+    box: Box | None = None
 
     @property
     def caption(self) -> str:

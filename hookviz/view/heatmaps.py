@@ -7,6 +7,8 @@ from torch import Tensor
 
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
+from ..fields.field import one_of
+from ..fields.shown import place_in
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
 from ..render.arrays import to_numpy
@@ -14,8 +16,8 @@ from ..render.colours import SEQUENTIAL
 from ..render.overlay import blend, draw_strip, heat_colours, strip_columns
 from .difference import Difference, less
 from .frame import Panel, Readings, Sheet, Strip
-from .settings import PRODUCT
-from .view import View, map_size
+from .settings import EFFECTIVE, PRODUCT
+from .view import View, field_of, map_size, place_of
 
 
 class ShownHeatmap:
@@ -39,6 +41,8 @@ class ShownHeatmap:
         if method == PRODUCT:
             here = self.at.channel
             return None if layer.gradients is None else layer.maps[here] * layer.gradients[here]
+        if method == EFFECTIVE:
+            return self._effective()
         if layer.gradients is None and needs_gradient(method):
             return None
         key = (layer, method, HEATMAPS[method])
@@ -63,6 +67,21 @@ class ShownHeatmap:
 
         return self._cut(self.memo.once(f"attribution {method}", None, make))
 
+    def _effective(self) -> np.ndarray | None:
+        """A map at the input's size; the model runs again for it, once for each place."""
+        field, at = field_of(self.view), self.at
+        if isinstance(field, str) or not self.view.layer.maps.size:
+            return None
+        place = place_in(field, at.depth, *place_of(self.view))
+        session, sample = self.view.session, self.view.input_sample
+
+        def make() -> Tensor:
+            with session.active():  # its edits are on
+                return field.effective([one_of(session.inputs, sample)], place=place)
+
+        key = (at.layer, at.call, place, sample)
+        return self._cut(self.memo.once("effective field", key, make)[None])
+
     def _cut(self, whole: Tensor) -> np.ndarray:
         """One sample, and of a volume one slice, of heatmaps ``(N, *spatial)``: ``(h, w)``."""
         one = whole[min(self.at.sample, len(whole) - 1)]
@@ -71,6 +90,9 @@ class ShownHeatmap:
         return to_numpy(one if one.ndim == 2 else one[None])
 
     def _name(self) -> str:
+        if self.at.heatmap == EFFECTIVE:
+            row, column = place_of(self.view)
+            return f"{EFFECTIVE} of row {row}, column {column}{self.view.which}"
         magnitudes = self.view.magnitudes if self.at.heatmap == PRODUCT else ""
         return f"{self.at.heatmap} of {self.view.target_name}{magnitudes}{self.view.which}"
 
@@ -101,9 +123,9 @@ class ShownHeatmap:
         values, picture, alpha = self.values, self.view.picture, self.at.alpha
         if values is None or picture is None or self.alone:
             return None
-        channel = self.at.channel if self.at.heatmap == PRODUCT else None
+        own = {PRODUCT: self.at.channel, EFFECTIVE: self.at.place}.get(self.at.heatmap)
         method = HEATMAPS.get(self.at.heatmap, self.at.heatmap)
-        key = (self.view.layer, method, channel, alpha)
+        key = (self.view.layer, method, own, alpha)
         pixels = self.memo.once("overlay", key, lambda: blend(picture, values, alpha))
         name = self._name()
         alt = f"Heatmap over the input, {name}, layer {self.view.layer_name}"

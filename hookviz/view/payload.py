@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..attribution.cam import HEATMAPS
+from ..fields import shown
 from ..render.arrays import shown_size
 from ..render.colours import (
     DIVERGING,
@@ -29,8 +30,8 @@ from ..run.targets import class_index
 from .build import facts
 from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order
-from .settings import CMAPS, PRODUCT, heatmap_names
-from .view import ShownMaps, View
+from .settings import CMAPS, EFFECTIVE, PRODUCT, heatmap_names
+from .view import ShownMaps, View, field_of
 
 DARK = "dark"
 """What the diverging colormap is called on a dark page."""
@@ -72,6 +73,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "network": [ShownMaps(view).network_range(slopes) for slopes in (False, True)],
         "methods": list(HEATMAPS),
         "product": PRODUCT,
+        "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
         "verdict": view.verdict._asdict(),
         "edits": edit_list(view),
@@ -170,6 +172,14 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def heatmap_payload(view: View) -> np.ndarray | None:
     """The heatmap of a view, ``(h, w)``; None where there is none."""
     return ShownHeatmap(view).values
+
+
+def field_payload(view: View) -> dict[str, Any]:
+    """What the layer's places see, see `hookviz.fields.shown.payload`."""
+    field = field_of(view)
+    if isinstance(field, str):
+        return {"status": "unknown", "why": field, "ends": None}
+    return shown.payload(field)
 
 
 def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:

@@ -25,6 +25,9 @@ CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coo
 PRODUCT = "activation × gradient"
 """The heatmap of the chosen channel alone."""
 
+EFFECTIVE = "effective field"
+"""How much each pixel counts for the chosen place, or else for the one in the middle."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -43,6 +46,7 @@ class Settings:
     alpha: float = 0.8
     overlay: bool = True
     strip: bool = False
+    place: tuple[float, float] | None = None
     version: str = "edited"
 
 
@@ -56,7 +60,7 @@ INDICES = ("channel", "call", "sample", "depth")
 def heatmap_names() -> tuple[str, ...]:
     """What the explorer can show: with captum, attributions to the input too."""
     captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
-    return (*HEATMAPS, PRODUCT, *captum)
+    return (*HEATMAPS, PRODUCT, EFFECTIVE, *captum)
 
 
 def check(name: str, value: Any, view: View) -> Any:
@@ -87,7 +91,23 @@ def check(name: str, value: Any, view: View) -> Any:
         )
     if name == "alpha" and math.isnan(value):  # the bounds are the trait's
         raise ValueError("alpha=nan is no opacity: give 0 to 1.")
-    return value
+    return checked_place(value) if name == "place" else value
+
+
+def checked_place(value: Any) -> tuple[float, float] | None:
+    """Two shares, or None; a ``ValueError`` says so."""
+    if value is None:
+        return None
+    try:
+        down, right = map(float, value)
+    except (TypeError, ValueError):
+        down = right = math.nan
+    if not (0 <= down <= 1 and 0 <= right <= 1):
+        raise ValueError(
+            f"place={value!r} is no place of a map: give how far down and how far right it is, "
+            "each from 0 to 1, or None."
+        )
+    return down, right
 
 
 def first_layer(cache: FeatureCache) -> str:

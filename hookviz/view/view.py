@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..attribution.perturbation import ablation_drops
+from ..fields.field import ReceptiveField, receptive_fields
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..render.arrays import to_numpy
@@ -240,6 +241,28 @@ class View:
 def elsewhere(view: View, **changes: Any) -> View:
     """The same run at other settings; what was made for the shown layer is not thrown away."""
     return view.of_run(view.run).moved(**changes).fitted()
+
+
+def place_of(view: View) -> tuple[int, int]:
+    """Row and column of the chosen place; of the one in the middle if none is."""
+    down, right = view.at.place or (0.5, 0.5)
+    height, width = view.layer.maps.shape[-2:]
+    return min(int(down * height), height - 1), min(int(right * width), width - 1)
+
+
+def field_of(view: View) -> ReceptiveField | str:
+    """What the layer's places see of the input, or why there is none: one run for all layers."""
+    session, call = view.session, view.at.call
+
+    def make() -> dict[str, ReceptiveField] | str:
+        modules = [view.cache[name].module for name in view.layers]
+        try:
+            return receptive_fields(session.given, modules, session.inputs, call=call)
+        except (ValueError, TypeError, RuntimeError) as error:
+            return str(error)
+
+    every = view.input_memo.once("fields", call, make)
+    return every if isinstance(every, str) else every.get(view.at.layer, "it has no places")
 
 
 class ShownMaps:

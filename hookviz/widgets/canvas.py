@@ -15,6 +15,7 @@ from ..export.packing import half, raw
 from ..view.frame import Frame
 from ..view.heatmaps import emptiness
 from ..view.payload import (
+    field_payload,
     heatmap_payload,
     layer_payload,
     model_payload,
@@ -126,7 +127,10 @@ class Canvas(anywidget.AnyWidget):
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """What is said, and arrays."""
         ask, now = question["ask"], self._explored()
-        wanted = {n: question[n] for n in ("layer", "call", "sample", "depth") if n in question}
+        names = ("layer", "call", "sample", "depth", "place")
+        wanted = {n: question[n] for n in names if n in question}
+        if wanted.get("place"):
+            wanted["place"] = tuple(wanted["place"])
         same = all(getattr(now.at, name) == value for name, value in wanted.items())
         view = now.fitted() if same else elsewhere(now, **wanted)
         if ask == "picture":
@@ -135,6 +139,8 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "field":
+            return field_payload(view), []
         if ask == "value":
             place = question["channel"], question["row"], question["column"]
             tensors = {"maps": view.layer.maps, "gradients": view.layer.gradients}

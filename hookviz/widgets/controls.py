@@ -28,8 +28,8 @@ class Controls:
     Attributes
     ----------
     by_name : dict of str to ipywidgets.Widget
-        ``layer``, ``channel``, ... as in `menus.SLIDERS` and `menus.MENUS`; ``target`` and
-        ``find``, where words are typed; ``strip``.
+        ``layer``, ``channel``, ... as in `menus.SLIDERS` and `menus.MENUS`; ``target``, ``find``
+        and ``place``, where words are typed; ``strip``.
     targets : list of ipywidgets.Button
         One for each of the top predictions.
     """
@@ -56,8 +56,9 @@ class Controls:
             self.by_name[name].readout = False
         for name in ("layer", "channel"):
             self.by_name[name].add_class(f"hookviz-by-{name}")
-        self.by_name["target"] = self._field("any class", "any class …", menus.typed_target)
-        self.by_name["find"] = self._field("find a layer", "find a layer …", menus.typed_layer)
+        self.by_name["target"] = self._field("any class", "target", menus.typed_target)
+        self.by_name["find"] = self._field("find a layer", "layer", menus.typed_layer)
+        self.by_name["place"] = self._field("place: row, column", "place", menus.typed_place)
         strip = widgets.ToggleButton(description="heatmaps of all layers")
         strip.layout.width = "auto"
         strip.observe(lambda change: self._moved("strip", change["new"]), "value")
@@ -68,13 +69,12 @@ class Controls:
             button.on_click(lambda _, place=place: self._clicked(place))
 
     def _field(
-        self, name: str, placeholder: str, understood: Callable[[str, Frame], Any]
+        self, name: str, setting: str, understood: Callable[[str, Frame], Any]
     ) -> widgets.Combobox:
         """Where words are typed, with a list of what there is; empty again once they are taken."""
-        field = widgets.Combobox(description=name, placeholder=placeholder, continuous_update=False)
+        field = widgets.Combobox(description=name, placeholder=f"{name} …", continuous_update=False)
         field.layout.width = "auto"
         field.add_class(HIDDEN_LABEL)
-        setting = "layer" if name == "find a layer" else "target"
 
         def typed(change: dict) -> None:
             frame, text = self._frame, change["new"]

@@ -127,14 +127,16 @@ class Explorer(PageMaker):
         The order of the channels on the slider and in the mosaic; the first of a new one is shown.
         For ``"ablation"``, what the target's score loses without each, the model runs again.
     heatmap : str
-        One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone, or,
-        with captum installed, one of ``hookviz.ATTRIBUTIONS``, which run the model again.
+        One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone; or,
+        running the model again, ``"effective field"`` or, by captum, ``hookviz.ATTRIBUTIONS``.
     alpha : float
         How much of the heatmap is seen over the input where it is largest, 0 to 1.
     overlay : bool
         Whether the heatmap is over the input, or alone, at its own size.
     strip : bool
         Whether the heatmaps of all layers are shown in a row.
+    place : tuple of (float, float), or None
+        A place of the maps: how far down and right, 0 to 1. The input shows what it sees.
     version : {"edited", "original", "difference"}
         Whose pictures are shown, where there are `edits`.
     edits : tuple of hookviz.hooking.edit.LayerEdit

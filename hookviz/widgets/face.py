@@ -78,7 +78,7 @@ class Face(widgets.VBox):
                 box("hookviz-line", *(of[name] for name in ("call", "sample", "depth"))),
                 box(
                     "hookviz-grid",
-                    box("hookviz-panel", shown.input),
+                    box("hookviz-panel", shown.input, box("hookviz-foot", of["place"])),
                     box("hookviz-panel", shown.map, colours),
                     box("hookviz-panel", shown.gradient),
                     box("hookviz-panel", heading, shown.heatmap, opacity),

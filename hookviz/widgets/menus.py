@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,3 +127,24 @@ def typed_target(text: str, frame: Frame) -> Any:
     if text in frame.classes:
         return frame.classes.index(text)
     return int(text) if text.strip().isdecimal() else text.strip()
+
+
+def typed_place(text: str, frame: Frame) -> tuple[float, float] | None:
+    """The place by its row and column, or by its column alone; none where neither is typed.
+
+    Raises
+    ------
+    ValueError
+        The map has no such place.
+    """
+    numbers = [int(each) for each in re.findall(r"-?\d+", text)]
+    if not numbers:
+        return None
+    height, width = frame.panels[0].values.shape
+    row, column = numbers if len(numbers) == 2 else (0, numbers[0]) if height == 1 else (-1, -1)
+    if not (0 <= row < height and 0 <= column < width):
+        raise ValueError(
+            f"{text!r} is no place of this map: give its row, 0 to {height - 1}, and its column, "
+            f"0 to {width - 1}; or nothing but a dash for no place."
+        )
+    return (row + 0.5) / height, (column + 0.5) / width

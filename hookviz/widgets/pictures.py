@@ -111,7 +111,7 @@ def _shares(drops: np.ndarray | None) -> list[float]:
 
 def _changed(sheet: Sheet, before: Sheet | None) -> bool:
     """Whether another picture is to be sent."""
-    said = [(each.caption, each.alt, id(each.pixels)) for each in (sheet, before) if each]
+    said = [(each.caption, each.alt, each.box, id(each.pixels)) for each in (sheet, before) if each]
     return len({*said}) > 1 or before is None
 
 
@@ -131,6 +131,7 @@ def _sheet_html(sheet: Sheet) -> str:
         below=below,
         smooth=True,
         wide=width > 3 * height,
+        box=sheet.box,
     )
 
 
@@ -148,6 +149,7 @@ def panel_html(panel: Panel) -> str:
         below=html.scale(bar, panel.low, panel.high, on_dark(bar, panel.cmap)),
         dark=on_dark(png, panel.cmap),
         wide=len(panel.values) == 1,
+        box=panel.box,
     )
 
 

@@ -67,6 +67,7 @@ class ViewWidget(LiveWidget):
     alpha = traitlets.Float(0.8, min=0.0, max=1.0)
     overlay = traitlets.Bool(True)
     strip = traitlets.Bool(False)
+    place = traitlets.Any(None, allow_none=True)
     version = traitlets.Enum(VERSIONS, "edited")
 
     _given: Given

@@ -8,6 +8,7 @@ import torch
 from front_end import canvas_pixels
 
 import hookviz
+from hookviz.fields.shown import outline, words
 from hookviz.render.colours import palette, to_levels
 
 PANELS = ("input", "activation", "gradient", "heat")
@@ -158,3 +159,49 @@ def test_the_verdict_leads_to_the_layer(browser, tmp_path):
     page.keyboard.press("Enter")
     page.locator(".hv-name", has_text="layer3.0.conv1").wait_for()
     page.close()
+
+
+def test_a_click_shows_what_a_place_sees(page, explorer, shots):
+    here, box = page.locator(".hv-input .hv-under"), page.locator(".hv-input .hv-field")
+    field = hookviz.receptive_field(
+        hookviz.demo_model(), "layer2.0.conv1", hookviz.demo_images()[6]
+    )
+
+    def agrees(field, row, column):
+        settle(page)
+        assert words(field, (row, column)) in here.inner_text()
+        whole, seen = frame(page, "input").bounding_box(), box.bounding_box()
+        left, top, width, height = outline(field, (row, column))
+        wanted = [left * whole["width"], top * whole["height"]]
+        wanted += [width * whole["width"], height * whole["height"]]
+        got = [seen["x"] - whole["x"], seen["y"] - whole["y"], seen["width"], seen["height"]]
+        assert got == pytest.approx(wanted, abs=1.5)
+
+    page.mouse.move(*at(page, "activation", 7.5 / 28, 20.5 / 28))
+    settle(page)
+    assert "click for its receptive field" in here.inner_text() and not box.is_visible()
+    page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
+    page.mouse.move(5, 5)
+    agrees(field, 20, 7)  # it stays where the pointer has gone
+    value = explorer.cache["layer2.0.conv1"].activation[0, 4, 20, 7].item()
+    shown = page.locator(".hv-here dd").nth(1).inner_text().replace("−", "-")
+    assert np.float32(shown) == np.float32(value)
+    page.screenshot(path=shots / "place.png")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowUp")
+    agrees(field, 19, 8)
+    page.mouse.move(*at(page, "activation", 0.5 / 28, 27.5 / 28))
+    agrees(field, 27, 0)  # under the pointer first
+    page.mouse.move(5, 5)
+    agrees(field, 19, 8)
+
+    # The same spot of another layer's map, and nothing once it is given up.
+    page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(400)
+    deep = hookviz.receptive_field(hookviz.demo_model(), "layer3.1.conv2", hookviz.demo_images()[6])
+    agrees(deep, 9, 4)
+    frame(page, "activation").focus()
+    page.keyboard.press("Escape")
+    settle(page)
+    assert not box.is_visible() and "sees" not in here.inner_text()

@@ -1,0 +1,60 @@
+// What a place of a map sees of the input, by the numbers of hookviz/fields/shown.py.
+
+/**
+ * @typedef {{along: number | null, from: number[], to: number[]}} Ends
+ * @typedef {{
+ *   status: string, why: string, input: number[], map: number[], axes: string[],
+ *   size: number[] | null, ends: Ends[] | null}} Field
+ */
+
+/**
+ * From where to where a place sees, in each dimension of the input; null if that is not known.
+ * @param {Field} field
+ * @param {number[]} place Slice, row and column of the shown map.
+ */
+function seenFrom(field, place) {
+  if (!field.ends) return null;
+  const own = place.slice(3 - field.map.length);
+  const flat = own.reduce((sum, each, axis) => sum * field.map[axis] + each, 0);
+  return field.ends.map(({ along, from, to }) => {
+    const at = along === null ? flat : own[along];
+    return { from: from[at], to: to[at] };
+  });
+}
+
+/**
+ * The same as a part of the input's picture, in shares of it; null if there is nothing to outline.
+ * @param {Field} field
+ * @param {number[]} place
+ */
+export function fieldPart(field, place) {
+  const seen = seenFrom(field, place);
+  if (!seen) return null;
+  const share = (/** @type {number} */ axis) => {
+    if (axis < 0) return { middle: 0.5, long: 1 }; // a signal's picture is a band
+    const { from, to } = seen[axis];
+    return { middle: (from + to) / 2 / field.input[axis], long: (to - from) / field.input[axis] };
+  };
+  const [down, right] = [share(seen.length - 2), share(seen.length - 1)];
+  if (!(down.long > 0 && right.long > 0)) return null;
+  return { u: right.middle, v: down.middle, wide: right.long, high: down.long };
+}
+
+/**
+ * @param {Field} field
+ * @param {number[]} place
+ */
+export function fieldWords(field, place) {
+  if (field.status !== "exact" && field.status !== "whole input")
+    return `${field.status}: ${field.why}`;
+  if (field.status === "whole input") return "the whole input";
+  const seen = seenFrom(field, place);
+  if (!seen) return "by no rule, and too much to be told";
+  if (seen.some(({ from, to }) => from >= to)) return "nothing of the input";
+  const said = seen.map(({ from, to }, axis) => {
+    const hidden = field.size ? field.size[axis] - (to - from) : 0;
+    const padding = hidden ? ` and ${hidden} in the padding` : "";
+    return `${field.axes[axis]} ${from}–${to - 1}${padding}`;
+  });
+  return said.join(", ");
+}

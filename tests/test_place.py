@@ -1,0 +1,273 @@
+"""A place that is chosen in the explorer: its value, what it sees, and what counts for it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+import traitlets
+from seen import INPUT, MAP, NOTE, control, html, says
+from test_field import (
+    Causal,
+    Net,
+    chain,
+    masked,
+    swin,
+    through_numpy,
+    where_it_is_largest,
+)
+from torch import nn
+from torch.nn import functional as F
+
+import hookviz
+from hookviz.fields.shown import MOST_PLACES, outline, payload, place_in, words
+from hookviz.view import view as view_module
+from hookviz.view.settings import EFFECTIVE
+
+MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
+
+
+@pytest.fixture
+def explorer():
+    made = hookviz.explore(MODEL, PICTURES[6], layer="layer2.0.conv1", channel=4)
+    yield made
+    made.close()
+
+
+def at(explorer, row, column):
+    """Choose a place of the shown map."""
+    height, width = explorer.frame.panels[0].values.shape
+    explorer.place = (row + 0.5) / height, (column + 0.5) / width
+
+
+# What leaves Python is the field, at every place
+
+
+def boxes_of(said):
+    """All boxes ``(2 * D, *map)`` of what is sent, as field.js reads them."""
+    found = torch.zeros(2 * len(said["input"]), *said["map"])
+    for place in torch.ones(said["map"]).nonzero().tolist():
+        flat = int(np.ravel_multi_index(place, said["map"]))
+        for axis, ends in enumerate(said["ends"]):
+            which = flat if ends["along"] is None else place[ends["along"]]
+            here = (slice(None), *place)
+            found[here][axis], found[here][axis + len(said["input"])] = (
+                ends["from"][which],
+                ends["to"][which],
+            )
+    return found
+
+
+SENT = {
+    "a rule": (MODEL, "layer3.0.conv1", torch.zeros(1, 3, 112, 112)),
+    "resized": (Net(lambda y: F.interpolate(y, size=(9, 17))), "last", torch.zeros(1, 3, 8, 8)),
+    "shifted windows": (swin(), "features.1.1", torch.zeros(1, 3, 12, 12)),
+    "transposed": (Net(lambda y: y.transpose(2, 3)), "last", torch.zeros(1, 3, 8, 6)),
+    "triangle": (Net(lambda y: torch.tril(y, 2)), "last", torch.zeros(1, 3, 8, 6)),
+    "signal": (Causal(lambda tokens: masked(tokens, -torch.inf)), "last", torch.zeros(1, 3, 9)),
+    "volume": (chain(3, [(3, 2, 1, 1)]), "0", torch.zeros(1, 2, 10, 8, 6)),
+    "whole": (Net(lambda y: y - y.mean((2, 3), keepdim=True)), "last", torch.zeros(1, 3, 8, 6)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_what_is_sent_is_the_field(name):
+    field = hookviz.receptive_field(*SENT[name])
+    said = json.loads(json.dumps(payload(field), allow_nan=False))
+    assert torch.equal(boxes_of(said), field.boxes.float())
+    alone = [each["along"] is None for each in said["ends"]]
+    assert alone == [name == "triangle"] * len(alone)
+
+
+def test_of_no_rule_only_small_tables_are_sent():
+    side = int(MOST_PLACES**0.5) + 1
+    model = Net(lambda y: torch.tril(y, 2))
+    field = hookviz.receptive_field(model, "last", torch.zeros(1, 3, side, side))
+    assert payload(field)["ends"] is None and field.known
+
+
+def test_a_part_of_the_picture():
+    field = hookviz.receptive_field(chain(2, [(3, 1, 1, 1)]), "0", torch.zeros(1, 2, 12, 8))
+    place = place_in(field, 0, 5, 2)
+    assert place == (5, 2)
+    assert outline(field, place) == (1 / 8, 4 / 12, 3 / 8, 3 / 12)
+    assert outline(field, (11, 0)) == (0, 10 / 12, 2 / 8, 2 / 12)
+    assert (
+        words(field, (11, 0)) == "rows 10–11 and 1 in the padding, columns 0–1 and 1 in the padding"
+    )
+    signal = hookviz.receptive_field(*SENT["signal"])
+    assert outline(signal, place_in(signal, 0, 0, 4)) == (0, 0, 5 / 9, 1)
+    volume = hookviz.receptive_field(*SENT["volume"])
+    place = place_in(volume, 4, 1, 1)
+    assert place == (4, 1, 1) and outline(volume, place) == (1 / 6, 1 / 8, 3 / 6, 3 / 8)
+    assert words(volume, place) == "slices 7–9, rows 1–3, columns 1–3"
+
+
+# In the explorer
+
+
+def test_the_box_and_the_value_of_a_place(explorer):
+    assert explorer.frame.input.box is None and explorer.frame.panels[0].box is None
+    for layer, place in (
+        ("layer2.0.conv1", (2, 16)),
+        ("stem.0", (55, 0)),
+        ("layer3.1.conv2", (7, 7)),
+    ):
+        explorer.layer = layer
+        at(explorer, *place)
+        field = hookviz.receptive_field(MODEL, layer, PICTURES[6])
+        frame = explorer.frame
+        assert frame.input.box == outline(field, place) == frame.overlay.box
+        assert f"row {place[0]}, column {place[1]} sees {words(field, place)}" in frame.input.note
+        height, width = frame.panels[0].values.shape
+        assert frame.panels[0].box == (place[1] / width, place[0] / height, 1 / width, 1 / height)
+        for panel in frame.panels[:2]:
+            value = panel.note.rpartition(": ")[2].replace("−", "-")
+            assert np.float32(value) == panel.values[place]
+    explorer.place = None
+    assert explorer.frame.input.box is None
+
+
+def test_it_is_the_same_spot_in_another_layer(explorer):
+    at(explorer, 14, 7)  # of 28×28
+    explorer.layer = "layer3.1.conv2"  # 14×14
+    assert "row 7, column 3 sees" in explorer.frame.input.note
+
+
+def test_core_widgets_draw_it(explorer):
+    assert not says(explorer, 'class="spot"')
+    control(explorer, "place: row, column").value = "2, 16"
+    assert explorer.place == (2.5 / 28, 16.5 / 28)
+    field = hookviz.receptive_field(MODEL, "layer2.0.conv1", PICTURES[6])
+    top, left, bottom, right = field.box(2, 16)
+    drawn = html(explorer, INPUT).value
+    assert 'viewBox="0 0 112 112"' in drawn
+    (found,) = re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', drawn)
+    assert [float(each) for each in found] == [left, top, right - left, bottom - top]
+    assert "row 2, column 16: " in html(explorer, MAP).value
+    control(explorer, "place: row, column").value = "28 3"
+    assert "give its row, 0 to 27" in html(explorer, NOTE).value
+    assert control(explorer, "place: row, column").value == ""
+    control(explorer, "place: row, column").value = "-"
+    assert explorer.place is None and not says(explorer, 'class="spot"')
+
+
+@pytest.mark.parametrize("place", [3, (0.5,), (2, 0), "ab", (float("nan"), 0)])
+def test_no_place(explorer, place):
+    with pytest.raises(traitlets.TraitError, match="is no place of a map: give how far down"):
+        explorer.place = place
+    assert explorer.place is None
+
+
+def test_the_model_runs_once_and_only_if_asked(explorer, monkeypatch):
+    asked = []
+
+    def counted(*given, **options):
+        asked.append(given)
+        return hookviz.receptive_fields(*given, **options)
+
+    monkeypatch.setattr(view_module, "receptive_fields", counted)
+    explorer.channel = 5
+    explorer.layer = "layer1.0.conv1"
+    assert not asked
+    explorer.place = (0.5, 0.5)
+    explorer.layer, explorer.channel, explorer.place = "layer3.1.conv2", 9, (0.2, 0.1)
+    explorer.target = 3
+    explorer.edit(channels=9)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [
+        (where_it_is_largest, "data-dependent: "),
+        (lambda y: through_numpy(y.detach()), "unknown: numbers leave torch by .numpy()"),
+        (lambda y: y - y.mean((2, 3), keepdim=True), "sees the whole input"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(between, said):
+    with torch.no_grad():
+        explorer = hookviz.explore(Net(between), torch.rand(1, 3, 8, 6), layer="last")
+    explorer.place = (0.5, 0.5)
+    frame = explorer.frame
+    assert said in frame.input.note
+    assert frame.input.box == ((0, 0, 1, 1) if "whole" in said else None)
+    explorer.close()
+
+
+def test_no_field_at_all_is_said():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(32, 3))
+    explorer = hookviz.explore(model, torch.rand(1, 1, 6, 6))
+    explorer.place = (0.5, 0.5)
+
+    def broken(*given, **options):
+        raise ValueError("no field of such a model.")
+
+    explorer._now.input_memo.once("fields", "other", lambda: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(view_module, "receptive_fields", broken)
+        explorer.place = (0.1, 0.1)
+    assert "unknown: no field of such a model." in explorer.frame.input.note
+    explorer.close()
+
+
+def test_without_a_picture_the_map_says_it():
+    model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 2, 3), nn.Flatten())
+    explorer = hookviz.explore(model, torch.rand(2, 16), target=torch.sum)
+    explorer.place = (0, 0)
+    assert explorer.frame.input is None
+    assert "row 0, column 0: " in explorer.frame.panels[0].note
+    assert "; sees places 0–10" in explorer.frame.panels[0].note
+    explorer.close()
+
+
+# What counts for it
+
+
+def test_the_effective_field_is_a_heatmap(explorer):
+    explorer.heatmap = EFFECTIVE
+    field = hookviz.receptive_field(MODEL, "layer2.0.conv1", PICTURES[6])
+    assert (explorer.frame.heatmap == field.effective([PICTURES[6]]).numpy()).all()
+    at(explorer, 3, 20)
+    found = explorer.frame
+    assert (found.heatmap == field.effective([PICTURES[6]], place=(3, 20)).numpy()).all()
+    assert found.overlay.name == "effective field of row 3, column 20"
+    top, left, bottom, right = field.box(3, 20)
+    inside = np.count_nonzero(found.heatmap[top:bottom, left:right])
+    assert inside == np.count_nonzero(found.heatmap) > 0
+    with pytest.raises(ValueError, match="effective field takes more than a few lines"):
+        explorer.code()
+
+
+def test_the_effective_field_of_a_sample_and_of_a_volume():
+    model, x = chain(3, [(3, 2, 1, 1)]), torch.rand(2, 2, 10, 8, 6)
+    explorer = hookviz.explore(model, x, target=torch.sum, sample=1, heatmap=EFFECTIVE)
+    explorer.depth = 2
+    at(explorer, 1, 1)
+    field = hookviz.receptive_field(model, "0", x)
+    whole = field.effective([x[1:]], place=(2, 1, 1)).numpy()
+    assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
+    explorer.close()
+
+
+def test_the_effective_field_is_that_of_the_edited_run(explorer):
+    explorer.heatmap = EFFECTIVE
+    before = explorer.frame.heatmap
+    explorer.edit("layer1.0.conv1", 0, channels=slice(12))
+    assert (explorer.frame.heatmap != before).any()
+    explorer.version = "original"
+    assert (explorer.frame.heatmap == before).all()
+
+
+def test_a_vision_transformer_has_places():
+    model = torchvision.models.VisionTransformer(16, 4, 2, 2, 8, 16)
+    explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16), layers=["conv_proj", "encoder.ln"])
+    at(explorer, 2, 3)
+    assert explorer.frame.input.box == (0.75, 0.5, 0.25, 0.25)
+    explorer.layer = "encoder.ln"
+    assert "sees the whole input" in explorer.frame.input.note
+    explorer.close()
