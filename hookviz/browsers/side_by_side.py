@@ -192,7 +192,7 @@ class Columns(widgets.VBox):
         """What has no place here, and is closed with all else."""
         shown = {id(part) for row in rows for part in row}
         of = self._controls.by_name
-        parts = [of["version"], of["strip"]]
+        parts = [of[name] for name in ("version", "strip", "place")]
         for each in self._pictures:
             every = each.input, each.mosaic_caption, each.strip, each.readings
             parts += [part for part in every if id(part) not in shown]

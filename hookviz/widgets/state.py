@@ -41,18 +41,8 @@ def offered(*calls: Callable[..., Any]) -> Any:
     return Canvas(*calls)
 
 
-class ViewWidget(LiveWidget):
-    """Shows a `View` in its children, each of which has a method ``show(frame)``.
-
-    Its settings, `Settings`, are traits. A subclass has ``why_closed`` and ``_given``.
-
-    Parameters
-    ----------
-    view : View
-        Where to begin.
-    run : callable
-        Session and target -> its run.
-    """
+class SettingTraits(traitlets.HasTraits):
+    """`Settings` as traits."""
 
     layer = traitlets.Unicode()
     channel = traitlets.Int(0)
@@ -69,6 +59,20 @@ class ViewWidget(LiveWidget):
     strip = traitlets.Bool(False)
     place = traitlets.Any(None, allow_none=True)
     version = traitlets.Enum(VERSIONS, "edited")
+
+
+class ViewWidget(LiveWidget, SettingTraits):
+    """Shows a `View` in its children, each of which has a method ``show(frame)``.
+
+    Its settings, `Settings`, are traits. A subclass has ``why_closed`` and ``_given``.
+
+    Parameters
+    ----------
+    view : View
+        Where to begin.
+    run : callable
+        Session and target -> its run.
+    """
 
     _given: Given
     _canvas: Any = None
