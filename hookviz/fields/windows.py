@@ -236,7 +236,8 @@ def _sources(operation: Operation, name: str, place: int, old: int, new: int) ->
     for other, scale in enumerate(scales):
         if other != place:
             given[scale] = None
-    weighted = operation.function(**given)[0].movedim(place + 1, 1).flatten(2)[..., 0].T != 0
+    weights = operation.function(**given)[0].movedim(place + 1, 1)
+    weighted = weights.reshape(old, new, -1)[..., 0].T != 0
     most = max(int(weighted.sum(1).max()), 1)
     return (
         weighted.to(torch.uint8)
