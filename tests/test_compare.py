@@ -241,6 +241,14 @@ def test_a_batchnorm_that_is_folded(fold):
     found = hookviz.compare(model.eval(), fold(model), torch.randn(1, 3, 8, 8))
     assert found.first() is None
     assert ("a", "0", "b has folded it with 1") in found.alone
+    assert all(row.inputs.distance < 1e-5 for row in found)  # of what is folded, at its beginning
+    broken = fold(model)
+    with torch.no_grad():
+        next(broken.parameters())[0] *= 1.1
+    assert hookviz.compare(model, broken, torch.randn(1, 3, 8, 8)).first().kind in (
+        "BatchNorm2d",
+        "ReLU",
+    )
     assert "b has folded it" in found.verdict
 
 

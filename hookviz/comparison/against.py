@@ -78,15 +78,22 @@ class Against(QuietCapture):
         As for `hookviz.capture`; the layers are those that have a partner.
     first : FeatureCache
         The first run, with inputs.
-    partners : dict of str to str
-        Names of the first run's layers, by those of these.
+    outputs, inputs : dict of str to str
+        Names of the first run's layers, by those of these: whose outputs, and whose inputs, are
+        compared with theirs.
     """
 
     def __init__(
-        self, model: nn.Module, layers: Any, first: FeatureCache, partners: Mapping[str, str]
+        self,
+        model: nn.Module,
+        layers: Any,
+        first: FeatureCache,
+        outputs: Mapping[str, str],
+        inputs: Mapping[str, str],
     ) -> None:
         super().__init__(model, layers, Copies(), inputs=True)
-        self._first, self._partners, self._side = first, partners, "outputs"
+        self._first, self._side = first, "outputs"
+        self._partners = {"outputs": outputs, "inputs": inputs}
 
     def _before(self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._side = "inputs"
@@ -113,7 +120,8 @@ class Against(QuietCapture):
         return tuple(taken)
 
     def _call(self, record: LayerRecord) -> Call | None:
-        calls = self._first[self._partners[record.name]].calls
+        name = self._partners[self._side].get(record.name)
+        calls = self._first[name].calls if name is not None and name in self._first else []
         return calls[len(record.calls)] if len(record.calls) < len(calls) else None
 
     def _arrived(self, taken: CapturedTensor, gradient: Tensor | None) -> None:

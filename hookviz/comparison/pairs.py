@@ -34,10 +34,18 @@ class Pairs:
         Names of a's layers, and of b's.
     alone : list of (str, str, str)
         ``"a"`` or ``"b"``, a layer's name, and why it has no partner.
+    begins : dict of str to (str, str)
+        For a layer at whose end b is compared with what it has folded: the first of these in a, and
+        the layer of b, whose inputs are to be compared.
     """
 
     partners: dict[str, str]
     alone: list[tuple[str, str, str]]
+    begins: dict[str, tuple[str, str]]
+
+    def begin(self, name: str) -> tuple[str, str]:
+        """The layers of a and of b whose inputs are those of a layer of a and of its partner."""
+        return self.begins.get(name, (name, self.partners[name]))
 
 
 def paired(a: list[Ran], b: list[Ran], given: Mapping[str, str] | None = None) -> Pairs:
@@ -65,12 +73,14 @@ def paired(a: list[Ran], b: list[Ran], given: Mapping[str, str] | None = None) -
         others = [each for each in b if each.name not in set(partners.values())]
         for one, two in _aligned(rest, others, key):
             partners[one.name] = two.name
-    folded = _folded(a, of_b, partners)
+    matched = dict(partners)
+    folded, firsts = _folded(a, of_b, partners)
     lacking = dict.fromkeys(of_a.keys() - partners.keys(), "b has no such layer") | folded
     alone = [("a", name, lacking[name]) for name in of_a if name in lacking]
     compared = set(partners.values())
     alone += [("b", name, "a has no such layer") for name in of_b if name not in compared]
-    return Pairs({name: partners[name] for name in of_a if name in partners}, alone)
+    begins = {last: (first, matched[first]) for last, first in firsts.items() if first in matched}
+    return Pairs({name: partners[name] for name in of_a if name in partners}, alone, begins)
 
 
 def _kind_and_shape(layer: Ran) -> Hashable:
@@ -89,10 +99,16 @@ def _aligned(
         yield from zip(a[i : i + size], b[j : j + size], strict=True)
 
 
-def _folded(a: list[Ran], of_b: Mapping[str, Ran], partners: dict[str, str]) -> dict[str, str]:
-    """Take the partners from layers that b has folded with the next one; why, by their names."""
+def _folded(
+    a: list[Ran], of_b: Mapping[str, Ran], partners: dict[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Take the partners from layers that b has folded with the next one.
+
+    Why, by their names; and of the last of them, which is the first.
+    """
     leaves = [each for each in a if not next(each.module.children(), None)]
-    found = {}
+    found: dict[str, str] = {}
+    firsts: dict[str, str] = {}
     for layer, after in pairwise(leaves):
         if not isinstance(after.module, _FOLDED) or layer.shape != after.shape:
             continue
@@ -104,7 +120,8 @@ def _folded(a: list[Ran], of_b: Mapping[str, Ran], partners: dict[str, str]) -> 
         else:
             continue
         found[layer.name] = f"b has folded it with {after.name}"
-    return found
+        firsts[after.name] = firsts.pop(layer.name, layer.name)
+    return found, firsts
 
 
 def _check(names: Iterable[str], known: Mapping[str, Ran], whose: str) -> None:

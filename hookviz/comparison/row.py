@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import nn
 from ..hooking.records import FeatureCache, LayerRecord
 from ..hooking.tables import number
 from .difference import Difference, rounding
+from .pairs import Pairs
 
 ROUNDINGS, GROWTH = 16, 8
 """What is explained: so many times the type's rounding, and of what was there before."""
@@ -114,26 +115,26 @@ def _in_short(known: Difference | None) -> str:
 
 
 def rows_of(
-    first: FeatureCache, second: FeatureCache, partners: Mapping[str, str]
+    first: FeatureCache, second: FeatureCache, pairs: Pairs, names: Iterable[str]
 ) -> list[LayerDifference]:
-    """What was found of the layers of which all was kept."""
-    dropped = set(first.dropped)
+    """What was found of some of a's layers, of which all was kept."""
     rows = []
-    for name, partner in partners.items():
-        if name not in dropped and name in first and partner in second:
-            ours, theirs = first[name], second[partner]
-            count = min(len(ours.calls), len(theirs.calls))
-            rows += [_row(ours, theirs, call) for call in range(count)]
+    for name in names:
+        (_, begin), partner = pairs.begin(name), pairs.partners[name]
+        if name in first and partner in second and begin in second:
+            three = first[name], second[partner], second[begin]
+            count = min(len(record.calls) for record in three)
+            rows += [_row(*three, call) for call in range(count)]
     return rows
 
 
-def _row(ours: LayerRecord, theirs: LayerRecord, call: int) -> LayerDifference:
-    one, two = ours.calls[call], theirs.calls[call]
+def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) -> LayerDifference:
+    one, two, given = (record.calls[call] for record in (ours, theirs, begin))
     output = worst(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
     if len(one.outputs) != len(two.outputs) or output is None:
         counts = f"{len(one.outputs)} and {len(two.outputs)}"
         output = Difference(why=f"numbers of tensors differ: {counts}")
-    weights = max(_rounding_of_weights(each.module) for each in (ours, theirs))
+    weights = max(_rounding_of_weights(each.module) for each in (ours, theirs, begin))
     return LayerDifference(
         ours.name,
         theirs.name,
@@ -141,14 +142,14 @@ def _row(ours: LayerRecord, theirs: LayerRecord, call: int) -> LayerDifference:
         type(ours.module).__name__,
         tuple(one.outputs[0].shape) if one.outputs else (),
         replace(output, epsilon=max(output.epsilon, weights)),
-        worst(each.of_value for each in two.inputs),  # type: ignore[attr-defined]
+        worst(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
         worst(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
     )
 
 
 def _rounding_of_weights(module: nn.Module) -> float:
     """Of all weights within; torch.ao's quantized layers, which hide them, have eight bits."""
-    hidden = any(type(each).__module__.startswith("torch.ao.nn") for each in module.modules())
+    hidden = any(".quantized." in type(each).__module__ for each in module.modules())
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 
 

@@ -18,11 +18,14 @@ from ..run.transforms import Transform
 from .against import Against, QuietCapture, SharedCopies
 from .comparison import Comparison
 from .order import Order
-from .pairs import paired
+from .pairs import Pairs, paired
 from .row import LayerDifference, rows_of
 
 if TYPE_CHECKING:
     from .. import SideBySide
+
+Logits = tuple[Tensor | None, Tensor | None]
+"""Class scores ``(N, K)`` of both."""
 
 
 def compare(
@@ -110,21 +113,11 @@ def compare(
             f"No layer of {first.name} has a partner in {second.name}: name some by "
             "pairs={'layer of a': 'layer of b'}."
         )
-    rows: list[LayerDifference] = []
-    groups = [dict(matched.partners)]
-    logits: tuple[Tensor | None, Tensor | None] = (None, None)
-    while groups:
-        group = groups.pop()
-        cache, against, logits = _both(first, second, group, target, max_bytes)
-        rows += rows_of(cache, against, group)
-        left = {name: group[name] for name in cache.dropped}
-        groups += _smaller(left, cache, max_bytes) if left == group else [left] * bool(left)
+    rows, logits = _rows(first, second, matched, target, max_bytes)
     place = {each: number for number, each in enumerate(ours.calls)}
     rows.sort(key=lambda row: place[row.layer, row.call])
     alone = matched.alone + _uneven(ours, theirs, matched.partners)
-    if target is None and logits[0] is not None:  # for both, as in the table
-        favourites = logits[0].argmax(1).tolist()
-        target = favourites if len(favourites) > 1 else favourites[0]
+    target = _for_both(target, logits[0])
     opened = partial(_explored, first, second, target)
     return Comparison(first.name, second.name, rows, alone, logits, first.class_names, opened)
 
@@ -149,47 +142,72 @@ def _ran(session: Session, whose: str, layers: Layers) -> Order:
     return order
 
 
+def _rows(
+    first: Session, second: Session, pairs: Pairs, target: Target, max_bytes: int | None
+) -> tuple[list[LayerDifference], Logits]:
+    """All that is compared, in as many runs as the budget asks for."""
+    rows: list[LayerDifference] = []
+    groups = [list(pairs.partners)]
+    logits: Logits = (None, None)
+    while groups:
+        names = groups.pop()
+        cache, against, logits = _both(first, second, pairs, names, target, max_bytes)
+        dropped = set(cache.dropped)
+        left = [name for name in names if dropped & {name, pairs.begin(name)[0]}]
+        rows += rows_of(cache, against, pairs, [name for name in names if name not in left])
+        if left:
+            groups += [left] if left != names else _halves(left, cache, max_bytes)
+    return rows, logits
+
+
 def _both(
     first: Session,
     second: Session,
-    partners: Mapping[str, str],
+    pairs: Pairs,
+    names: list[str],
     target: Target,
     max_bytes: int | None,
-) -> tuple[FeatureCache, Against, tuple[Tensor | None, Tensor | None]]:
-    """One run of each, the second against the first, of those layers of a that have partners."""
+) -> tuple[FeatureCache, Against, Logits]:
+    """One run of each, the second against the first, of some of a's layers."""
+    begins = dict(map(pairs.begin, names))  # of a -> of b
+    outputs = {pairs.partners[name]: name for name in names}
+    inputs = {theirs: ours for ours, theirs in begins.items()}
 
     def once() -> QuietCapture:
-        chosen = [first.model.get_submodule(name) for name in partners]
+        chosen = [first.model.get_submodule(name) for name in dict.fromkeys([*names, *begins])]
         return QuietCapture(first.given, chosen, SharedCopies(max_bytes), inputs=True)
 
     one = first.forward_backward(target, once)
     kept, logits = one.observer.data(), logits_of(one.output)
-    if target is None and logits is not None:
-        target = logits.argmax(1).tolist()
-    back = {theirs: ours for ours, theirs in partners.items()}
 
     def again() -> Against:
-        chosen = [second.model.get_submodule(name) for name in back]
-        return Against(second.given, chosen, kept, back)
+        chosen = [second.model.get_submodule(name) for name in dict.fromkeys([*outputs, *inputs])]
+        return Against(second.given, chosen, kept, outputs, inputs)
 
-    two = second.forward_backward(target, again)
-    both = logits, logits_of(two.output)
-    return kept, two.observer, tuple(None if each is None else each.detach() for each in both)  # type: ignore[return-value]
+    two = second.forward_backward(_for_both(target, logits), again)
+    both = (each if each is None else each.detach() for each in (logits, logits_of(two.output)))
+    return kept, two.observer, (next(both), next(both))
 
 
-def _smaller(
-    group: dict[str, str], cache: FeatureCache, max_bytes: int | None
-) -> list[dict[str, str]]:
+def _for_both(target: Target, logits: Tensor | None) -> Target:
+    """What the gradients are of; if nobody says, each sample's class that a puts first."""
+    if target is not None or logits is None:
+        return target
+    favourites = logits.argmax(1).tolist()
+    return favourites if len(favourites) > 1 else favourites[0]
+
+
+def _halves(names: list[str], cache: FeatureCache, max_bytes: int | None) -> list[list[str]]:
     """Of layers that do not fit into the budget together, half and half."""
-    names = list(group)
     if len(names) == 1:
-        tensors = {id(t): t for c in cache[names[0]].calls for t in (*c.inputs, *c.outputs)}
+        every = (each for record in cache.values() for each in record.calls)
+        tensors = {id(each): each for call in every for each in (*call.inputs, *call.outputs)}
         raise ValueError(
             f"max_bytes={max_bytes} is not enough for layer {names[0]!r}: give "
             f"{sum(each.needs for each in tensors.values())} or more."
         )
     middle = len(names) // 2
-    return [{name: group[name] for name in part} for part in (names[:middle], names[middle:])]
+    return [names[:middle], names[middle:]]
 
 
 def _uneven(ours: Order, theirs: Order, partners: Mapping[str, str]) -> list[tuple[str, str, str]]:
