@@ -23,9 +23,7 @@ def place_in(field: ReceptiveField, depth: int, row: int, column: int) -> tuple[
     return (depth, row, column)[3 - len(field.map_size) :]
 
 
-def outline(
-    field: ReceptiveField, place: Sequence[int]
-) -> Shares | None:
+def outline(field: ReceptiveField, place: Sequence[int]) -> Shares | None:
     """What a place sees, as left, top, width and height in shares of the input's picture.
 
     None where it is not known, or nothing.
