@@ -41,7 +41,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "googlenet": {"init_weights": False, "size": (48, 40)},
     "inception_v3": {"init_weights": False, "size": (84, 76)},
     "densenet121": {},
-    "resnet18": {"size": (64, 48)},
+    "resnet18": {},
     "resnext50_32x4d": {},
     "mobilenet_v2": {},
     "mobilenet_v3_small": {},
@@ -54,7 +54,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "swin_t": {},
     "vit_b_32": {"image_size": 64, "size": (64, 64)},
     "fcn_resnet50": {"weights_backbone": None, "size": (32, 24)},
-    "r3d_18": {"size": (4, 20, 16)},
+    "r3d_18": {"size": (4, 16, 12)},
 }
 Boxes = Tensor
 """``(2 * D, *places)``: from, and to."""
