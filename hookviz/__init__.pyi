@@ -24,6 +24,9 @@ from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
+from .training.training import Training
+from .training.watch import Watch, watch
+from .training.watch_file import load_watch
 from .widgets.explorer import Explorer, explore
 from .widgets.player import Player
 
@@ -44,6 +47,8 @@ __all__ = [
     "Statistics",
     "Survey",
     "Trace",
+    "Training",
+    "Watch",
     "ablationcam",
     "attribute",
     "capture",
@@ -59,6 +64,7 @@ __all__ = [
     "hooks",
     "insertion_curve",
     "load_survey",
+    "load_watch",
     "noise",
     "picture_map",
     "pointing_game",
@@ -70,6 +76,7 @@ __all__ = [
     "scorecam",
     "survey",
     "trace",
+    "watch",
 ]
 
 __version__: str
