@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,19 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from PIL import Image
 
 from ..render.colours import colormap, palette
+from ..render.shown import ShownFigure, no_formula
 from ..view.frame import Frame, Panel, Tiles
 
 SUFFIXES = (".png", ".svg", ".pdf")
-
-
-class ShownFigure(Figure):
-    """A figure that a notebook shows, though pyplot, which would teach it to, is not there."""
-
-    def _repr_png_(self) -> bytes:
-        return small_png(self)
 
 
 def draw_figure(frame: Frame) -> Figure:
@@ -39,7 +31,7 @@ def draw_figure(frame: Frame) -> Figure:
     height, width = frame.tiles.mosaic.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
     figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
-    figure.suptitle(_plain(frame.title), fontsize="medium")
+    figure.suptitle(no_formula(frame.title), fontsize="medium")
     grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
     for column, draw_one in enumerate(draw):
         draw_one(figure.add_subplot(grid[0, column]))
@@ -55,22 +47,14 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     draw_figure(frame).savefig(path, **options)
 
 
-def small_png(figure: Figure) -> bytes:
-    """A figure in few colours and at screen size: notebooks that hold it stay small."""
-    buffer, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=72)
-    Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
-    return small.getvalue()
-
-
 def _draw_picture(pixels: np.ndarray, title: str, axes: Axes) -> None:
     axes.imshow(pixels)
-    axes.set_title(_plain(title), fontsize="small")
+    axes.set_title(no_formula(title), fontsize="small")
     axes.set_axis_off()
 
 
 def _draw_panel(panel: Panel, axes: Axes) -> None:
-    axes.set_title(_plain(panel.caption), fontsize="small")
+    axes.set_title(no_formula(panel.caption), fontsize="small")
     axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
@@ -96,8 +80,3 @@ def _draw_tiles(tiles: Tiles, axes: Axes) -> None:
     axes.add_patch(outline)
     axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
-
-
-def _plain(text: str) -> str:
-    """Names may hold dollar signs, which matplotlib would take for formulas."""
-    return text.replace("$", r"\$")

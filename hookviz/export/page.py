@@ -17,6 +17,7 @@ from ..hooking.tables import megabytes
 from ..render import html
 from ..render.colours import colour_ranges
 from ..render.overlay import heat_colours
+from ..render.shown import small_png
 from ..run.session import Run
 from ..run.targets import Target
 from ..view.build import build_frame
@@ -33,7 +34,7 @@ from ..view.payload import (
 from ..view.settings import PRODUCT, heatmap_names
 from ..view.view import View, elsewhere
 from .bundle import script, style
-from .figure import draw_figure, small_png
+from .figure import draw_figure
 from .packing import Part, Stream, fit, raw, stepped
 
 SMALLEST = 300_000

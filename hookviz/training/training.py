@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from .log import PHASES, Log, Trouble
 from .measured import STATISTICS
 from .recorder import Row
 from .weights import NORMS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEADER = (
     *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
@@ -163,6 +166,44 @@ class Training:
 
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, self._table())
+
+    def figure(
+        self,
+        statistic: str | Sequence[str] = ("std", "gradient_std", "update_ratio"),
+        layer: str | None = None,
+        *,
+        call: int = 0,
+        phase: str = "train",
+    ) -> Figure:
+        """Draw strips, layers × steps; or all that is known of one layer.
+
+        Parameters
+        ----------
+        statistic : str or sequence of str
+            What the colours are of: a number of `records`, such as ``"zeros"``, ``"dead"`` or
+            ``"gradient_mean"``. A strip for each.
+        layer : str, optional
+            Then the histogram of its values over the steps, that of its gradients, and each
+            channel's mean.
+        call : int
+            Which run of the layer.
+        phase : {"train", "eval"}
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            NaN and Inf are magenta; where they were first seen there is a cross.
+
+        Raises
+        ------
+        ValueError
+            No such statistic, layer or phase, or no step recorded.
+        """
+        from .strips import draw_layer, draw_strips
+
+        if layer is not None:
+            return draw_layer(self, self.row(layer, call, phase), phase)
+        return draw_strips(self, [statistic] if isinstance(statistic, str) else statistic, phase)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load_watch`."""

@@ -12,7 +12,7 @@ import traitlets
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from ..export.figure import draw_figure, save_figure, small_png
+from ..export.figure import draw_figure, save_figure
 from ..export.source import write_source
 from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
@@ -21,6 +21,7 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..render import html
 from ..render.colours import NORMALIZATIONS
+from ..render.shown import small_png
 from ..render.style import ROOT_CLASS
 from ..run.inputs import ModelInput
 from ..run.session import Session

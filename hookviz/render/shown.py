@@ -1,0 +1,28 @@
+"""Figures that a notebook shows, and small PNG of them; pyplot is not involved."""
+
+from __future__ import annotations
+
+import io
+
+from matplotlib.figure import Figure
+from PIL import Image
+
+
+class ShownFigure(Figure):
+    """A figure that a notebook shows, though pyplot, which would teach it to, is not there."""
+
+    def _repr_png_(self) -> bytes:
+        return small_png(self)
+
+
+def small_png(figure: Figure) -> bytes:
+    """A figure in few colours and at screen size: notebooks that hold it stay small."""
+    buffer, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=72)
+    Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
+    return small.getvalue()
+
+
+def no_formula(text: str) -> str:
+    """Names may hold dollar signs, which matplotlib would take for formulas."""
+    return text.replace("$", r"\$")
