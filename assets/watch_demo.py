@@ -22,7 +22,7 @@ import hookviz
 from hookviz.models import DemoNet
 
 OUT = Path(__file__).resolve().parent
-PICTURES, BATCH, STEPS, EVERY = 1_280, 32, 400, 10
+PICTURES, BATCH, STEPS, EVERY = 640, 16, 360, 10
 FAULT, TIMES = 300, 1000
 
 

@@ -827,3 +827,74 @@ def test_the_table_says_it_all():
     for word in ("conv", "Conv2d", "update ratio", "1 recorded (every 50)"):
         assert word in text and word in page
     assert Path(__file__).name not in text
+
+
+# Pictures
+
+
+def lit(axes):
+    """The pixels of the first image in it, ``(rows, steps, RGBA)``."""
+    return np.asarray(axes.images[0].get_array())
+
+
+def test_strips_are_layers_by_steps():
+    model = made()
+    watch = hookviz.watch(model, every=2)
+    trained(model, 6, watch)
+    with torch.no_grad():
+        model.second.weight[0, 0, 0, 0] = math.nan
+    trained(model, 1, watch)
+    figure = watch.figure(["std", "update_ratio"])
+    strips = [axes for axes in figure.axes if axes.images]
+    rows = watch.rows()
+    assert [lit(axes).shape[:2] for axes in strips] == [(len(rows), 4), (5, 4)]
+    names = [label.get_text() for label in strips[0].get_yticklabels()]
+    assert names[:3] == ["conv", "norm", "relu"] and "relu (1)" in names
+    magenta = (lit(strips[0]) == (1, 0, 1, 1)).all(2)
+    second = rows.index(watch.row("second"))
+    assert magenta[:second].sum() == 0 and magenta[second:, 3].all()
+    (cross,) = strips[0].lines
+    assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (3, second)
+    assert watch.figure("dead")._repr_png_().startswith(b"\x89PNG")
+
+
+def test_colours_follow_the_values():
+    from hookviz.training.strips import NAMES, strip
+
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 3, watch)
+    for name in NAMES:
+        rows, steps, values, wrong = strip(watch, name)
+        assert values.shape == (len(rows), len(steps)) == wrong.shape and not wrong.any()
+        for row, numbers in zip(rows, values.tolist(), strict=True):
+            wanted = [record_of(watch, row.layer, s, row.call)[name] for s in steps]
+            assert numbers == pytest.approx(
+                [np.nan if w is None else w for w in wanted], nan_ok=True
+            )
+        watch.figure(name)
+
+
+def test_one_layer_over_the_steps():
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 3, watch)
+    figure = watch.figure(layer="relu", call=1)
+    histogram, slopes, means = (axes for axes in figure.axes if axes.images)
+    assert lit(means).shape[:2] == (6, 3) and lit(histogram).shape[1] == lit(slopes).shape[1] == 3
+    labels = [label.get_text() for label in histogram.get_yticklabels()]
+    assert labels[0] == "0"  # nothing is below it
+
+
+def test_figures_that_cannot_be():
+    model = made()
+    watch = hookviz.watch(model)
+    with pytest.raises(ValueError, match="No step of train has been recorded"):
+        watch.figure()
+    trained(model, 1, watch)
+    with pytest.raises(ValueError, match="no statistic 'sdt': there are mean"):
+        watch.figure("sdt")
+    with pytest.raises(ValueError, match="No layer 'cov' was watched; close to it: 'conv'"):
+        watch.figure(layer="cov")
+    with pytest.raises(ValueError, match="has no call 2"):
+        watch.figure(layer="relu", call=2)
