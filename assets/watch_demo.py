@@ -64,7 +64,7 @@ def main() -> None:
     print(watch.title)
     if len(sys.argv) > 1:
         watch.save(sys.argv[1])
-    watch.figure(["update_ratio", "std", "gradient_std"]).savefig(OUT / "watch.png", dpi=80)
+    watch.figure(["update_ratio", "std", "gradient_std"]).savefig(OUT / "watch.png", dpi=64)
 
 
 if __name__ == "__main__":

@@ -179,9 +179,10 @@ def test_too_small_numbers_are_not_zero():
 
 
 def test_parts_are_as_one_tensor():
-    parts = odd(MAPS).split([1, 3])
+    values = odd(MAPS) + torch.arange(4.0)[:, None, None, None]
+    parts = values.split([1, 3])
     rows = [(p[0], p[1], p[2].numpy()) for p in (measured(part, 1) for part in parts)]
-    both, one = summary(rows), numbers_of(odd(MAPS))
+    both, one = summary(rows), numbers_of(values)
     np.testing.assert_allclose(both.statistics, one.statistics, rtol=1e-5)
     np.testing.assert_allclose(both.channels, one.channels, rtol=1e-5)
     assert (both.bins == one.bins).all()
@@ -407,6 +408,7 @@ def test_checkpointing_is_not_a_second_call(reentrant):
             each(X).square().sum().backward()
         found.append(watch.records())
     assert found[0] == found[1]
+    assert [record["gradient_count"] > 0 for record in found[0]] == [True] * 4
 
 
 def test_gradients_of_a_scaled_loss():

@@ -141,7 +141,7 @@ class Wandb:
 
 
 def simulate(count: int) -> None:
-    """A training of so many steps, of which each is asked for; a small model, and a small budget."""
+    """So many steps, each of which is asked for, of a small model, in a small budget."""
     model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
     watch, x, most = hookviz.watch(model, every=1, max_bytes=2e6), torch.randn(1, 3, 8, 8), 0
     for _ in range(count):
