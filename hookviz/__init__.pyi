@@ -30,6 +30,9 @@ from .hooking.edit import edit
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
+from .training.training import Training
+from .training.watch import Watch, watch
+from .training.watch_file import load_watch
 from .widgets.explorer import Explorer, explore
 from .widgets.player import Player
 
@@ -55,6 +58,8 @@ __all__ = [
     "Statistics",
     "Survey",
     "Trace",
+    "Training",
+    "Watch",
     "ablationcam",
     "attribute",
     "capture",
@@ -72,6 +77,7 @@ __all__ = [
     "insertion_curve",
     "link",
     "load_survey",
+    "load_watch",
     "noise",
     "picture_map",
     "pointing_game",
@@ -84,6 +90,7 @@ __all__ = [
     "similarity",
     "survey",
     "trace",
+    "watch",
 ]
 
 __version__: str

@@ -14,18 +14,8 @@ import hookviz
 PACKAGE = Path(hookviz.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # From the top of the house down: each wing may import those after it.
-WINGS = [
-    "browsers",
-    "widgets",
-    "export",
-    "view",
-    "diagnosis",
-    "comparison",
-    "dataset",
-    "fields",
-    "analysis",
-]
-WINGS += ["attribution", "render", "run", "hooking"]
+WINGS = ["browsers", "widgets", "export", "view", "diagnosis", "training", "comparison"]
+WINGS += ["dataset", "fields", "analysis", "attribution", "render", "run", "hooking"]
 FOREIGN = {  # package -> the lowest wing that may know it
     "anywidget": "widgets",
     "ipywidgets": "widgets",

@@ -12,12 +12,12 @@ from uuid import uuid4
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from ..export.figure import draw_panel, plain
+from ..export.figure import draw_panel
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers
 from ..render import html
-from ..render.shown_figure import ShownFigure, small_png
+from ..render.shown import ShownFigure, no_formula, small_png
 from ..render.style import ROOT_CLASS
 from ..run.session import Session
 from ..run.targets import Target
@@ -105,7 +105,7 @@ class SideBySide(ViewWidget):
         axes = figure.subplots(1, len(SIDES))
         for side, frame, each in zip(SIDES.values(), self._frames(), axes, strict=True):
             draw_panel(replace(frame.panels[0], name=f"{side}: {frame.panels[0].name}"), each)
-        figure.suptitle(plain(f"{self._now.at.layer}"), fontsize="medium")
+        figure.suptitle(no_formula(self._now.at.layer), fontsize="medium")
         return figure
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:

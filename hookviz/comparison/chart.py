@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..render.shown_figure import ShownFigure
+from ..render.shown import ShownFigure, no_formula
 from .row import LayerDifference
 
 if TYPE_CHECKING:
@@ -35,12 +35,14 @@ def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     first = next((place for place, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
-        axes.set_title(f"first difference: {rows[first].layer or '(model)'}", fontsize="medium")
+        axes.set_title(
+            f"first difference: {no_formula(rows[first].layer) or '(model)'}", fontsize="medium"
+        )
     axes.set_yscale("log")
     axes.set_ylim(low / 2, high * 2)
     step = max(1, math.ceil(len(rows) / 40))
     axes.set_xticks(range(0, len(rows), step))
-    names = [row.layer.replace("$", r"\$") or "(model)" for row in rows[::step]]
+    names = [no_formula(row.layer) or "(model)" for row in rows[::step]]
     axes.set_xticklabels(names, rotation=90, fontsize="xx-small")
     axes.set_ylabel("‖a − b‖ / ‖a‖")
     axes.legend(fontsize="small")
@@ -57,7 +59,7 @@ def similarity_chart(found: Similarity) -> ShownFigure:
     for names, axis in ((found.layers_b, axes.xaxis), (found.layers, axes.yaxis)):
         step = max(1, math.ceil(len(names) / 60))
         axis.set_ticks(range(0, len(names), step))
-        axis.set_ticklabels([n.replace("$", r"\$") for n in names[::step]], fontsize="xx-small")
+        axis.set_ticklabels(list(map(no_formula, names[::step])), fontsize="xx-small")
     axes.tick_params("x", rotation=90)
     axes.set_xlabel("b")
     axes.set_ylabel("a")

@@ -25,15 +25,13 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
-import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from .channels import RANKED, Channels, Column
+from .files import read_whole, write_whole
 from .marks import Mark, Spans
 from .rows import BINS
 from .surveyed import Survey
@@ -64,32 +62,12 @@ def load_survey(path: str | os.PathLike) -> Survey:
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file {str(path)!r}: check the path.")
-    try:
-        return unpack(Path(path).read_bytes())
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        reason = str(error)
-    raise ValueError(
-        f"{str(path)!r} is broken, or no survey ({reason}). It was left as it is: move it away, or "
-        "give another path."
-    )
+    return read_whole(path, unpack, "survey")
 
 
 def write(survey: Survey, path: str | os.PathLike) -> None:
     """Write it whole or not at all: beside the old file, which it then replaces."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(pack(survey))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, pack(survey))
 
 
 def pack(survey: Survey) -> bytes:

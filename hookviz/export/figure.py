@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ..render.colours import colormap, palette
-from ..render.shown_figure import ShownFigure
+from ..render.shown import ShownFigure, no_formula
 from ..view.frame import Box, Frame, Panel, Sheet, Tiles
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -31,7 +31,7 @@ def draw_figure(frame: Frame) -> Figure:
     height, width = frame.tiles.mosaic.levels.shape
     below = min(3.4 * columns * height / width, 6.0)
     figure = ShownFigure(figsize=(3.4 * columns, 3.2 + below), layout="constrained")
-    figure.suptitle(plain(frame.title), fontsize="medium")
+    figure.suptitle(no_formula(frame.title), fontsize="medium")
     grid = figure.add_gridspec(2, columns, height_ratios=[2.8, below])
     for column, draw_one in enumerate(draw):
         draw_one(figure.add_subplot(grid[0, column]))
@@ -50,13 +50,13 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
 def _draw_picture(sheet: Sheet, title: str, axes: Axes) -> None:
     axes.imshow(sheet.pixels)
     _outline(sheet.box, sheet.pixels.shape[:2], axes)
-    axes.set_title(plain(title), fontsize="small")
+    axes.set_title(no_formula(title), fontsize="small")
     axes.set_axis_off()
 
 
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """A map with its colourbar; of a 1d one, its curve."""
-    axes.set_title(plain(panel.caption), fontsize="small")
+    axes.set_title(no_formula(panel.caption), fontsize="small")
     axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
@@ -89,8 +89,3 @@ def _outline(box: Box | None, size: tuple[int, ...], axes: Axes) -> None:
         axes.add_patch(
             Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
         )
-
-
-def plain(text: str) -> str:
-    """Names may hold dollar signs, which matplotlib would take for formulas."""
-    return text.replace("$", r"\$")

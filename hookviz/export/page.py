@@ -17,7 +17,7 @@ from ..hooking.tables import megabytes
 from ..render import html
 from ..render.colours import colour_ranges
 from ..render.overlay import heat_colours
-from ..render.shown_figure import small_png
+from ..render.shown import small_png
 from ..run.session import Run
 from ..run.targets import Target
 from ..view.build import build_frame

@@ -31,8 +31,12 @@ KINDS = {
     "full_backward_pre": {},
     "full_backward": {},
 }
-"""Kinds of hooks on a module, with how they are set; beside them there are ``"tensor"``, and
-``"edit"``, a forward hook before all others."""
+"""Kinds of hooks on a module, with how they are set; beside them there is ``"edit"``, a forward
+hook before all others."""
+
+TENSOR_KINDS = {"tensor": "hook", "accumulated": "post_accumulate_grad_hook"}
+"""Kinds of hooks on a tensor: on the gradient that reaches it; on a parameter whose ``.grad`` has
+it."""
 
 
 class HookSet(Block):
@@ -43,7 +47,8 @@ class HookSet(Block):
     hooks : iterable of (target, kind, function), optional
         Set in this order when the block begins. The target is a module, the kind one of ``KINDS``,
         and the function is called as torch calls such a hook, forward ones with ``kwargs``; or the
-        target is a tensor, the kind ``"tensor"``, and the function gets the gradient, or None.
+        target is a tensor, the kind one of ``TENSOR_KINDS``, and the function gets the gradient, or
+        None; of ``"accumulated"`` the parameter.
 
     Raises
     ------
@@ -75,8 +80,9 @@ class HookSet(Block):
     @defer_interrupts  # a hook without its handle would stay
     def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
         """Set one more hook, which comes off with the others."""
-        if kind == "tensor":
-            handle = target.register_hook(_Hook(self, None, function))
+        if kind in TENSOR_KINDS:
+            register = getattr(target, f"register_{TENSOR_KINDS[kind]}")
+            handle = register(_Hook(self, None, function))
         else:
             hook = _Hook(self, target, function, first=kind == "edit")
             kind = "forward" if kind == "edit" else kind

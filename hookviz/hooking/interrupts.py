@@ -13,6 +13,7 @@ gives no interrupt.
 
 from __future__ import annotations
 
+import _signal
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+# `signal` makes enums of what `_signal` returns: that would take longer than all else for a block.
 
 # Whether an interrupt waits that comes while this code, or what it calls, runs.
 _waits: dict[CodeType, bool] = {}
@@ -122,11 +125,11 @@ def hold() -> bool:
     if threading.current_thread() is not threading.main_thread():
         return False
     if not _State.holds:  # asking takes longer than all else here
-        here = signal.getsignal(signal.SIGINT)
+        here = _signal.getsignal(signal.SIGINT)
         if not callable(here):  # ignored, or none of Python's
             return False
         _State.before, _State.waiting = here, False
-        signal.signal(signal.SIGINT, _interrupted)
+        _signal.signal(signal.SIGINT, _interrupted)
     _State.holds += 1
     return True
 
@@ -136,8 +139,8 @@ def release() -> None:
     _State.holds -= 1
     if _State.holds or threading.current_thread() is not threading.main_thread():
         return
-    if signal.getsignal(signal.SIGINT) is _interrupted:
-        signal.signal(signal.SIGINT, _State.before)
+    if _signal.getsignal(signal.SIGINT) is _interrupted:
+        _signal.signal(signal.SIGINT, _State.before)
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..render import html
-from ..render.shown_figure import small_png
+from ..render.shown import small_png
 from ..render.style import ROOT_CLASS
 from ..run.inputs import ModelInput
 from ..run.session import Session

@@ -9,7 +9,7 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, edits, guard, heatmaps, keypress, memory, survey
+from . import capture, drawing, edits, guard, heatmaps, keypress, memory, survey, watch
 
 BENCHMARKS = {
     "capture": capture.run,
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "keypress": keypress.run,
     "memory": memory.run,
     "survey": survey.run,
+    "watch": watch.run,
 }
 
 

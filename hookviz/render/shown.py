@@ -1,4 +1,4 @@
-"""A matplotlib figure that a notebook shows by itself; pyplot is not involved."""
+"""Figures that a notebook shows, and small PNG of them; pyplot is not involved."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ def small_png(figure: Figure) -> bytes:
     figure.savefig(buffer, format="png", dpi=72)
     Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
     return small.getvalue()
+
+
+def no_formula(text: str) -> str:
+    """Names may hold dollar signs, which matplotlib would take for formulas."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,84 @@
+"""The callback for Lightning, with the real library where it is installed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+import hookviz.lightning
+
+try:
+    import lightning
+except ImportError:
+    lightning = None  # type: ignore[assignment]
+
+needed = pytest.mark.skipif(lightning is None, reason="Lightning is not installed")
+
+
+def learner(fails_at=-1):
+    class Learner(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+            self.net = nn.Sequential(*layers)
+
+        def loss(self, batch):
+            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+        def training_step(self, batch, number):
+            if number == fails_at:
+                raise ValueError("broken")
+            return self.loss(batch)
+
+        def validation_step(self, batch, number):
+            self.log("loss", self.loss(batch))
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    torch.manual_seed(1)
+    return Learner()
+
+
+def fit(model, folder, *callbacks):
+    torch.manual_seed(0)
+    pairs = torch.utils.data.TensorDataset(torch.randn(24, 3, 8, 8), torch.arange(24) % 2)
+    batches = torch.utils.data.DataLoader(pairs, batch_size=4)
+    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    lightning.Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        callbacks=list(callbacks),
+        default_root_dir=folder,
+        **dict.fromkeys(quiet, False),
+    ).fit(model, batches, batches)
+    return model
+
+
+@needed
+def test_a_fit_is_the_same_and_recorded(tmp_path):
+    callback = hookviz.lightning.Watch(every=4)
+    watched, alone = fit(learner(), tmp_path, callback), fit(learner(), tmp_path)
+    pairs = zip(watched.parameters(), alone.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert callback.watch.steps == [0, 4, 8] and not hookviz.hooks(watched)
+    # Before the first step, to see whether it works, and after each epoch.
+    assert [step.at for step in callback.watch.history("eval").steps] == [0, 6, 12]
+    rows = [r for r in callback.watch.records() if (r["layer"], r["phase"]) == ("net.0", "train")]
+    assert all(row["update_ratio"] > 0 and row["gradient_std"] > 0 for row in rows)
+
+
+@needed
+def test_an_error_in_a_step_leaves_no_hook(tmp_path):
+    callback, model = hookviz.lightning.Watch(every=2), learner(fails_at=2)
+    with pytest.raises(ValueError, match="broken"):
+        fit(model, tmp_path, callback)
+    assert not callback.watch.on and not hookviz.hooks(model)
+
+
+@pytest.mark.skipif(lightning is not None, reason="Lightning is installed")
+def test_without_lightning_it_says_so():
+    with pytest.raises(ImportError, match="pip install lightning"):
+        hookviz.lightning.Watch()

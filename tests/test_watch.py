@@ -1,0 +1,902 @@
+"""Watching a training: what is recorded is right, and nothing else happens to it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import hookviz
+from hookviz.training.history import History
+from hookviz.training.measured import (
+    BINS,
+    MOST,
+    OCTAVES,
+    STATISTICS,
+    edges,
+    halved,
+    measured,
+    summary,
+    whole,
+)
+
+X = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(8) % 4
+
+
+class Net(nn.Module):
+    """Batch norm, dropout, an in-place ReLU that runs twice, and weights of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 3)
+        self.norm = nn.BatchNorm2d(6)
+        self.relu = nn.ReLU(inplace=True)
+        self.second = nn.Conv2d(6, 6, 3)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(6, 4)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.relu(self.norm(self.conv(x)))
+        x = self.relu(self.second(x))
+        return self.head(self.drop(x.mean((2, 3)))) * self.scale
+
+
+def made(seed: int = 0) -> Net:
+    torch.manual_seed(seed)
+    return Net()
+
+
+def trained(model, steps, around=None, inside=False, optimizer=None):
+    """Train a model, with a block around each step, and `optimizer.step()` within or after it."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    torch.manual_seed(1)
+    for _ in range(steps):
+        with around or nullcontext():
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(X), Y).backward()
+            if inside:
+                optimizer.step()
+        if not inside:
+            optimizer.step()
+    return model
+
+
+def same_weights(one, other):
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def hooks_on(model):
+    return len(hookviz.hooks(model))
+
+
+def record_of(watch, layer, step=0, call=0, phase="train"):
+    """The one record there is of this."""
+    wanted = {"layer": layer, "step": step, "call": call, "phase": phase}
+    (found,) = [r for r in watch.records() if wanted.items() <= r.items()]
+    return found
+
+
+# The numbers of one tensor
+
+
+def numbers_of(tensor, channel=1):
+    count, channels, row = measured(tensor, channel)
+    return summary([(count, channels, row.numpy())])
+
+
+def by_hand(values):
+    values = np.asarray(values, np.float64).ravel()
+    kept = values[np.isfinite(values)]
+    return {
+        "mean": kept.mean(),
+        "std": kept.std(),
+        "min": kept.min(),
+        "max": kept.max(),
+        "zeros": (values == 0).mean(),
+        "nans": np.isnan(values).sum(),
+        "infs": np.isinf(values).sum(),
+        "count": values.size,
+    }
+
+
+def odd(tensor):
+    tensor = tensor.clone()
+    tensor[0, 0, :3, 0] = torch.tensor([math.nan, math.inf, -math.inf])
+    return tensor.relu_().sub_(0.1)
+
+
+MAPS = torch.randn(4, 6, 5, 7, generator=torch.Generator().manual_seed(2)).relu()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        MAPS,
+        MAPS - 0.3,
+        MAPS.double() * 1e-3 + 1e6,
+        MAPS.half() * 1000,
+        MAPS.bfloat16(),
+        MAPS.to(memory_format=torch.channels_last),
+        MAPS.transpose(2, 3),
+        MAPS[::2, :, ::2],
+        odd(MAPS),
+        odd(MAPS).half(),
+        MAPS * 1e30,
+        torch.zeros(2, 6, 3, 3),
+        MAPS[:, :, 0, 0],
+        MAPS[:1, :, :1, :1],
+    ],
+    ids=str(list(range(14))).strip("[]").split(", "),
+)
+def test_numbers_are_those_of_numpy(tensor):
+    wanted = by_hand(tensor.double().numpy())
+    found = dict(zip(STATISTICS, numbers_of(tensor).statistics.tolist(), strict=True))
+    assert found == pytest.approx(wanted, rel=1e-4, abs=1e-6 * (1 + abs(wanted["mean"])))
+    axes = [axis for axis in range(tensor.ndim) if axis != 1]
+    means = tensor.double().mean(axes).numpy()
+    np.testing.assert_allclose(numbers_of(tensor).channels, means, rtol=1e-4, atol=1e-6)
+
+
+def test_half_precision_is_summed_in_single():
+    ones = torch.ones(1, 1, 400, 400, dtype=torch.float16)  # 160,000 is Inf in half precision
+    assert numbers_of(ones).statistics[0] == 1
+
+
+def test_complex_numbers_by_their_absolute_value():
+    found = numbers_of(torch.tensor([[3 + 4j, 0]]))
+    assert found.statistics[:4].tolist() == [2.5, 2.5, 0, 5]
+
+
+def test_a_histogram_by_hand():
+    values = [-math.inf, -3.0, -1.0, 0.0, -0.0, 1e-30, 0.75, 1.0, 1.99, 2.0, 1e30, math.inf]
+    values += [math.nan, -math.nan]
+    bins = numbers_of(torch.tensor([values])).bins
+    middle, one = OCTAVES + 1, OCTAVES + 2 + 40  # the bin from 1 to 2
+    wanted = {0: 1, middle - 1 - 41: 1, middle - 1 - 40: 1, middle: 2, middle + 1: 1}
+    wanted |= {one - 1: 1, one: 2, one + 1: 1, middle + OCTAVES: 1, BINS - 2: 1, BINS - 1: 2}
+    assert {int(place): bins[place] for place in bins.nonzero()[0]} == wanted
+    assert bins.sum() == len(values)
+    assert edges()[1, 40] == 1 and edges()[0, -41] == -1 and edges()[1, -1] == 2.0**MOST
+
+
+def test_too_small_numbers_are_not_zero():
+    found = numbers_of(torch.tensor([[1e-42, 0.0]]))
+    assert found.bins[[OCTAVES + 1, OCTAVES + 2]].tolist() == [1, 1]
+
+
+def test_parts_are_as_one_tensor():
+    values = odd(MAPS) + torch.arange(4.0)[:, None, None, None]
+    parts = values.split([1, 3])
+    rows = [(p[0], p[1], p[2].numpy()) for p in (measured(part, 1) for part in parts)]
+    both, one = summary(rows), numbers_of(values)
+    np.testing.assert_allclose(both.statistics, one.statistics, rtol=1e-5)
+    np.testing.assert_allclose(both.channels, one.channels, rtol=1e-5)
+    assert (both.bins == one.bins).all()
+
+
+def test_a_scale_is_divided_out():
+    count, channels, row = measured(MAPS * 1024, 1)
+    scaled, plain = summary([(count, channels, row.numpy())], 1024.0), numbers_of(MAPS)
+    np.testing.assert_allclose(scaled.statistics, plain.statistics, rtol=1e-5)
+    assert (scaled.bins == plain.bins).all()
+
+
+def test_halved_keeps_range_and_three_digits():
+    values = np.array([1e-38, 3e38, -0.1234, 0, np.inf, -np.inf], np.float32)
+    np.testing.assert_allclose(whole(halved(values)), values, rtol=4e-3)
+
+
+# A training
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("probe", [None, X[:1]])
+def test_weights_are_the_same_to_the_bit(inside, probe):
+    alone = trained(made(), 12, inside=inside)
+    model = made()
+    watch = hookviz.watch(model, every=3, probe=probe)
+    trained(model, 12, watch, inside)
+    assert same_weights(model, alone)
+    assert watch.steps == [0, 3, 6, 9]
+    assert hooks_on(model) == 0
+
+
+def test_what_is_recorded_is_what_happened():
+    model = made()
+    twin = copy.deepcopy(model)
+    watch = hookviz.watch(model)
+    trained(model, 1, watch)
+    seen, slopes = {}, {}
+
+    def after(name, module, args, output):
+        seen.setdefault(name, []).append(output.detach().clone())
+        calls = slopes.setdefault(name, {})
+        call = len(seen[name]) - 1
+        output.register_hook(lambda gradient: calls.update({call: gradient.clone()}))
+
+    for name in ("conv", "norm", "relu", "second", "drop", "head"):
+        module = twin.get_submodule(name)
+        module.register_forward_hook(lambda m, a, o, name=name: after(name, m, a, o))
+    trained(twin, 1)
+    for name, outputs in seen.items():
+        for call, output in enumerate(outputs):
+            record = record_of(watch, name, call=call)
+            wanted = by_hand(output.numpy())
+            assert {k: record[k] for k in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-6)
+            wanted = by_hand(slopes[name][call].numpy())
+            got = {key: record["gradient_" + key] for key in wanted}
+            assert got == pytest.approx(wanted, rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_gradients_and_updates(inside):
+    model = made()
+    before = model.conv.weight.detach().clone(), model.conv.bias.detach().clone()
+    watch = hookviz.watch(model, every=2)
+    trained(model, 1, watch, inside)
+    after = model.conv.weight.detach(), model.conv.bias.detach()
+    norm = math.hypot(*(b.norm() for b in before))
+    away = math.hypot(*((a - b).norm() for a, b in zip(after, before, strict=True)))
+    slope = math.hypot(model.conv.weight.grad.norm(), model.conv.bias.grad.norm())
+    record = record_of(watch, "conv")
+    assert record["weight_norm"] == pytest.approx(norm, rel=1e-5)
+    assert record["weight_gradient_norm"] == pytest.approx(slope, rel=1e-5)
+    assert record["update_ratio"] == pytest.approx(away / norm, rel=1e-4)
+    with watch:  # the next step's begin has the last word
+        pass
+    trained(model, 1)
+    assert record_of(watch, "conv")["update_ratio"] == record["update_ratio"]
+
+
+def test_looking_before_the_optimizer_steps_is_no_last_word():
+    model = made()
+    optimizer, watch = torch.optim.SGD(model.parameters(), lr=0.1), hookviz.watch(model, every=2)
+    with watch:
+        nn.functional.cross_entropy(model(X), Y).backward()
+    assert record_of(watch, "conv")["update_ratio"] == 0
+    optimizer.step()
+    with watch:
+        pass
+    assert record_of(watch, "conv")["update_ratio"] > 0
+
+
+def test_weights_of_the_model_itself_and_of_layers_that_never_run():
+    model = made()
+    model.idle = nn.Linear(2, 2)
+    watch = hookviz.watch(model)
+    trained(model, 1, watch)
+    assert record_of(watch, "")["mean"] is not None  # it has a parameter of its own
+    idle = record_of(watch, "idle")
+    assert idle["mean"] is None and idle["weight_norm"] > 0
+    assert idle["weight_gradient_norm"] is None and idle["update_ratio"] == 0
+
+
+def test_an_unrecorded_step_has_no_hooks():
+    model = made()
+    watch, counts = hookviz.watch(model, every=3), []
+    for _ in range(4):
+        with watch:
+            counts.append(hooks_on(model))
+            model(X).sum().backward()
+    assert counts[0] > 5 and counts[1:3] == [0, 0] and counts[3] == counts[0]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_an_exception_leaves_no_hook_and_keeps_what_was_seen(error):
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    with pytest.raises(error), watch:
+        model(X)
+        raise error
+    assert hooks_on(model) == 0
+    assert watch.steps == [0] and record_of(watch, "conv")["gradient_mean"] is None
+    trained(model, 1, watch)
+    assert watch.steps == [0, 1]
+
+
+def test_an_interrupt_at_any_place_leaves_no_hook():
+    """Ctrl-C while the numbers are taken: it waits until the block is over."""
+    model = made()
+    watch = hookviz.watch(model, every=1)
+
+    class Interrupting(nn.Module):
+        def forward(self, x):
+            signal.raise_signal(signal.SIGINT)
+            return x
+
+    model.drop = Interrupting()
+    with pytest.raises(KeyboardInterrupt), watch:
+        model(X)
+    assert hooks_on(model) == 0 and watch.steps == [0]
+
+
+def test_a_block_in_itself_is_refused():
+    watch = hookviz.watch(made())
+    with watch, pytest.raises(RuntimeError, match="on already"), watch:
+        pass
+
+
+def test_runs_within_one_block_are_put_together():
+    model, whole_batch = made().eval(), made().eval()
+    for each in (model, whole_batch):
+        each.training = True  # dropout and norm stay in eval mode: the parts do not know each other
+    watch, other = hookviz.watch(model), hookviz.watch(whole_batch)
+    with watch:
+        for part in X.split(4):
+            model(part).square().sum().backward()
+    with other:
+        whole_batch(X).square().sum().backward()
+    for layer in ("conv", "second", "head"):
+        one, two = record_of(watch, layer), record_of(other, layer)
+        numbers = [key for key, value in one.items() if isinstance(value, (int, float))]
+        assert {k: one[k] for k in numbers} == pytest.approx({k: two[k] for k in numbers}, rel=1e-3)
+        assert one["count"] == two["count"]
+
+
+def test_validation_is_recorded_apart():
+    model = made()
+    watch = hookviz.watch(model, every=2)
+    for _ in range(3):
+        trained(model, 2, watch)
+        model.eval()
+        with torch.no_grad():
+            for part in X.split(2):  # only the first block of each
+                with watch:
+                    model(part)
+        model.train()
+    assert watch.steps == [0, 2, 4]
+    assert [step.at for step in watch.history("eval").steps] == [2, 4, 6]
+    record = record_of(watch, "conv", step=4, phase="eval")
+    assert record["count"] == 2 * 6 * 36 and record["gradient_mean"] is None
+    assert "3 validations" in watch.title
+    with pytest.raises(ValueError, match="neither"):
+        watch.history("test")
+
+
+def test_two_models_in_one_step():
+    torch.manual_seed(0)
+    maker, judge = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3)), nn.Linear(3, 1)
+    watches = hookviz.watch(maker, every=1), hookviz.watch(judge, every=1)
+    with watches[0], watches[1]:
+        fake = maker(torch.ones(5, 2))
+        judge(fake.detach()).mean().backward()
+        judge(torch.ones(5, 3)).mean().backward()
+        judge(fake).mean().backward()
+    assert record_of(watches[1], "")["count"] == 15  # three runs of it
+    assert record_of(watches[0], "2")["gradient_count"] == 15
+    assert hooks_on(maker) == hooks_on(judge) == 0
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_is_not_a_second_call(reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self, on):
+            super().__init__()
+            self.on = on
+            self.first, self.relu = nn.Conv2d(3, 6, 3), nn.ReLU()
+            self.second = nn.Conv2d(6, 6, 3)
+
+        def block(self, x):
+            return self.relu(self.second(self.relu(x)))
+
+        def forward(self, x):
+            x = self.first(x)
+            return checkpoint(self.block, x, use_reentrant=reentrant) if self.on else self.block(x)
+
+    torch.manual_seed(0)
+    model = Checkpointed(True)
+    plain = Checkpointed(False)
+    plain.load_state_dict(model.state_dict())
+    found = []
+    for each in (model, plain):
+        watch = hookviz.watch(each)
+        with watch:
+            each(X).square().sum().backward()
+        found.append(watch.records())
+    assert found[0] == found[1]
+    assert [record["gradient_count"] > 0 for record in found[0]] == [True] * 4
+
+
+def test_gradients_of_a_scaled_loss():
+    model, plain = made(), made()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch, other = hookviz.watch(model, scaler=scaler), hookviz.watch(plain)
+    torch.manual_seed(1)
+    with watch:
+        scaler.scale(nn.functional.cross_entropy(model(X), Y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    trained(plain, 1, other)
+    for key in ("gradient_std", "weight_gradient_norm", "update_ratio"):
+        assert record_of(watch, "conv")[key] == pytest.approx(record_of(other, "conv")[key], 1e-4)
+
+
+def test_autocast_with_a_probe_in_it():
+    """Weights that the probe's run has cast would stand in the step for those with a graph."""
+
+    def train(model, watch=None):
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            with torch.autocast("cpu", torch.bfloat16), watch or nullcontext():
+                loss = nn.functional.cross_entropy(model(X), Y)
+                loss.backward()
+            optimizer.step()
+        return model
+
+    model = made()
+    watch = hookviz.watch(model, every=1, probe=X[:1])
+    assert same_weights(train(model, watch), train(made()))
+    assert not watch.log.left_out
+
+
+def test_a_compiled_model_runs_eagerly_when_it_is_recorded():
+    calls = []
+
+    def backend(graph, inputs):
+        def run(*args):
+            calls.append(1)
+            return graph(*args)
+
+        return run
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    compiled = torch.compile(model, backend=backend)
+    compiled(X)
+    watch, ran = hookviz.watch(compiled, every=2), []
+    for _ in range(4):
+        before = len(calls)
+        with watch:
+            compiled(X).sum().backward()
+        ran.append(len(calls) > before)
+    assert ran == [False, True, False, True]
+    assert {record["layer"] for record in watch.records()} == {"0", "1"}
+
+
+def test_layers_that_return_several_tensors_or_none_that_counts():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.index = nn.LSTM(3, 5, batch_first=True), nn.Identity()
+            self.empty = nn.Identity()
+
+        def forward(self, x):
+            self.index(torch.arange(3))
+            self.empty(x[:0])
+            return self.lstm(x)[0].sum()
+
+    model = Odd()
+    watch = hookviz.watch(model)
+    with watch:
+        model(torch.randn(2, 4, 3)).backward()
+    assert {(r["layer"], r["path"]) for r in watch.records()} == {
+        ("lstm", path) for path in ("[0]", "[1][0]", "[1][1]")
+    }
+
+
+def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
+    import hookviz.training.recorder as recorder
+
+    def refuses(tensor, channel):
+        raise TypeError("no such tensor. Do this.")
+
+    monkeypatch.setattr(recorder, "measured", refuses)
+    model = made()
+    watch = hookviz.watch(model)
+    trained(model, 1, watch)
+    assert "conv was left out (TypeError: no such tensor" in watch.title
+
+
+def test_arguments_that_cannot_be():
+    with pytest.raises(ValueError, match="every=0"):
+        hookviz.watch(made(), every=0)
+    with pytest.raises(ValueError, match="max_bytes=0"):
+        hookviz.watch(made(), max_bytes=0)
+    with pytest.raises(ValueError, match="No layer of Net is called 'cnv'"):
+        hookviz.watch(made(), "cnv")
+    watch = hookviz.watch(made())
+    with pytest.raises(ValueError, match="step=-1"):
+        watch.step = -1
+    with pytest.raises(ValueError, match="put `with watch:`"):
+        watch.row("conv")
+
+
+def test_a_block_in_which_nothing_ran_says_so():
+    model, other = made(), made()
+    watch = hookviz.watch(model)
+    with watch:
+        other(X)
+    assert watch.steps == [] and "no watched layer ran" in repr(watch)
+    watch = hookviz.watch(model)
+    with watch:
+        loss = model(X).sum()
+    loss.backward()
+    assert "call backward() within the block" in watch.title
+
+
+# NaN, and where it is first
+
+
+def test_the_first_nan_is_the_first_layer_that_has_it():
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 2, watch)
+    with torch.no_grad():
+        model.second.weight[0, 0, 0, 0] = math.nan
+    trained(model, 1, watch)
+    trouble = watch.first_trouble
+    assert (trouble.step, trouble.phase, trouble.layer, trouble.after) == (
+        2,
+        "forward",
+        "second",
+        1,
+    )
+    assert "NaN first seen at step 2, not yet at step 1, in what 'second' returned" in watch.title
+    layers = ("conv", "norm", "second", "head")
+    nans = {layer: record_of(watch, layer, step=2)["nans"] for layer in layers}
+    assert nans == {"conv": 0, "norm": 0, "second": 8 * 16, "head": 32}
+    step = watch.history().steps[-1]
+    place = step.layout.rows.index(watch.row("second"))
+    assert np.isnan(step.channels(place)[0]).tolist() == [True] + [False] * 5
+    assert step.bins()[place, 0, -1] == 8 * 16
+
+
+def test_a_gradient_that_is_not_finite_first():
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    with watch:
+        (model(X).sum() * 0).sqrt().backward()  # the slope of sqrt at 0 is Inf, times 0 is NaN
+    trouble = watch.first_trouble
+    assert (trouble.phase, trouble.layer) == ("backward", "")
+    assert "the gradient of what the model returned" in str(trouble)
+
+
+def test_dead_channels():
+    model = made()
+    with torch.no_grad():
+        model.norm.bias[:2] = -1e6
+        model.norm.bias[2] = -1e-3
+    watch = hookviz.watch(model)
+    trained(model, 1, watch)
+    assert record_of(watch, "relu")["dead"] == pytest.approx(2 / 6)
+
+
+# Bytes
+
+
+def test_what_is_kept_stays_within_its_budget():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    once = hookviz.watch(model, every=1)
+    with once:
+        model(torch.ones(1, 4)).sum().backward()
+    watch = hookviz.watch(model, every=1, max_bytes=10.5 * once.nbytes)
+    for _ in range(100):
+        with watch:
+            model(torch.ones(1, 4)).sum().backward()
+        assert watch.nbytes <= 10.5 * once.nbytes
+    assert watch.every == 16 and watch.steps == list(range(0, 100, 16))
+    assert "100 steps, 7 recorded (every 16)" in watch.title
+    assert watch.nbytes == sum(step.nbytes for step in watch.history().steps)
+
+
+def test_the_first_trouble_is_known_when_its_step_is_gone():
+    model = nn.Sequential(nn.Linear(4, 4))
+    watch = hookviz.watch(model, every=1, max_bytes=5000)
+    for number in range(40):
+        with watch:
+            model(torch.full((1, 4), math.nan if number == 3 else 1.0)).sum().backward()
+    assert 3 not in watch.steps and watch.first_trouble.step == 3
+
+
+def test_a_history_can_be_cut():
+    model = made()
+    watch = hookviz.watch(model, every=2)
+    trained(model, 7, watch)
+    assert watch.step == 7
+    watch.step = 3
+    trained(model, 2, watch)
+    assert watch.steps == [0, 2, 4]
+    assert isinstance(watch.history(), History)
+
+
+# Files
+
+
+def equal(one, other):
+    return one.records() == other.records() and one.title == other.title
+
+
+def test_a_file_holds_all_of_it(tmp_path):
+    model = made()
+    watch = hookviz.watch(model, every=2, probe=X[:1])
+    trained(model, 5, watch)
+    model.eval()
+    with watch:
+        model(X)
+    watch.save(tmp_path / "run.npz")
+    loaded = hookviz.load_watch(tmp_path / "run.npz")
+    assert equal(loaded, watch)
+    for one, other in zip(loaded.history().steps, watch.history().steps, strict=True):
+        assert one.layout == other.layout
+        assert all(np.array_equal(one.arrays[k], other.arrays[k], True) for k in one.arrays)
+    np.load(tmp_path / "run.npz", allow_pickle=False)  # raises if there is a pickle in it
+
+
+def test_it_goes_on_where_it_was(tmp_path):
+    path, model = tmp_path / "run.npz", made()
+    watch = hookviz.watch(model, every=2, path=path)
+    trained(model, 5, watch)
+    watch.save(path)
+    again = hookviz.watch(model, every=2, path=path)
+    assert again.steps == [0, 2, 4] and again.step == 5
+    trained(model, 3, again)
+    assert again.steps == [0, 2, 4, 6]
+
+
+def test_it_is_written_at_most_once_a_minute(tmp_path, monkeypatch):
+    import hookviz.training.watch_file as watch_file
+
+    path, model, now = tmp_path / "run.npz", made(), [0.0]
+    monkeypatch.setattr(watch_file.time, "monotonic", lambda: now[0])
+    watch, written = hookviz.watch(model, every=1, path=path), []
+    for second in range(0, 150, 10):
+        now[0] = float(second)
+        trained(model, 1, watch)
+        written.append(hookviz.load_watch(path).steps[-1] if path.exists() else None)
+    assert written == [None] * 6 + [6] * 6 + [12] * 3
+
+
+@pytest.mark.parametrize("content", [b"", b"PK no zip", b"half"])
+def test_a_broken_file_is_told_and_left_as_it_is(tmp_path, content):
+    path, model = tmp_path / "run.npz", made()
+    watch = hookviz.watch(model)
+    trained(model, 1, watch)
+    watch.save(path)
+    path.write_bytes(path.read_bytes()[:5000] if content == b"half" else content)
+    before = path.read_bytes()
+    for call in (lambda: hookviz.load_watch(path), lambda: hookviz.watch(model, path=path)):
+        with pytest.raises(ValueError, match="broken, or no watch"):
+            call()
+    assert path.read_bytes() == before
+    with pytest.raises(FileNotFoundError, match="check the path"):
+        hookviz.load_watch(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (nn.Sequential(nn.Conv2d(3, 4, 3)), {}, "its model is Net, not Sequential"),
+        (Net(), {"layers": "conv"}, "its layers differ"),
+        (Net(), {"every": 7}, "its every= is 50, not 7"),
+    ],
+)
+def test_a_file_of_another_training_is_refused(tmp_path, model, options, words):
+    path, own = tmp_path / "run.npz", made()
+    watch = hookviz.watch(own)
+    trained(own, 1, watch)
+    watch.save(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=words):
+        hookviz.watch(model, path=path, **options)
+    assert path.read_bytes() == before
+
+
+KILLED = """
+import os, sys, torch, hookviz
+from torch import nn
+import hookviz.training.watch_file as watch_file
+watch_file.PAUSE = 0.2
+path, ends = sys.argv[1:]
+model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+watch = hookviz.watch(model, every=1, path=path)
+print("from", watch.step, flush=True)
+for number in range(30 if ends == "end" else 10**9):
+    with watch:
+        model(torch.ones(2, 3, 8, 8)).sum().backward()
+    print(number, flush=True)
+"""
+
+
+def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
+    path = tmp_path / "run.npz"
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]
+    process = subprocess.Popen([*command, "killed"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if path.exists() and line.strip().isdigit() and int(line) % 50 == 49:
+            break
+    process.kill()  # maybe in the middle of a write
+    process.wait()
+    reached = hookviz.load_watch(path).log.histories["train"].seen
+    assert reached > 0
+    done = subprocess.run([*command, "end"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"from {reached}\n")
+    assert hookviz.load_watch(path).log.histories["train"].seen == reached + 30
+    assert [each.name for each in tmp_path.iterdir() if not each.name.startswith(".")] == [
+        "run.npz"
+    ]
+
+
+def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
+    import hookviz.training.watch_file as watch_file
+
+    monkeypatch.setattr(watch_file, "PAUSE", 0.0)
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    model = made()
+    watch = hookviz.watch(model, every=1, path=folder / "run.npz")
+    folder.rmdir()
+    with pytest.warns(RuntimeWarning, match="could not be written"):
+        trained(model, 1, watch)
+    assert watch.steps == [0]
+    folder.mkdir()
+
+
+# The probe
+
+
+def test_maps_are_of_the_model_as_it_was(tmp_path):
+    model = made()
+    watch = hookviz.watch(model, every=1, probe=X[:1])
+    before = copy.deepcopy(model).eval()
+    trained(model, 1, watch)
+    levels, low, high = watch.history().steps[0].maps()["conv"]
+    with torch.no_grad():
+        maps = before.conv(X[:1])[0].numpy()
+    assert levels.shape == (6, 6, 6) and set(watch.history().steps[0].maps()) == {"conv", "second"}
+    most = np.abs(maps).max((1, 2))
+    np.testing.assert_allclose(high, most, rtol=1e-6)
+    np.testing.assert_allclose(low, -most, rtol=1e-6)
+    back = low[:, None, None] + (levels + 0.5) * ((high - low) / 252)[:, None, None]
+    np.testing.assert_allclose(back, maps, atol=float((high - low).max()) / 250)
+
+
+def test_a_probe_that_does_not_fit_is_told_at_once():
+    with pytest.raises(Exception, match="conv"):
+        hookviz.watch(made(), probe=torch.ones(1, 5, 8, 8))
+
+
+def test_the_model_learns_on_where_the_probe_fails_later():
+    model = made()
+    watch = hookviz.watch(model, every=1, probe=X[:1])
+    model.conv = nn.Conv2d(5, 6, 3)
+    with watch:
+        model(torch.ones(2, 5, 8, 8)).sum().backward()
+    assert "probe was left out" in watch.title
+
+
+# More than one process
+
+
+RANKS = """
+import os, sys, torch, hookviz, torch.distributed as dist
+from torch import nn
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()))
+watch = hookviz.watch(model, every=1)
+for _ in range(2):
+    with watch:
+        model(torch.ones(2 + rank, 3, 8, 8)).sum().backward()
+counts = {r["count"] for r in watch.records()}
+print(watch.steps, counts, "first one records" in watch.title)
+dist.destroy_process_group()
+"""
+
+
+def test_the_first_process_records(tmp_path):
+    def start(rank):
+        command = [sys.executable, "-c", RANKS, str(rank), str(tmp_path / "store")]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    processes = [start(0), start(1)]
+    said = [process.communicate(timeout=300)[0].strip() for process in processes]
+    assert said == [f"[0, 1] {{{2 * 4 * 36}}} False", "[] set() True"]
+
+
+def test_watching_loads_no_pictures():
+    code = (
+        "import sys, torch, hookviz; model = torch.nn.Conv2d(1, 1, 3); w = hookviz.watch(model)\n"
+        "with w: model(torch.ones(1, 1, 4, 4)).sum().backward()\n"
+        "print(w.steps, {'torchvision', 'matplotlib', 'ipywidgets'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[0] set()\n", done.stdout + done.stderr
+
+
+def test_the_table_says_it_all():
+    model = made()
+    watch = hookviz.watch(model)
+    trained(model, 1, watch)
+    text, page = repr(watch), watch._repr_html_()
+    assert text.splitlines()[1].split()[:4] == ["layer", "type", "call", "mean"]
+    for word in ("conv", "Conv2d", "update ratio", "1 recorded (every 50)"):
+        assert word in text and word in page
+    assert Path(__file__).name not in text
+
+
+# Pictures
+
+
+def lit(axes):
+    """The pixels of the first image in it, ``(rows, steps, RGBA)``."""
+    return np.asarray(axes.images[0].get_array())
+
+
+def test_strips_are_layers_by_steps():
+    model = made()
+    watch = hookviz.watch(model, every=2)
+    trained(model, 6, watch)
+    with torch.no_grad():
+        model.second.weight[0, 0, 0, 0] = math.nan
+    trained(model, 1, watch)
+    figure = watch.figure(["std", "update_ratio"])
+    strips = [axes for axes in figure.axes if axes.images]
+    rows = watch.rows()
+    assert [lit(axes).shape[:2] for axes in strips] == [(len(rows), 4), (5, 4)]
+    names = [label.get_text() for label in strips[0].get_yticklabels()]
+    assert names[:3] == ["conv", "norm", "relu"] and "relu (1)" in names
+    magenta = (lit(strips[0]) == (1, 0, 1, 1)).all(2)
+    second = rows.index(watch.row("second"))
+    assert magenta[:second].sum() == 0 and magenta[second:, 3].all()
+    (cross,) = strips[0].lines
+    assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (3, second)
+    assert watch.figure("dead")._repr_png_().startswith(b"\x89PNG")
+
+
+def test_colours_follow_the_values():
+    from hookviz.training.strips import NAMES, strip
+
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 3, watch)
+    for name in NAMES:
+        rows, steps, values, wrong = strip(watch, name)
+        assert values.shape == (len(rows), len(steps)) == wrong.shape and not wrong.any()
+        for row, numbers in zip(rows, values.tolist(), strict=True):
+            wanted = [record_of(watch, row.layer, s, row.call)[name] for s in steps]
+            assert numbers == pytest.approx(
+                [np.nan if w is None else w for w in wanted], nan_ok=True
+            )
+        watch.figure(name)
+
+
+def test_one_layer_over_the_steps():
+    model = made()
+    watch = hookviz.watch(model, every=1)
+    trained(model, 3, watch)
+    figure = watch.figure(layer="relu", call=1)
+    histogram, slopes, means = (axes for axes in figure.axes if axes.images)
+    assert lit(means).shape[:2] == (6, 3) and lit(histogram).shape[1] == lit(slopes).shape[1] == 3
+    labels = [label.get_text() for label in histogram.get_yticklabels()]
+    assert labels[0] == "0"  # nothing is below it
+
+
+def test_figures_that_cannot_be():
+    model = made()
+    watch = hookviz.watch(model)
+    with pytest.raises(ValueError, match="No step of train has been recorded"):
+        watch.figure()
+    trained(model, 1, watch)
+    with pytest.raises(ValueError, match="no statistic 'sdt': there are mean"):
+        watch.figure("sdt")
+    with pytest.raises(ValueError, match="No layer 'cov' was watched; close to it: 'conv'"):
+        watch.figure(layer="cov")
+    with pytest.raises(ValueError, match="has no call 2"):
+        watch.figure(layer="relu", call=2)
