@@ -40,8 +40,9 @@ class Survey(Mapping):
         Layers whose output is no maps of the inputs, with the reason.
     class_names : list of str
         Empty if none are known.
-    fields : dict of str to dict
-        Of layers whose receptive field is known to the pixel, the numbers of `RULE`.
+    fields : dict of str to dict, or None
+        Of layers whose receptive field is known to the pixel, the numbers of `RULE`; none if the
+        inputs differ in size, None if nobody has looked.
     """
 
     mark: Mark
@@ -50,7 +51,7 @@ class Survey(Mapping):
     unread: dict[int, str] = having(default_factory=dict)
     left_out: dict[str, str] = having(default_factory=dict)
     class_names: list[str] = having(default_factory=list)
-    fields: dict[str, dict[str, Any]] = having(default_factory=dict)
+    fields: dict[str, dict[str, Any]] | None = None
 
     # A mapping of layers
 
@@ -62,7 +63,7 @@ class Survey(Mapping):
             key = (column.name, column.call) if column.call else column.name
             data = {name: each[..., here].cpu() for name, each in self.channels.data.items()}
             shape = self.channels.layout[column]
-            field = None if column.call else self.fields.get(column.name)
+            field = None if column.call else (self.fields or {}).get(column.name)
             found[key] = LayerSurvey(column, shape, data, moments[:, here], self.class_names, field)
         return found
 
@@ -110,7 +111,7 @@ class Survey(Mapping):
             unread=dict(sorted((self.unread | other.unread).items())),
             left_out=self.left_out | other.left_out,
             class_names=self.class_names or other.class_names,
-            fields=self.fields or other.fields,
+            fields=_common(self.fields, other.fields),
         )
 
     @property
@@ -203,3 +204,9 @@ class Survey(Mapping):
 
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, [layer.row() for layer in self.values()])
+
+
+def _common(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return {name: rule for name, rule in one.items() if other.get(name) == rule}
