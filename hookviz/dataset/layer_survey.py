@@ -18,6 +18,9 @@ Top = tuple[int, float, tuple[int, ...], tuple[int, ...] | None]
 RULE = ("size", "stride", "start", "input_size")
 """A layer's receptive field, in each dimension: place p sees ``size`` from start + stride · p."""
 
+ORDERS = ("number", "largest value", "purity", "zeros")
+"""By which channels can be ordered; purity is how many of the top inputs are of one class."""
+
 HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "dead", "NaN", "classes")
 
 
@@ -106,7 +109,7 @@ class LayerSurvey:
         labels = self.data["labels"][:, channel].tolist()
         known = Counter(each for each in labels if each >= 0)
         ranked = sorted(known.items(), key=lambda each: (-each[1], each[0]))
-        return [(self._class(label), count) for label, count in ranked]
+        return [(self.class_of(label), count) for label, count in ranked]
 
     def quantile(self, q: float, channel: int | None = None) -> Tensor | float:
         """Below which value a share ``q`` of a channel's values lie; of all channels ``(C,)``.
@@ -128,6 +131,39 @@ class LayerSurvey:
         found = largest if q == 1 else quantiles(self.data["bins"], q).minimum(largest)
         found = found.where(self.moments[0] > 0, torch.nan)
         return found if channel is None else float(found[channel])
+
+    def order(self, by: str = "number") -> list[int]:
+        """The channels by one of `ORDERS`: by number, or those with the most of it first.
+
+        Raises
+        ------
+        ValueError
+            There is no such order.
+        """
+        if by not in ORDERS:
+            raise ValueError(f"There is no order {by!r}: give one of {', '.join(ORDERS)}.")
+        if by == "number":
+            return list(range(len(self)))
+        share = {"zeros": self.zeros, "largest value": self.data["values"][0]}.get(by)
+        found = [self.purity(channel) for channel in range(len(self))] if share is None else share
+        sizes = torch.as_tensor(found, dtype=torch.float64).nan_to_num(nan=-torch.inf)
+        return sizes.argsort(descending=True, stable=True).tolist()
+
+    def purity(self, channel: int) -> float:
+        """Which part of the channel's top inputs is of one class; 0 if no classes are known."""
+        ranked = int((self.data["indices"][:, channel] != NONE).sum())
+        return next((count / ranked for _, count in self.classes(channel)), 0.0)
+
+    def said(self, channel: int) -> list[str]:
+        """What is known of a channel, in few words: classes, and how its values are spread."""
+        self._check(channel)
+        named = ", ".join(f"{name} {count}" for name, count in self.classes(channel)[:4])
+        facts = [f"mean {number(float(self.mean[channel]))}"]
+        facts += [f"std {number(float(self.std[channel]))}"]
+        facts += [f"zeros {100 * float(self.zeros[channel]):.3g} %"] if self.zeros[channel] else []
+        facts += ["never above 0"] if self.dead[channel] else []
+        facts += [f"{int(self.nans[channel]):,} NaN"] if self.nans[channel] else []
+        return [*([named] if named else []), *facts]
 
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each channel.
@@ -203,7 +239,8 @@ class LayerSurvey:
             )
         return text_table(f"{self.name}, {self.column.kind}", header, rows)
 
-    def _class(self, label: int) -> str | int:
+    def class_of(self, label: int) -> str | int:
+        """A class's name, or its number if it has none."""
         return self.class_names[label] if label < len(self.class_names) else label
 
     def _check(self, channel: int) -> None:

@@ -27,33 +27,48 @@ import json
 import os
 import zipfile
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from ..run.transforms import Transform
 from .channels import RANKED, Channels, Column
-from .marks import Mark, Spans
+from .marks import Mark, Spans, data_marks, differences, model_marks
+from .reading import Reader, as_data_set
 from .rows import BINS
 from .surveyed import Survey
 
 FORMAT = "hookviz survey 1"
 
 
-def load_survey(path: str | os.PathLike) -> Survey:
-    """Read what `hookviz.survey` or `Survey.save` wrote; neither model nor data set is needed.
+def load_survey(
+    path: str | os.PathLike,
+    dataset: Any = None,
+    *,
+    model: nn.Module | None = None,
+    transform: Transform | None = None,
+) -> Survey:
+    """Read what `hookviz.survey` or `Survey.save` wrote; its pictures are in the data set only.
 
     Parameters
     ----------
     path : path
+    dataset : optional
+        What the survey is of, to see its pictures.
+    model, transform : optional
+        As in `hookviz.survey`: how the pictures were made inputs. One of both, where the data
+        set's items are pictures.
 
     Raises
     ------
     FileNotFoundError
         No such file.
     ValueError
-        It is broken, or no survey.
+        It is broken, or no survey; or the survey is of another data set, model or transform.
 
     Examples
     --------
@@ -67,15 +82,32 @@ def load_survey(path: str | os.PathLike) -> Survey:
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {str(path)!r}: check the path.")
     try:
-        return unpack(Path(path).read_bytes())
+        found = unpack(Path(path).read_bytes())
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         reason = f"{type(error).__name__}: {error}"
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         reason = str(error)
+    else:
+        return found if dataset is None else with_data(found, dataset, model, transform)
     raise ValueError(
         f"{str(path)!r} is broken, or no survey ({reason}). It was left as it is: move it away, or "
         "give another path."
     )
+
+
+def with_data(
+    survey: Survey, dataset: Any, model: nn.Module | None, transform: Transform | None
+) -> Survey:
+    """A survey that has its pictures."""
+    data = as_data_set(dataset)
+    reader = Reader(data, model, None, transform)
+    known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
+    reader.check()
+    if isinstance(reader.rule, ValueError):  # nobody says what it was, and nothing has need of it
+        del known["transform"]
+    if why := differences(survey.mark, replace(survey.mark, **known)):
+        raise ValueError(f"This is not what the survey is of: {why}.")
+    return replace(survey, reader=reader)
 
 
 def write(survey: Survey, path: str | os.PathLike) -> None:

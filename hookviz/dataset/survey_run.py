@@ -169,7 +169,7 @@ def survey(
         )
     if shards.count == 1:
         shards.keep(whole)
-    return whole
+    return replace(whole, reader=reader)
 
 
 def _check(

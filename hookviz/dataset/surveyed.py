@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as having
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from ..hooking.select import close_names
 from ..hooking.tables import html_table, text_table
+from ..render.pieces import Piece
+from ..run.progress import Progress
 from ..run.targets import class_index
 from .channels import NONE, Channels
 from .layer_survey import HEADER, LayerSurvey
 from .marks import Mark, Spans, differences
+from .patches import Patches
+from .reading import Reader
 
 Key = str | tuple[str, int]
+
+NO_PICTURES = (
+    "This survey knows its inputs by their numbers only: load it with the data set, "
+    "hookviz.load_survey(path, dataset=…), to see them."
+)
+
+
+def key_words(key: Key) -> str:
+    """A layer's name, with its run if it has several."""
+    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (run {key[1]})"
+
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +59,8 @@ class Survey(Mapping):
     fields : dict of str to dict, or None
         Of layers whose receptive field is known to the pixel, the numbers of `RULE`; none if the
         inputs differ in size, None if nobody has looked.
+    reader : hookviz.dataset.reading.Reader or None
+        Of the data set, whose pictures are shown; it is not in the file.
     """
 
     mark: Mark
@@ -52,6 +70,7 @@ class Survey(Mapping):
     left_out: dict[str, str] = having(default_factory=dict)
     class_names: list[str] = having(default_factory=list)
     fields: dict[str, dict[str, Any]] | None = None
+    reader: Reader | None = having(default=None, repr=False)
 
     # A mapping of layers
 
@@ -112,6 +131,7 @@ class Survey(Mapping):
             left_out=self.left_out | other.left_out,
             class_names=self.class_names or other.class_names,
             fields=_common(self.fields, other.fields),
+            reader=self.reader or other.reader,
         )
 
     @property
@@ -172,6 +192,88 @@ class Survey(Mapping):
             With the keys of `LayerSurvey.records`.
         """
         return [record for layer in self.values() for record in layer.records()]
+
+    # Its pictures
+
+    @property
+    def dataset(self) -> Any:
+        """The data set, as it was given; None for a survey from a file that came without it."""
+        return None if self.reader is None else self.reader.data
+
+    @cached_property
+    def _patches(self) -> Patches:
+        if self.reader is None:
+            raise ValueError(NO_PICTURES)
+        return Patches(self.reader)
+
+    def patches(self, layer: Key, channel: int, count: int | None = None) -> list[Piece]:
+        """The pictures that a channel answers to most, each with the box of what its place sees.
+
+        Parameters
+        ----------
+        layer : str or (str, int)
+        channel : int
+        count : int, optional
+            How many; all k.
+
+        Returns
+        -------
+        list of hookviz.render.pieces.Piece
+            The strongest first. ``piece.drawn()`` is what the place sees, as a PIL image,
+            ``piece.drawn(whole=True)`` the whole picture with a box around that.
+
+        Raises
+        ------
+        KeyError, ValueError
+            No such layer or channel; or the survey comes from a file, without its data set.
+        """
+        return self._patches.of(self[layer], channel, count)
+
+    def to_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        layers: Sequence[Key] | None = None,
+        whole: bool = False,
+        max_bytes: float = 10e6,
+        title: str | None = None,
+    ) -> str | None:
+        """Write all channels with their patches as one file that needs no kernel and no network.
+
+        Channels can be searched and sorted in it, by what is known of them.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write; left out, the page is returned.
+        layers : sequence of str or (str, int), optional
+            Names, with ``*`` for any; None is all.
+        whole : bool
+            Whole pictures with a box, where patches are cut out else.
+        max_bytes : float
+            What the page may take. Where all patches do not fit, they are made smaller and fewer;
+            the page says so.
+        title : str, optional
+            Of the page.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            No such layer, too few bytes for any page, or no data set, see `hookviz.load_survey`.
+        """
+        from .survey_page import write_page
+
+        with Progress() as bar:
+            page = write_page(self, layers, whole, max_bytes, title, bar.tick)
+        if path is None:
+            return page
+        Path(path).write_text(page, encoding="utf-8")
+        return None
 
     def save(self, path: str) -> None:
         """Write it as one file, see `hookviz.load_survey`."""
