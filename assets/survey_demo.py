@@ -91,7 +91,7 @@ def main() -> None:
     )
     print(survey)
     (OUT / "survey.md").write_text(table(survey), encoding="utf-8")
-    picture(survey).quantize(256).save(OUT / "survey.png", optimize=True)
+    picture(survey).save(OUT / "survey.png", optimize=True)
     (OUT / "survey.npz").unlink()
     print((OUT / "survey.md").read_text(encoding="utf-8"))
 

@@ -11,6 +11,7 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
+from .browsers.channels import ChannelBrowser, browse
 from .dataset.layer_survey import LayerSurvey
 from .dataset.survey_file import load_survey
 from .dataset.survey_run import survey
@@ -32,6 +33,7 @@ __all__ = [
     "HEATMAPS",
     "Call",
     "CapturedTensor",
+    "ChannelBrowser",
     "Curve",
     "Diagnosis",
     "Explorer",
@@ -46,6 +48,7 @@ __all__ = [
     "Trace",
     "ablationcam",
     "attribute",
+    "browse",
     "capture",
     "clip_norm",
     "deletion_curve",

@@ -14,7 +14,7 @@ import hookviz
 PACKAGE = Path(hookviz.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 # From the top of the house down: each wing may import those after it.
-WINGS = ["widgets", "export", "view", "diagnosis", "dataset", "fields", "analysis"]
+WINGS = ["browsers", "widgets", "export", "view", "diagnosis", "dataset", "fields", "analysis"]
 WINGS += ["attribution", "render", "run", "hooking"]
 FOREIGN = {  # package -> the lowest wing that may know it
     "anywidget": "widgets",

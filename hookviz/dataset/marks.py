@@ -71,7 +71,7 @@ def described(function: Any) -> str:
     """
     code = getattr(function, "__code__", None)
     if code is None:
-        return _without_addresses(repr(function))
+        return " ".join(_without_addresses(repr(function)).split())
     constants = [_without_addresses(repr(each)) for each in code.co_consts]
     spelled = repr((code.co_code, constants, code.co_names))
     return f"{function.__module__}.{function.__qualname__} {_digest(spelled)}"

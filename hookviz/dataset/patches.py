@@ -18,6 +18,9 @@ from .reading import Reader
 MOST = 64_000_000
 """Bytes of pictures that are remembered."""
 
+SHOWN = 12
+"""How many of a channel have room in a row."""
+
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
@@ -51,8 +54,9 @@ class Patches:
             middle = [at + 0.5 for at in position]
             centre = _shares(middle, layer.shape, 0.5)
             if box is not None and layer.field is not None:
-                half, rule = len(size), zip(*(layer.field[n] for n in RULE[:3]), position)
-                middle = [start + stride * at + n / 2 for n, stride, start, at in rule]
+                half, (sizes, strides, starts) = len(size), (layer.field[n] for n in RULE[:3])
+                rule = zip(starts, strides, sizes, position, strict=True)
+                middle = [start + stride * at + n / 2 for start, stride, n, at in rule]
                 centre = _shares(middle, size, 0.5)
                 shares = _shares(box[:half], size, 0.0) + _shares(box[half:], size, 1.0)
         caption = " ".join(filter(None, (number(value), named)))

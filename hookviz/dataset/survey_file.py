@@ -4,8 +4,8 @@ The arrays, C being all channels of all layers one after the other, in the order
 layers:
 
 ============  =================  =================================================================
-about         text               JSON: format, mark (see `hookviz.dataset.marks.Mark`), layers, done,
-                                 unread, left_out, class_names, fields
+about         text               JSON: format, mark (see `hookviz.dataset.marks.Mark`), layers,
+                                 done, unread, left_out, class_names, fields
 values        (k, C) float32     the largest values, largest first; −Inf where there are fewer
 indices       (k, C) int64       of the inputs in the data set; 2⁶³ − 1 where there are fewer
 places        (k, C) int64       where in the map: 21 bits a coordinate, the innermost lowest
@@ -108,6 +108,26 @@ def with_data(
     if why := differences(survey.mark, replace(survey.mark, **known)):
         raise ValueError(f"This is not what the survey is of: {why}.")
     return replace(survey, reader=reader)
+
+
+def check_survey(survey: Any, model: nn.Module | None = None) -> None:
+    """Raise what stands against showing a survey, or showing it beside a model.
+
+    Raises
+    ------
+    TypeError
+        It is no survey.
+    ValueError
+        It is of another model, or of other weights.
+    """
+    if not isinstance(survey, Survey):
+        raise TypeError(
+            f"A {type(survey).__name__} is no survey: give what hookviz.survey or "
+            "hookviz.load_survey returned."
+        )
+    known = {} if model is None else model_marks(model)
+    if why := differences(survey.mark, replace(survey.mark, **known)):
+        raise ValueError(f"This survey is not of the shown model: {why}.")
 
 
 def write(survey: Survey, path: str | os.PathLike) -> None:

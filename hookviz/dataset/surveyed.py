@@ -33,7 +33,6 @@ def key_words(key: Key) -> str:
     return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (run {key[1]})"
 
 
-
 @dataclass(frozen=True, eq=False)
 class Survey(Mapping):
     """Of every channel of every layer: what it answers to most, and how its values are spread.

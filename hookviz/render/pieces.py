@@ -48,7 +48,8 @@ class Piece:
         picture = picture.resize(size, _way(factor, max(height, width)))
         pen = ImageDraw.Draw(picture)
         if self.is_part:
-            box = tuple(round(each * factor) for each in (left, top, right - 1, bottom - 1))
+            box = [round(each * factor) for each in (left, top, right, bottom)]
+            box[2:] = box[2] - 1, box[3] - 1
             pen.rectangle([box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1], None, EDGE, 5)
             pen.rectangle(box, None, ACCENT, 3)
         if self.centre is not None:
