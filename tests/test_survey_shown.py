@@ -16,6 +16,7 @@ from torch import nn
 
 import hookviz
 from hookviz.dataset.surveyed import Survey
+from hookviz.dataset.words import channel_words
 from hookviz.render.pieces import FEW, data_url, row, strip
 
 LAYERS = ["layer2.1.conv2", "layer3.1.conv2"]
@@ -256,7 +257,7 @@ def test_a_page_has_all_channels(survey, tmp_path):
     for place, name in enumerate(LAYERS):
         channels = found[f"layer-{place}"]
         assert [each["channel"] for each in channels] == list(range(len(survey[name])))
-        assert channels[3]["words"] == survey[name].said(3)
+        assert channels[3]["words"] == channel_words(survey[name], 3)
         assert decoded(channels[3]["picture"]).shape == (64, 256, 3)
     assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
     assert "default-src 'none'" in page and "unsafe" not in page

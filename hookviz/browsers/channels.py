@@ -9,10 +9,11 @@ from typing import Any
 import ipywidgets as widgets
 import traitlets
 
-from ..dataset.layer_survey import ORDERS
-from ..dataset.patches import SHOWN
+from ..dataset.layer_survey import ORDERS, Key
+from ..dataset.patches import NO_PICTURES, SHOWN
 from ..dataset.survey_file import check_survey
-from ..dataset.surveyed import NO_PICTURES, Key, Survey, key_words
+from ..dataset.surveyed import Survey
+from ..dataset.words import channel_words, key_words
 from ..hooking.select import close_names
 from ..render import html, pieces
 from ..render.style import ROOT_CLASS
@@ -211,7 +212,11 @@ class ChannelBrowser(LiveWidget):
         """The chosen channel and those that follow: name, facts, pictures."""
         layer = self.survey[self.layer]
         return [
-            (f"channel {each}", layer.said(each), self.survey.patches(self.layer, each, SHOWN))
+            (
+                f"channel {each}",
+                channel_words(layer, each),
+                self.survey.patches(self.layer, each, SHOWN),
+            )
             for each in self.channels[place : place + 1 + FOLLOWING]
         ]
 

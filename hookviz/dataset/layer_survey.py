@@ -10,9 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..hooking.tables import number, text_table
 from .channels import NONE, Column
 from .rows import quantiles, unpacked
+from .words import layer_table
+
+Key = str | tuple[str, int]
+"""A layer's name; of one that runs several times also which run, from 1 on."""
 
 Top = tuple[int, float, tuple[int, ...], tuple[int, ...] | None]
 RULE = ("size", "stride", "start", "input_size")
@@ -20,8 +23,6 @@ RULE = ("size", "stride", "start", "input_size")
 
 ORDERS = ("number", "largest value", "purity", "zeros")
 """By which channels can be ordered; purity is how many of the top inputs are of one class."""
-
-HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "dead", "NaN", "classes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,17 +155,6 @@ class LayerSurvey:
         ranked = int((self.data["indices"][:, channel] != NONE).sum())
         return next((count / ranked for _, count in self.classes(channel)), 0.0)
 
-    def said(self, channel: int) -> list[str]:
-        """What is known of a channel, in few words: classes, and how its values are spread."""
-        self._check(channel)
-        named = ", ".join(f"{name} {count}" for name, count in self.classes(channel)[:4])
-        facts = [f"mean {number(float(self.mean[channel]))}"]
-        facts += [f"std {number(float(self.std[channel]))}"]
-        facts += [f"zeros {100 * float(self.zeros[channel]):.3g} %"] if self.zeros[channel] else []
-        facts += ["never above 0"] if self.dead[channel] else []
-        facts += [f"{int(self.nans[channel]):,} NaN"] if self.nans[channel] else []
-        return [*([named] if named else []), *facts]
-
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each channel.
 
@@ -193,51 +183,8 @@ class LayerSurvey:
             )
         return found
 
-    @property
-    def said_of_nans(self) -> str:
-        """Where there were NaN, in words."""
-        channels = self.nans.nonzero()[:, 0].tolist()
-        which = ", ".join(map(str, channels[:3])) + ", …" * (len(channels) > 3)
-        first = int(self.data["first_nan"].min())
-        return (
-            f"{int(self.nans.sum()):,} NaN in {self.name or 'the model'}, channel"
-            f"{'s' * (len(channels) > 1)} {which}, first in input {first}"
-        )
-
-    def row(self) -> tuple[str, ...]:
-        """The layer in a line of the table."""
-        values, (count, mean, _) = self.moments[0].sum(), self.moments
-        middle = float((count * mean).sum() / values)
-        spread = float(((count * (mean - middle) ** 2 + self.moments[2]).sum() / values) ** 0.5)
-        pure = [self.classes(channel) for channel in range(len(self))]
-        of_one = sum(len(each) == 1 for each in pure)
-        call = f" (run {self.column.call})" if self.column.call else ""
-        return (
-            f"{self.name or '(model)'}{call}",
-            str(len(self)),
-            "×".join(map(str, self.shape)),
-            number(middle),
-            number(spread),
-            f"{100 * float(self.data['zeros'].sum() / values):.3g} %",
-            str(int(self.dead.sum())),
-            str(int(self.nans.sum())),
-            f"{of_one} of one class" if any(pure) else "–",
-        )
-
     def __repr__(self) -> str:
-        header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
-        rows = []
-        for each in self.records():
-            best = ", ".join(str(index) for index, *_ in self.top(each["channel"], 5))
-            said = ", ".join(f"{name} {count}" for name, count in self.classes(each["channel"])[:3])
-            top = "–" if each["max"] is None else number(each["max"])
-            rows.append(
-                (
-                    *(str(each["channel"]), top, number(each["mean"]), number(each["std"])),
-                    *(f"{100 * each['zeros']:.3g} %", best, said or "–"),
-                )
-            )
-        return text_table(f"{self.name}, {self.column.kind}", header, rows)
+        return layer_table(self)
 
     def class_of(self, label: int) -> str | int:
         """A class's name, or its number if it has none."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +14,15 @@ from ..hooking.tables import number
 from ..render.input_picture import picture_of
 from ..render.pieces import Piece
 from ..run.inputs import ModelInput
-from .layer_survey import RULE, LayerSurvey, Top
+from ..run.progress import Progress
+from .layer_survey import RULE, Key, LayerSurvey, Top
 from .marks import names_of
 from .reading import Reader
+
+NO_PICTURES = (
+    "This survey knows its inputs by their numbers only: load it with the data set, "
+    "hookviz.load_survey(path, dataset=…), to see them."
+)
 
 MOST = 64_000_000
 """Bytes of pictures that are remembered."""
@@ -89,3 +98,90 @@ def _shares(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[
     """Of a picture's height and width; a signal is one ``row`` of it, a volume a slice."""
     found = [min(max(a / n, 0.0), 1.0) for a, n in zip(numbers, size, strict=True)]
     return (found[-2] if len(found) > 1 else row, found[-1])
+
+
+class Pictured(Mapping[Key, LayerSurvey]):
+    """A survey as far as it is looked at: its data set, patches, page."""
+
+    reader: Reader | None
+
+    @property
+    def dataset(self) -> Any:
+        """The data set, as it was given; None for a survey from a file that came without it."""
+        return None if self.reader is None else self.reader.data
+
+    @cached_property
+    def _patches(self) -> Patches:
+        if self.reader is None:
+            raise ValueError(NO_PICTURES)
+        return Patches(self.reader)
+
+    def patches(self, layer: Key, channel: int, count: int | None = None) -> list[Piece]:
+        """The pictures that a channel answers to most, each with the box of what its place sees.
+
+        Parameters
+        ----------
+        layer : str or (str, int)
+        channel : int
+        count : int, optional
+            How many; all k.
+
+        Returns
+        -------
+        list of hookviz.render.pieces.Piece
+            The strongest first. ``piece.drawn()`` is what the place sees, as a PIL image,
+            ``piece.drawn(whole=True)`` the whole picture with a box around that.
+
+        Raises
+        ------
+        KeyError, ValueError
+            No such layer or channel; or the survey comes from a file, without its data set.
+        """
+        return self._patches.of(self[layer], channel, count)
+
+    def to_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        layers: Sequence[Key] | None = None,
+        whole: bool = False,
+        max_bytes: float = 10e6,
+        title: str | None = None,
+    ) -> str | None:
+        """Write all channels with their patches as one file that needs no kernel and no network.
+
+        Channels can be searched and sorted in it, by what is known of them.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write; left out, the page is returned.
+        layers : sequence of str or (str, int), optional
+            Names, with ``*`` for any; None is all.
+        whole : bool
+            Whole pictures with a box, where patches are cut out else.
+        max_bytes : float
+            What the page may take. Where all patches do not fit, they are made smaller and fewer;
+            the page says so.
+        title : str, optional
+            Of the page.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            No such layer, too few bytes for any page, or no data set, see `hookviz.load_survey`.
+        """
+        from .survey_page import write_page  # which begins with a survey
+
+        with Progress() as bar:
+            said = whole, max_bytes, title, bar.tick
+            page = write_page(self, layers, *said)  # type: ignore[arg-type]
+        if path is None:
+            return page
+        Path(path).write_text(page, encoding="utf-8")
+        return None

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..hooking.select import close_names
 from ..hooking.tables import megabytes
 from ..render.bundle import script, style
 from ..render.document import document, json_text
 from ..render.pieces import data_url, sheet, strip
-from .layer_survey import ORDERS
-from .patches import SHOWN
-from .surveyed import NO_PICTURES, Key, Survey, key_words
+from .layer_survey import ORDERS, Key
+from .patches import NO_PICTURES, SHOWN
+from .words import channel_words, key_words
+
+if TYPE_CHECKING:
+    from .surveyed import Survey
 
 LADDER = ((64, SHOWN), (56, SHOWN), (48, 9), (48, 6), (40, 4), (32, 3), (32, 1))
 """The side of a patch in pixels, and how many of a channel: each takes less than that before."""
@@ -104,7 +107,7 @@ def _channel(
     captions = [piece.caption for piece in found]
     return {
         "channel": channel,
-        "words": layer.said(channel),
+        "words": channel_words(layer, channel),
         "captions": captions,
         "purity": round(layer.purity(channel), 3),
         "zeros": _finite(float(layer.zeros[channel])),
@@ -118,7 +121,7 @@ def _finite(value: float) -> float | None:
 
 
 def _line(survey: Survey, key: Key, channel: int) -> str:
-    return f"{key_words(key)}, channel {channel}: {', '.join(survey[key].said(channel))}"
+    return f"{key_words(key)}, channel {channel}: {', '.join(channel_words(survey[key], channel))}"
 
 
 def _facts(

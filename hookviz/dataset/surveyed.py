@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from dataclasses import field as having
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from ..hooking.select import close_names
 from ..hooking.tables import html_table, text_table
-from ..render.pieces import Piece
-from ..run.progress import Progress
 from ..run.targets import class_index
 from .channels import NONE, Channels
-from .layer_survey import HEADER, LayerSurvey
+from .layer_survey import Key, LayerSurvey
 from .marks import Mark, Spans, differences
-from .patches import Patches
+from .patches import Pictured
 from .reading import Reader
-
-Key = str | tuple[str, int]
-
-NO_PICTURES = (
-    "This survey knows its inputs by their numbers only: load it with the data set, "
-    "hookviz.load_survey(path, dataset=…), to see them."
-)
-
-
-def key_words(key: Key) -> str:
-    """A layer's name, with its run if it has several."""
-    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (run {key[1]})"
+from .words import HEADER, layer_row, nan_words
 
 
 @dataclass(frozen=True, eq=False)
-class Survey(Mapping):
+class Survey(Pictured):
     """Of every channel of every layer: what it answers to most, and how its values are spread.
 
     Made by `hookviz.survey` or `hookviz.load_survey`. A mapping, layer name -> `LayerSurvey`; a
@@ -192,88 +178,6 @@ class Survey(Mapping):
         """
         return [record for layer in self.values() for record in layer.records()]
 
-    # Its pictures
-
-    @property
-    def dataset(self) -> Any:
-        """The data set, as it was given; None for a survey from a file that came without it."""
-        return None if self.reader is None else self.reader.data
-
-    @cached_property
-    def _patches(self) -> Patches:
-        if self.reader is None:
-            raise ValueError(NO_PICTURES)
-        return Patches(self.reader)
-
-    def patches(self, layer: Key, channel: int, count: int | None = None) -> list[Piece]:
-        """The pictures that a channel answers to most, each with the box of what its place sees.
-
-        Parameters
-        ----------
-        layer : str or (str, int)
-        channel : int
-        count : int, optional
-            How many; all k.
-
-        Returns
-        -------
-        list of hookviz.render.pieces.Piece
-            The strongest first. ``piece.drawn()`` is what the place sees, as a PIL image,
-            ``piece.drawn(whole=True)`` the whole picture with a box around that.
-
-        Raises
-        ------
-        KeyError, ValueError
-            No such layer or channel; or the survey comes from a file, without its data set.
-        """
-        return self._patches.of(self[layer], channel, count)
-
-    def to_html(
-        self,
-        path: str | Path | None = None,
-        *,
-        layers: Sequence[Key] | None = None,
-        whole: bool = False,
-        max_bytes: float = 10e6,
-        title: str | None = None,
-    ) -> str | None:
-        """Write all channels with their patches as one file that needs no kernel and no network.
-
-        Channels can be searched and sorted in it, by what is known of them.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            Where to write; left out, the page is returned.
-        layers : sequence of str or (str, int), optional
-            Names, with ``*`` for any; None is all.
-        whole : bool
-            Whole pictures with a box, where patches are cut out else.
-        max_bytes : float
-            What the page may take. Where all patches do not fit, they are made smaller and fewer;
-            the page says so.
-        title : str, optional
-            Of the page.
-
-        Returns
-        -------
-        str or None
-            The page, where no path is given.
-
-        Raises
-        ------
-        ValueError
-            No such layer, too few bytes for any page, or no data set, see `hookviz.load_survey`.
-        """
-        from .survey_page import write_page
-
-        with Progress() as bar:
-            page = write_page(self, layers, whole, max_bytes, title, bar.tick)
-        if path is None:
-            return page
-        Path(path).write_text(page, encoding="utf-8")
-        return None
-
     def save(self, path: str) -> None:
         """Write it as one file, see `hookviz.load_survey`."""
         from .survey_file import write
@@ -297,14 +201,14 @@ class Survey(Mapping):
             facts.append(f"and {more - 3} more")
         for layer in self.values():
             if layer.nans.any():
-                facts.append(layer.said_of_nans)
+                facts.append(nan_words(layer))
         return "; ".join(facts)
 
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, [layer.row() for layer in self.values()])
+        return text_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
 
     def _repr_html_(self) -> str:
-        return html_table(self.title, HEADER, [layer.row() for layer in self.values()])
+        return html_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
 
 
 def _common(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:

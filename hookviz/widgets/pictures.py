@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dataset.patches import SHOWN
 from ..dataset.surveyed import Survey
+from ..dataset.words import channel_words
 from ..render import html, pieces
 from ..render.arrays import shown_size
 from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
@@ -156,7 +157,7 @@ def tops_html(survey: Survey, key: tuple[str, int], channel: int, whole: bool) -
     except (KeyError, ValueError) as error:
         return html.plain(str(error.args[0])), ""
     told = f"in {survey.seen:,} inputs channel {channel} answers most to"
-    return pieces.STYLE + pieces.facts(told, layer.said(channel)), row
+    return pieces.STYLE + pieces.facts(told, channel_words(layer, channel)), row
 
 
 def _shares(drops: np.ndarray | None) -> list[float]:

@@ -35,7 +35,7 @@ def survey():
 
 
 def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
-    notebook = open_notebook([MAKE, SHOW, "hookviz.browse(survey)"], own_kernel=True)
+    notebook = open_notebook([MAKE, SHOW, "hookviz.browse(survey)"], seconds=400, own_kernel=True)
     page = notebook.page
     alone = page.locator(".hookviz-explorer", has_text="Survey of DemoNet")
     alone.locator(".pieces img").nth(8).wait_for()
@@ -81,7 +81,7 @@ def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_beside_the_canvas(open_notebook, survey, shots):
     on = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
-    notebook = open_notebook([on, MAKE, SHOW], own_kernel=True)
+    notebook = open_notebook([on, MAKE, SHOW], seconds=400, own_kernel=True)
     page, row = notebook.page, notebook.page.locator(".pieces img")
     page.locator(".hookviz-app .hv-tile").first.wait_for(timeout=60_000)
     page.get_by_role("slider", name="channel").focus()
