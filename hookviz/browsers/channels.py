@@ -221,10 +221,10 @@ class ChannelBrowser(LiveWidget):
         ]
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The rows as a picture, for places without a kernel."""
-        shown, held = self._shown(self.channels.index(self.channel)), io.BytesIO()
+        """Some rows as a small picture, for places without a kernel: notebooks stay small."""
+        shown, held = self._shown(self.channels.index(self.channel))[:3], io.BytesIO()
         rows = [(" · ".join((name, *words)), row) for name, words, row in shown]
-        pieces.sheet(rows).save(held, "PNG")
+        pieces.sheet(rows, 64).quantize(96).save(held, "PNG", optimize=True)
         alt = f"What channels of {key_words(self.layer)} answer to: {'; '.join(w for w, _ in rows)}"
         png = base64.b64encode(held.getvalue()).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}

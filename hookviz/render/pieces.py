@@ -124,7 +124,8 @@ def sheet(rows: Sequence[tuple[str, Sequence[Piece]]], side: int = 96) -> Image.
     pen = ImageDraw.Draw(whole)
     for number, (words, pieces) in enumerate(rows):
         top = number * (side + line + gap)
-        pen.text((0, top + 3), words, "black", font_size=13)
+        # Pillow's own font has no real minus sign.
+        pen.text((0, top + 3), words.replace("−", "-"), "black", font_size=13)
         for place, piece in enumerate(pieces):
             whole.paste(strip([piece], side), (place * (side + gap), top + line))
     return whole
