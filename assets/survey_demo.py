@@ -9,21 +9,23 @@ places of three channels, cut out of their pictures.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import numpy as np
 from demo_pictures import CLASSES, SIZE, draw
-from PIL import Image, ImageDraw
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import hookviz
+from hookviz.render.pieces import Piece, sheet
 
 OUT = Path(__file__).resolve().parent
 LAYERS = ["stem", "layer1", "layer2", "layer3.0", "layer3"]
 SEED, COUNT, K, MOST = 5, 5_000, 25, 20
-SHOWN = {"layer2": 29, "layer3.0": 45, "layer3": 71}
-"""Layer -> how large a patch is shown of it, in pixels: about what a place sees most of."""
+SHOWN = {"layer2": (23, 33), "layer3.0": (10, 45), "layer3": (6, 59)}
+"""Layer -> a channel, chosen by eye, and how many pixels of what a place sees are shown."""
 TILE, TOP = 96, 9
 
 
@@ -54,7 +56,7 @@ def table(survey: hookviz.Survey) -> str:
         lines.append(f"| {name} | {' | '.join(map(str, counts))} | {said} |")
     channels = [len(survey[layer]) for layer in LAYERS]
     of_one = [
-        sum(survey[layer].classes(channel)[0][1] >= MOST for channel in range(len(survey[layer])))
+        sum(survey[layer].purity(channel) >= MOST / K for channel in range(len(survey[layer])))
         for layer in LAYERS
     ]
     shares = [f"{some} of {all_}" for some, all_ in zip(of_one, channels, strict=True)]
@@ -62,46 +64,25 @@ def table(survey: hookviz.Survey) -> str:
     return "\n".join(lines) + "\n"
 
 
-def clearest(survey: hookviz.Survey, layer: str, besides: set[str]) -> tuple[int, str]:
-    """A layer's channel with most top pictures of one class, and the strongest such; the class."""
-    found = survey[layer]
-    ranked = []
-    for channel in range(len(found)):
-        name, count = found.classes(channel)[0]
-        above = float(found.data["values"][-1, channel] - found.mean[channel])
-        ranked.append((count, above / float(found.std[channel]), channel, str(name)))
-    _, _, channel, name = max(each for each in ranked if each[3] not in besides)
-    return channel, name
-
-
-def patches(survey: hookviz.Survey, layer: str, channel: int, side: int) -> list[Image.Image]:
-    """The channel's top places, cut out of their pictures."""
-    cut, size = [], survey[layer].shape[0]
-    for index, _, position, _ in survey[layer].top(channel, TOP):
-        row, column = ((at + 0.5) * SIZE / size for at in position)
-        left, top = (round(min(max(0, at - side / 2), SIZE - side)) for at in (column, row))
-        picture, _ = Drawn()[index]
-        patch = picture.crop((left, top, left + side, top + side))
-        cut.append(patch.resize((TILE, TILE), Image.Resampling.BICUBIC))
+def patches(survey: hookviz.Survey, layer: str, channel: int, side: int) -> list[Piece]:
+    """The channel's top places, each in the middle of a square, but for the border."""
+    cut = []
+    for piece in survey.patches(layer, channel, TOP):
+        middles = (round(at * SIZE) for at in piece.centre)
+        top, left = (min(max(0, at - side // 2), SIZE - side) / SIZE for at in middles)
+        box = top, left, top + side / SIZE, left + side / SIZE
+        cut.append(dataclasses.replace(piece, box=box))
     return cut
 
 
 def picture(survey: hookviz.Survey) -> Image.Image:
     """A row of patches for each of three channels, with words above it."""
-    gap, line = 4, 22
-    rows = len(SHOWN) * (TILE + line + gap)
-    sheet = Image.new("RGB", (TOP * (TILE + gap) - gap, rows - gap), "white")
-    pen, besides = ImageDraw.Draw(sheet), set[str]()
-    for number, (layer, side) in enumerate(SHOWN.items()):
-        channel, name = clearest(survey, layer, besides)
-        besides.add(name)
-        top = number * (TILE + line + gap)
-        found = ", ".join(f"{count} {each}" for each, count in survey[layer].classes(channel)[:3])
-        said = f"{layer}, channel {channel}: of its top {K} pictures {found}"
-        pen.text((0, top + 2), said, "black", font_size=14)
-        for place, patch in enumerate(patches(survey, layer, channel, side)):
-            sheet.paste(patch, (place * (TILE + gap), top + line))
-    return sheet
+    rows = []
+    for layer, (channel, side) in SHOWN.items():
+        found = ", ".join(f"{name} {count}" for name, count in survey[layer].classes(channel)[:3])
+        said = f"{layer}, channel {channel}. Its top {K} pictures: {found}"
+        rows.append((said, patches(survey, layer, channel, side)))
+    return sheet(rows, TILE)
 
 
 def main() -> None:

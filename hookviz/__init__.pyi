@@ -11,6 +11,7 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
+from .browsers.channels import ChannelBrowser, browse
 from .browsers.link import Link, link
 from .browsers.side_by_side import SideBySide
 from .comparison.comparison import Comparison
@@ -41,6 +42,7 @@ __all__ = [
     "HEATMAPS",
     "Call",
     "CapturedTensor",
+    "ChannelBrowser",
     "Comparison",
     "Curve",
     "Diagnosis",
@@ -62,6 +64,7 @@ __all__ = [
     "Watch",
     "ablationcam",
     "attribute",
+    "browse",
     "capture",
     "clip_norm",
     "compare",

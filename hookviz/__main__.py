@@ -112,6 +112,7 @@ def survey_parser(commands: Any) -> None:
     add("-k", type=int, default=9, help="how many pictures to keep for a channel (9)")
     add("--batch-size", type=int, default=32, metavar="N", help="how many run at once (32)")
     add("--workers", type=int, default=0, metavar="N", help="processes that read pictures (0)")
+    add("--save-every", type=float, default=60.0, metavar="S", help="seconds between saves (60)")
     add("--skip", action="store_true", help="go without pictures that cannot be read")
     add("--device", help="such as cuda:1; a GPU if there is one")
 
@@ -172,6 +173,7 @@ def survey(options: argparse.Namespace) -> None:
             num_workers=options.workers,
             weights=weights,
             path=options.output,
+            save_every=options.save_every,
             on_error="skip" if options.skip else "raise",
         )
     finally:

@@ -276,13 +276,27 @@ def test_records_and_tables(whole):
 
 
 def test_boxes(whole):
+    field = hookviz.receptive_field(network(), "3", Pictures().inputs[:1])
+    for channel in range(6):
+        for *_, position, box in whole["3"].top(channel):
+            assert box == field.box(*position)
     rule = {"size": [5, 3], "stride": [2, 1], "start": [-1, 0], "input_size": [7, 7]}
-    assert whole["3"].box((0, 0)) is None and whole["3"].top(0, 1)[0][3] is None
     layer = replace(whole, fields={"3": rule})["3"]
     assert layer.box((0, 0)) == (0, 0, 4, 3)
     assert layer.box((2, 5)) == (3, 5, 7, 7)
-    *_, position, box = layer.top(0, 1)[0]
-    assert box == layer.box(position)
+    unknown = replace(whole, fields={})["3"]
+    assert unknown.box((0, 0)) is None and unknown.top(0, 1)[0][3] is None
+
+
+def test_boxes_are_known_only_of_inputs_of_one_size():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3))
+    inputs = [torch.randn(1, 8, 9 if n < 3 else 7) for n in range(4)]
+    given = {"batch_size": 1}
+    assert hookviz.survey(model, inputs[:3], **given)["0"].top(0)[0][3] is not None
+    parts = [hookviz.survey(model, inputs, **given, shard=(n, 2)) for n in range(2)]
+    assert parts[0].fields and not parts[1].fields
+    for whole in (parts[0] + parts[1], parts[1] + parts[0]):
+        assert whole["0"].top(0)[0][3] is None
 
 
 def test_a_folder_of_pictures(tmp_path):

@@ -10,15 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..hooking.tables import number, text_table
 from .channels import NONE, Column
 from .rows import quantiles, unpacked
+from .words import layer_table
+
+Key = str | tuple[str, int]
+"""A layer's name; of one that runs several times also which run, from 1 on."""
 
 Top = tuple[int, float, tuple[int, ...], tuple[int, ...] | None]
 RULE = ("size", "stride", "start", "input_size")
 """A layer's receptive field, in each dimension: place p sees ``size`` from start + stride · p."""
 
-HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "dead", "NaN", "classes")
+ORDERS = ("number", "largest value", "purity", "zeros")
+"""By which channels can be ordered; purity is how many of the top inputs are of one class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +110,7 @@ class LayerSurvey:
         labels = self.data["labels"][:, channel].tolist()
         known = Counter(each for each in labels if each >= 0)
         ranked = sorted(known.items(), key=lambda each: (-each[1], each[0]))
-        return [(self._class(label), count) for label, count in ranked]
+        return [(self.class_of(label), count) for label, count in ranked]
 
     def quantile(self, q: float, channel: int | None = None) -> Tensor | float:
         """Below which value a share ``q`` of a channel's values lie; of all channels ``(C,)``.
@@ -128,6 +132,28 @@ class LayerSurvey:
         found = largest if q == 1 else quantiles(self.data["bins"], q).minimum(largest)
         found = found.where(self.moments[0] > 0, torch.nan)
         return found if channel is None else float(found[channel])
+
+    def order(self, by: str = "number") -> list[int]:
+        """The channels by one of `ORDERS`: by number, or those with the most of it first.
+
+        Raises
+        ------
+        ValueError
+            There is no such order.
+        """
+        if by not in ORDERS:
+            raise ValueError(f"There is no order {by!r}: give one of {', '.join(ORDERS)}.")
+        if by == "number":
+            return list(range(len(self)))
+        share = {"zeros": self.zeros, "largest value": self.data["values"][0]}.get(by)
+        found = [self.purity(channel) for channel in range(len(self))] if share is None else share
+        sizes = torch.as_tensor(found, dtype=torch.float64).nan_to_num(nan=-torch.inf)
+        return sizes.argsort(descending=True, stable=True).tolist()
+
+    def purity(self, channel: int) -> float:
+        """Which part of the channel's top inputs is of one class; 0 if no classes are known."""
+        ranked = int((self.data["indices"][:, channel] != NONE).sum())
+        return next((count / ranked for _, count in self.classes(channel)), 0.0)
 
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each channel.
@@ -157,53 +183,11 @@ class LayerSurvey:
             )
         return found
 
-    @property
-    def said_of_nans(self) -> str:
-        """Where there were NaN, in words."""
-        channels = self.nans.nonzero()[:, 0].tolist()
-        which = ", ".join(map(str, channels[:3])) + ", …" * (len(channels) > 3)
-        first = int(self.data["first_nan"].min())
-        return (
-            f"{int(self.nans.sum()):,} NaN in {self.name or 'the model'}, channel"
-            f"{'s' * (len(channels) > 1)} {which}, first in input {first}"
-        )
-
-    def row(self) -> tuple[str, ...]:
-        """The layer in a line of the table."""
-        values, (count, mean, _) = self.moments[0].sum(), self.moments
-        middle = float((count * mean).sum() / values)
-        spread = float(((count * (mean - middle) ** 2 + self.moments[2]).sum() / values) ** 0.5)
-        pure = [self.classes(channel) for channel in range(len(self))]
-        of_one = sum(len(each) == 1 for each in pure)
-        call = f" (run {self.column.call})" if self.column.call else ""
-        return (
-            f"{self.name or '(model)'}{call}",
-            str(len(self)),
-            "×".join(map(str, self.shape)),
-            number(middle),
-            number(spread),
-            f"{100 * float(self.data['zeros'].sum() / values):.3g} %",
-            str(int(self.dead.sum())),
-            str(int(self.nans.sum())),
-            f"{of_one} of one class" if any(pure) else "–",
-        )
-
     def __repr__(self) -> str:
-        header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
-        rows = []
-        for each in self.records():
-            best = ", ".join(str(index) for index, *_ in self.top(each["channel"], 5))
-            said = ", ".join(f"{name} {count}" for name, count in self.classes(each["channel"])[:3])
-            top = "–" if each["max"] is None else number(each["max"])
-            rows.append(
-                (
-                    *(str(each["channel"]), top, number(each["mean"]), number(each["std"])),
-                    *(f"{100 * each['zeros']:.3g} %", best, said or "–"),
-                )
-            )
-        return text_table(f"{self.name}, {self.column.kind}", header, rows)
+        return layer_table(self)
 
-    def _class(self, label: int) -> str | int:
+    def class_of(self, label: int) -> str | int:
+        """A class's name, or its number if it has none."""
         return self.class_names[label] if label < len(self.class_names) else label
 
     def _check(self, channel: int) -> None:

@@ -35,23 +35,30 @@ class Mark:
 
 
 def mark_of(model: nn.Module, data: Any, transform: Any, layers: list[str], k: int) -> Mark:
-    """The mark of a survey that begins now. The weights are read once."""
+    """The mark of a survey that begins now."""
+    return Mark(**model_marks(model), **data_marks(data, transform), layers=layers, k=k)
+
+
+def model_marks(model: nn.Module) -> dict[str, Any]:
+    """The part of a mark that is the model's. The weights are read once."""
     weights = {
         name: f"{'×'.join(map(str, each.shape))} {_digest(each)}"
         for name, each in model.state_dict().items()
         if isinstance(each, Tensor) and not each.is_meta
     }
-    return Mark(
-        type_name(model),
-        _digest(_without_addresses(repr(model))),
-        weights,
-        type(data).__name__,
-        len(data),
-        _digest(json.dumps(_names(data))) if _names(data) else "",
-        described(transform),
-        layers,
-        k,
-    )
+    structure = _digest(_without_addresses(repr(model)))
+    return {"model": type_name(model), "structure": structure, "weights": weights}
+
+
+def data_marks(data: Any, transform: Any) -> dict[str, Any]:
+    """The part that is the data set's."""
+    names = names_of(data)
+    return {
+        "data": type(data).__name__,
+        "length": len(data),
+        "names": _digest(json.dumps(names)) if names else "",
+        "transform": described(transform),
+    }
 
 
 def described(function: Any) -> str:
@@ -64,7 +71,7 @@ def described(function: Any) -> str:
     """
     code = getattr(function, "__code__", None)
     if code is None:
-        return _without_addresses(repr(function))
+        return " ".join(_without_addresses(repr(function)).split())
     constants = [_without_addresses(repr(each)) for each in code.co_consts]
     spelled = repr((code.co_code, constants, code.co_names))
     return f"{function.__module__}.{function.__qualname__} {_digest(spelled)}"
@@ -104,7 +111,7 @@ def _first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
     return "in the settings of their layers"
 
 
-def _names(data: Any) -> list[str]:
+def names_of(data: Any) -> list[str]:
     """What the inputs are called: a folder's files, or those of torchvision's ImageFolder."""
     if names := getattr(data, "names", None):
         return [str(each) for each in names]

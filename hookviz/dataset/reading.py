@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from ..hooking.nested import change_tensors
 from ..run.errors import first_line
 from ..run.images import load_picture
-from ..run.inputs import where_inputs_go
-from ..run.transforms import Transform, transform_for, transformed
+from ..run.inputs import ModelInput, where_inputs_go
+from ..run.transforms import Transform, normalization_of, transform_for, transformed
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
@@ -110,25 +110,52 @@ def as_data_set(given: Any) -> Any:
 class Reader:
     """Reads batches: for torch's loader, a data set whose items are spans of indices.
 
-    Pictures (paths, PIL images, arrays) go through ``transform``; tensors only through one that
-    the user gave.
+    Pictures (paths, PIL images, arrays) go through ``transform``, or the model's own; tensors only
+    through one that the user gave.
     """
 
     def __init__(
-        self, data: Any, model: nn.Module, weights: Any = None, transform: Transform | None = None
+        self,
+        data: Any,
+        model: nn.Module | None,
+        weights: Any = None,
+        transform: Transform | None = None,
     ) -> None:
         self.data, self.transform = data, transform
         self._own: Transform | ValueError | None = None
         if transform is None:
             try:
-                self._own = transform_for(model, weights)
+                self._own = _of_nobody() if model is None else transform_for(model, weights)
             except ValueError as error:  # of interest only if there are pictures
                 self._own = error
 
     @property
     def rule(self) -> Any:
-        """What turns an item into an input."""
+        """What turns an item into an input; an error if it is not known."""
         return self.transform or self._own
+
+    def input(self, index: int) -> ModelInput:
+        """One item as the model's input, of which `picture_of` makes a picture.
+
+        Raises
+        ------
+        ValueError
+            It cannot be read.
+        """
+        try:
+            given, _ = split(self.data[index])
+            args, kwargs = _together({index: self._sample(given)})
+        except Exception as error:  # of the data set's or the transform's own making
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise ValueError(f"Input {index} cannot be read ({why}).") from error
+        known = self.transform is not None or _is_picture(given)
+        mean, std = normalization_of(self.rule) or ((), ())
+        return ModelInput(args, kwargs, "", mean, std, known and bool(mean))
+
+    def check(self) -> None:
+        """Raise what stands against reading pictures, if the first item is one."""
+        if isinstance(self.rule, ValueError) and _is_picture(split(self.data[0])[0]):
+            raise self.rule
 
     def batches(self, spans: Sequence[range], workers: int) -> Iterator[Batch]:
         """The batches of these spans, one after the other, read by so many processes."""
@@ -152,7 +179,7 @@ class Reader:
 
     def _sample(self, given: Any) -> Tensor | dict[str, Any]:
         """One input with a batch dimension."""
-        if isinstance(given, (str, PathLike, Image.Image, np.ndarray)):
+        if _is_picture(given):
             if isinstance(self._own, ValueError):
                 raise self._own
             return transformed(self.transform or self._own, load_picture(given))  # type: ignore[arg-type]
@@ -165,6 +192,16 @@ class Reader:
         raise TypeError(
             f"a {type(given).__name__} is no picture, tensor or dict of tensors: give transform="
         )
+
+
+def _is_picture(given: Any) -> bool:
+    return isinstance(given, (str, PathLike, Image.Image, np.ndarray))
+
+
+def _of_nobody() -> ValueError:
+    return ValueError(
+        "These pictures went through a model's transform: give model=, or the transform= itself."
+    )
 
 
 class _Spans(Dataset):

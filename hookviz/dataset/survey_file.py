@@ -4,8 +4,8 @@ The arrays, C being all channels of all layers one after the other, in the order
 layers:
 
 ============  =================  =================================================================
-about         text               JSON: format, mark (see `hookviz.dataset.marks.Mark`), layers, done,
-                                 unread, left_out, class_names, fields
+about         text               JSON: format, mark (see `hookviz.dataset.marks.Mark`), layers,
+                                 done, unread, left_out, class_names, fields
 values        (k, C) float32     the largest values, largest first; −Inf where there are fewer
 indices       (k, C) int64       of the inputs in the data set; 2⁶³ − 1 where there are fewer
 places        (k, C) int64       where in the map: 21 bits a coordinate, the innermost lowest
@@ -25,33 +25,48 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from ..run.transforms import Transform
 from .channels import RANKED, Channels, Column
 from .files import read_whole, write_whole
-from .marks import Mark, Spans
+from .marks import Mark, Spans, data_marks, differences, model_marks
+from .reading import Reader, as_data_set
 from .rows import BINS
 from .surveyed import Survey
 
 FORMAT = "hookviz survey 1"
 
 
-def load_survey(path: str | os.PathLike) -> Survey:
-    """Read what `hookviz.survey` or `Survey.save` wrote; neither model nor data set is needed.
+def load_survey(
+    path: str | os.PathLike,
+    dataset: Any = None,
+    *,
+    model: nn.Module | None = None,
+    transform: Transform | None = None,
+) -> Survey:
+    """Read what `hookviz.survey` or `Survey.save` wrote; its pictures are in the data set only.
 
     Parameters
     ----------
     path : path
+    dataset : optional
+        What the survey is of, to see its pictures.
+    model, transform : optional
+        As in `hookviz.survey`: how the pictures were made inputs. One of both, where the data
+        set's items are pictures.
 
     Raises
     ------
     FileNotFoundError
         No such file.
     ValueError
-        It is broken, or no survey.
+        It is broken, or no survey; or the survey is of another data set, model or transform.
 
     Examples
     --------
@@ -62,7 +77,43 @@ def load_survey(path: str | os.PathLike) -> Survey:
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    return read_whole(path, unpack, "survey")
+    found = read_whole(path, unpack, "survey")
+    return found if dataset is None else with_data(found, dataset, model, transform)
+
+
+def with_data(
+    survey: Survey, dataset: Any, model: nn.Module | None, transform: Transform | None
+) -> Survey:
+    """A survey that has its pictures."""
+    data = as_data_set(dataset)
+    reader = Reader(data, model, None, transform)
+    known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
+    reader.check()
+    if isinstance(reader.rule, ValueError):  # nobody says what it was, and nothing has need of it
+        del known["transform"]
+    if why := differences(survey.mark, replace(survey.mark, **known)):
+        raise ValueError(f"This is not what the survey is of: {why}.")
+    return replace(survey, reader=reader)
+
+
+def check_survey(survey: Any, model: nn.Module | None = None) -> None:
+    """Raise what stands against showing a survey, or showing it beside a model.
+
+    Raises
+    ------
+    TypeError
+        It is no survey.
+    ValueError
+        It is of another model, or of other weights.
+    """
+    if not isinstance(survey, Survey):
+        raise TypeError(
+            f"A {type(survey).__name__} is no survey: give what hookviz.survey or "
+            "hookviz.load_survey returned."
+        )
+    known = {} if model is None else model_marks(model)
+    if why := differences(survey.mark, replace(survey.mark, **known)):
+        raise ValueError(f"This survey is not of the shown model: {why}.")
 
 
 def write(survey: Survey, path: str | os.PathLike) -> None:

@@ -141,7 +141,7 @@ def survey(
     begun = shards.had if shards.rank == 0 else None
     work = _Work(session, chosen, begun or Survey(mark, Channels(k, len(data)), Spans()))
     work.class_names = class_names_of(session.model, weights, names)
-    if shards.rank == 0 and not work.fields:
+    if work.fields is None:
         work.fields = _fields(model, list(chosen), reader)
     todo = (shards.had.done if shards.had else Spans()).batches(len(data), batch_size)
     if shard is not None:
@@ -169,7 +169,7 @@ def survey(
         )
     if shards.count == 1:
         shards.keep(whole)
-    return whole
+    return replace(whole, reader=reader)
 
 
 def _check(
@@ -196,7 +196,7 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     return {
         name: {each: list(getattr(field, each)) for each in RULE}
         for name, field in found.items()
-        if field.status == "exact" and None not in (field.stride, field.start)
+        if field.status == "exact" and None not in (*field.stride, *field.start)
     }
 
 
@@ -275,6 +275,7 @@ class _Work(HookSet):
         self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
         self._found = {}
         if batch.indices:
+            self._check_fields(batch)
             self._run(batch)
             # NaN cost another look at each map, and a stop for a GPU: so not unless there are.
             if any(bool(rows.top.isnan().any()) for rows in self._found.values()):
@@ -282,6 +283,14 @@ class _Work(HookSet):
                 self._run(batch)
         labels = torch.tensor(batch.labels, dtype=torch.int32, device=self._device)
         self._take_in(batch, labels)
+
+    def _check_fields(self, batch: Batch) -> None:
+        """What was found for the first input is true of others of its size only."""
+        sizes = {tuple(each["input_size"]) for each in (self.fields or {}).values()}
+        tensors = [tensor for _, tensor in tensors_in((batch.args, batch.kwargs))]
+        main = next((each for each in tensors if each.is_floating_point()), None)
+        if main is not None and sizes - {tuple(main.shape[2:])}:
+            self.fields = {}
 
     @defer_interrupts  # half a batch would be no batch
     def _take_in(self, batch: Batch, labels: Tensor) -> None:

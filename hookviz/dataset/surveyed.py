@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from dataclasses import field as having
 from functools import cached_property
@@ -12,14 +12,15 @@ from ..hooking.select import close_names
 from ..hooking.tables import html_table, text_table
 from ..run.targets import class_index
 from .channels import NONE, Channels
-from .layer_survey import HEADER, LayerSurvey
+from .layer_survey import Key, LayerSurvey
 from .marks import Mark, Spans, differences
-
-Key = str | tuple[str, int]
+from .patches import Pictured
+from .reading import Reader
+from .words import HEADER, layer_row, nan_words
 
 
 @dataclass(frozen=True, eq=False)
-class Survey(Mapping):
+class Survey(Pictured):
     """Of every channel of every layer: what it answers to most, and how its values are spread.
 
     Made by `hookviz.survey` or `hookviz.load_survey`. A mapping, layer name -> `LayerSurvey`; a
@@ -40,8 +41,11 @@ class Survey(Mapping):
         Layers whose output is no maps of the inputs, with the reason.
     class_names : list of str
         Empty if none are known.
-    fields : dict of str to dict
-        Of layers whose receptive field is known to the pixel, the numbers of `RULE`.
+    fields : dict of str to dict, or None
+        Of layers whose receptive field is known to the pixel, the numbers of `RULE`; none if the
+        inputs differ in size, None if nobody has looked.
+    reader : hookviz.dataset.reading.Reader or None
+        Of the data set, whose pictures are shown; it is not in the file.
     """
 
     mark: Mark
@@ -50,7 +54,8 @@ class Survey(Mapping):
     unread: dict[int, str] = having(default_factory=dict)
     left_out: dict[str, str] = having(default_factory=dict)
     class_names: list[str] = having(default_factory=list)
-    fields: dict[str, dict[str, Any]] = having(default_factory=dict)
+    fields: dict[str, dict[str, Any]] | None = None
+    reader: Reader | None = having(default=None, repr=False)
 
     # A mapping of layers
 
@@ -62,7 +67,7 @@ class Survey(Mapping):
             key = (column.name, column.call) if column.call else column.name
             data = {name: each[..., here].cpu() for name, each in self.channels.data.items()}
             shape = self.channels.layout[column]
-            field = None if column.call else self.fields.get(column.name)
+            field = None if column.call else (self.fields or {}).get(column.name)
             found[key] = LayerSurvey(column, shape, data, moments[:, here], self.class_names, field)
         return found
 
@@ -110,7 +115,8 @@ class Survey(Mapping):
             unread=dict(sorted((self.unread | other.unread).items())),
             left_out=self.left_out | other.left_out,
             class_names=self.class_names or other.class_names,
-            fields=self.fields or other.fields,
+            fields=_common(self.fields, other.fields),
+            reader=self.reader or other.reader,
         )
 
     @property
@@ -195,11 +201,17 @@ class Survey(Mapping):
             facts.append(f"and {more - 3} more")
         for layer in self.values():
             if layer.nans.any():
-                facts.append(layer.said_of_nans)
+                facts.append(nan_words(layer))
         return "; ".join(facts)
 
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, [layer.row() for layer in self.values()])
+        return text_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
 
     def _repr_html_(self) -> str:
-        return html_table(self.title, HEADER, [layer.row() for layer in self.values()])
+        return html_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
+
+
+def _common(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return {name: rule for name, rule in one.items() if other.get(name) == rule}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,9 @@ from ..attribution.cam import HEATMAPS
 from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
 from ..render import html
+from ..render.bundle import script, style
 from ..render.colours import colour_ranges
+from ..render.document import document, json_text
 from ..render.overlay import heat_colours
 from ..render.shown import small_png
 from ..run.session import Run
@@ -34,7 +34,6 @@ from ..view.payload import (
 )
 from ..view.settings import PRODUCT, heatmap_names
 from ..view.view import View, elsewhere
-from .bundle import script, style
 from .figure import draw_figure
 from .packing import Part, Stream, fit, raw, stepped
 
@@ -103,14 +102,15 @@ def write_page(
         for name, (header, small, own) in blocks.items()
     }
     settings = settings_payload(view)
-    start = _json({"facts": facts, "settings": settings})
+    start = json_text({"facts": facts, "settings": settings})
     size = program + sum(map(len, texts.values()))
     if size > max_bytes:
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little: without any maps this page takes {size:,} "
             "bytes; give more, or fewer layers with layers=."
         )
-    return _document(title or f"{facts['model']} in hookviz", start, texts, view.describe(), still)
+    named, texts = title or f"{facts['model']} in hookviz", {"facts": start, **texts}
+    return document(named, script("page"), style(), texts, view.describe(), still)
 
 
 def _chosen(view: View, layers: Layers) -> list[str]:
@@ -198,46 +198,4 @@ def _block(header: dict[str, Any], streams: list[Stream]) -> str:
     codings = [coding for stream in streams for coding in stream.codings]
     header = header | {"arrays": codings, "streams": [len(each.data) for each in streams]}
     data = base64.b64encode(b"".join(each.data for each in streams)).decode()
-    return _json({"header": header, "data": data})
-
-
-def _json(value: Any) -> str:
-    """As the text of a script, which nothing in it can end."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _document(title: str, start: str, blocks: dict[str, str], alt: str, still: str) -> str:
-    program, sheet = f'(() => {{\n"use strict";\n{script("page")}}})();', style()
-    policy = (
-        f"default-src 'none'; script-src '{_hash(program)}'; style-src '{_hash(sheet)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-    data = "\n".join(
-        f'<script type="application/json" id="{name}">{text}</script>'
-        for name, text in {"facts": start, **blocks}.items()
-    )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>{sheet}</style>
-</head>
-<body class="hookviz-page">
-<div class="hookviz-app" id="hookviz">
-<p>{escape(alt)}</p>
-<img class="hv-still" alt="{escape(alt)}" src="{still}">
-</div>
-{data}
-<script>{program}</script>
-</body>
-</html>
-"""
+    return json_text({"header": header, "data": data})

@@ -1,4 +1,4 @@
-"""What an explorer runs: its picture, its network, and what is changed in that."""
+"""What an explorer is of: its picture, its network, what is changed in that, and a survey."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..dataset.survey_file import check_survey
+from ..dataset.surveyed import Survey
 from ..hooking.changes import Change, Channels, Where
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
@@ -13,11 +15,14 @@ from ..run.replay import Replay
 from ..run.session import Session
 from ..run.targets import logits_of
 from ..view.view import View
+from .pictures import Tops
 from .state import ViewWidget
 
 
 class EditedWidget(ViewWidget):
     """A `ViewWidget` that runs again: on another picture, with other weights, or edited."""
+
+    _tops: Tops
 
     @property
     def image(self) -> Any:
@@ -32,6 +37,19 @@ class EditedWidget(ViewWidget):
         self._rerun(session.edited(old.edits))
         self._given = given
         self._show()  # the code says which picture
+
+    @property
+    def survey(self) -> Survey | None:
+        """What the network's channels answer to in a data set: the shown one's are below."""
+        return self._tops.survey
+
+    @survey.setter
+    def survey(self, survey: Survey | None) -> None:
+        model = self._now.session.model
+        if survey is not None:
+            check_survey(survey, model)
+        self._tops.survey = survey
+        self._tops.show()
 
     def refresh(self) -> None:
         """Run the model again, whose weights may be others by now; all settings stay.

@@ -33,6 +33,7 @@ from .controls import Unfolding
 from .face import Face
 from .lifecycle import close_earlier, made
 from .pages import PageMaker
+from .pictures import Tops
 
 
 def explore(
@@ -143,6 +144,8 @@ class Explorer(PageMaker):
         What is changed in the network; see `edit`, `undo`, `reset`.
     image
         What was given; setting another runs the model on it, and keeps all settings.
+    survey : Survey or None
+        Set, it shows what the channel answers to in a data set.
     cache : FeatureCache
         All that was captured by the latest forward and backward.
     inputs : ModelInput
@@ -172,8 +175,9 @@ class Explorer(PageMaker):
             for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
                 setattr(self, name, settings[name])
             self._given, view = given, self._now
-            code = Unfolding("the hooks", self._code_html)
-            self.children = (Face(self._user_set, self._user_edit, self.say), code)
+            self._tops = Tops(lambda: self._now.at)
+            face = Face(self._user_set, self._user_edit, self.say)
+            self.children = (face, self._tops, Unfolding("the hooks", self._code_html))
             self.add_class(ROOT_CLASS)
             first = {} if "channel" in settings else {"channel": int(view.channels[0])}
             self._go_to(view.moved(**first))

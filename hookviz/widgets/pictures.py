@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import ipywidgets as widgets
 import numpy as np
 
-from ..render import html
+from ..dataset.patches import SHOWN
+from ..dataset.surveyed import Survey
+from ..dataset.words import channel_words
+from ..render import html, pieces
 from ..render.arrays import shown_size
 from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
 from ..render.overlay import strip_box
 from ..view.frame import Frame, Panel, Sheet
+from ..view.settings import Settings
 
 
 class Pictures:
@@ -99,6 +104,60 @@ class Pictures:
         png = picture_png(strip.pixels)
         made = html.tiles(css, png, None, boxes, names, strip.alt)
         self.strip.value = html.plain(strip.caption) + made
+
+
+class Tops(widgets.VBox):
+    """What the shown channel answers to in a data set, below the explorer; nothing without one.
+
+    Parameters
+    ----------
+    at : callable
+        The explorer's settings as they are now; the canvas may be ahead of any frame.
+    """
+
+    def __init__(self, at: Callable[[], Settings]) -> None:
+        self._at, self.survey = at, None
+        self._facts, self._row = widgets.HTML(), widgets.HTML()
+        self._whole = widgets.ToggleButton(description="whole pictures")
+        self._whole.layout.width = "auto"
+        self._whole.observe(lambda change: self.show(), "value")
+        self._drawn: tuple[Any, ...] = ()  # what the row is of
+        line = widgets.Box([self._facts, self._whole])
+        super().__init__([line, self._row])
+        self.layout.margin = "8px 0 0"
+        line.add_class("hookviz-line")
+        self._facts.add_class("hookviz-grow")
+
+    survey: Survey | None
+
+    def show(self, frame: Frame | None = None) -> None:
+        """Bring the row to the explorer's channel."""
+        visible(self, self.survey is not None)
+        if self.survey is None:
+            return
+        at, whole = self._at(), self._whole.value
+        now = id(self.survey), at.layer, at.call, at.channel, whole
+        if now != self._drawn:
+            self._drawn = now
+            made = tops_html(self.survey, (at.layer, at.call), at.channel, whole)
+            self._facts.value, self._row.value = made
+            visible(self._whole, bool(self._row.value))
+
+    def close(self) -> None:
+        """Release the survey."""
+        self.survey = None
+        super().close()
+
+
+def tops_html(survey: Survey, key: tuple[str, int], channel: int, whole: bool) -> tuple[str, str]:
+    """What is known of the channel, or why nothing is; and a row of its top patches."""
+    try:
+        layer = survey[key]
+        row = pieces.row(survey.patches(key, channel, SHOWN), whole=whole)
+    except (KeyError, ValueError) as error:
+        return html.plain(str(error.args[0])), ""
+    told = f"in {survey.seen:,} inputs channel {channel} answers most to"
+    return pieces.STYLE + pieces.facts(told, channel_words(layer, channel)), row
 
 
 def _shares(drops: np.ndarray | None) -> list[float]:

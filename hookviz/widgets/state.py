@@ -205,10 +205,9 @@ class ViewWidget(LiveWidget, SettingTraits):
     def _take_place(self, change: dict[str, Any]) -> None:
         if self.closed or self._canvas is None or self._canvas in self.children:
             return
-        *drawn, code = self.children
-        self.set_trait("children", (self._canvas, code))
-        for part in drawn:
-            close_tree(part)
+        drawn, *others = self.children
+        self.set_trait("children", (self._canvas, *others))
+        close_tree(drawn)
 
     def _show(self) -> None:
         for part in self.children:  # none once somebody who observes a setting has closed it

@@ -21,8 +21,7 @@ def race(
     contenders: Mapping[str, Callable[[], Any]],
     rounds: int,
     warmups: int = 2,
-    *,
-    processor: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Time every contender once a round.
 
@@ -33,8 +32,8 @@ def race(
     rounds : int
     warmups : int
         Rounds before these that do not count.
-    processor : bool
-        The processor's time, not that of the clock.
+    clock : callable
+        ``time.process_time`` for what takes so long that others have the processor in between.
 
     Returns
     -------
@@ -46,7 +45,7 @@ def race(
     with one_thread():
         for number in range(-warmups, rounds):
             for name in turns(names, number):
-                passed = _time(contenders[name], processor)
+                passed = _time(contenders[name], clock)
                 if number >= 0:
                     seconds[name].append(passed)
     return seconds
@@ -80,8 +79,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _time(contender: Callable[[], Any], processor: bool) -> float:
-    clock = time.process_time if processor else time.perf_counter
+def _time(contender: Callable[[], Any], clock: Callable[[], float]) -> float:
     start = clock()
     result = contender()
     passed = clock() - start

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from .race import print_table, race
 MODELS = {"resnet18": (96, 224), "resnet50": (64, 224), "demo": (256, 112)}
 """Name -> how many pictures, and their side."""
 K, BATCH = 9, 16
+SURVEY, FIRST = "hookviz.survey", "its first batch alone"
 
 
 def run(*, quick: bool = False) -> None:
@@ -28,16 +31,53 @@ def run(*, quick: bool = False) -> None:
         demo = name == "demo"
         model = hookviz.demo_model() if demo else torchvision.models.get_model(name).eval()
         pictures = list(torch.randn(2 * BATCH if quick else count, 3, side, side))
-        title = f"{name}: {len(pictures)} pictures 3×{side}×{side}, {BATCH} at once"
-        found = race(contenders(model, pictures), 1 if quick else 5, 0 if quick else 1)
+        title = f"{name}, CPU time: {len(pictures)} pictures 3×{side}×{side}, {BATCH} at once"
+        rounds, warmups = (1, 0) if quick else (5, 1)
+        found = race(contenders(model, pictures), rounds, warmups, time.process_time)
         print_table(title, found)
+        print_costs(len(pictures), found)
+        print_merge(model, side)
+
+
+def print_costs(count: int, found: dict[str, list[float]]) -> None:
+    """What is done once, before the first batch, has no part in a ratio for a whole data set."""
+    plain, whole, first = (statistics.median(found[name]) for name in ("plain", SURVEY, FIRST))
+    each = (whole - first) / (count - BATCH)
+    once = first - BATCH * each
+    print(
+        f"  each further picture: {1000 * each:.1f} ms, {each * count / plain:.2f} of a plain one;",
+        end=" ",
+    )
+    print(f"once: {once:.2f} s", flush=True)
+
+
+def print_merge(model: nn.Module, side: int) -> None:
+    """What it costs to put two shards together, and how large a file is."""
+    pictures = list(torch.randn(4 * K, 3, side, side))
+    halves = [
+        hookviz.survey(model, pictures, k=K, batch_size=2 * K, shard=(n, 2)) for n in range(2)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "survey.npz"
+        (halves[0] + halves[1]).save(str(path))
+        size = path.stat().st_size / 1e6
+        ways = {
+            "two shards added": lambda: halves[0] + halves[1],
+            "written": lambda: halves[0].save(str(path)),
+            "read": lambda: hookviz.load_survey(path),
+        }
+        seconds = race(ways, 5, 1, time.process_time)
+    said = [f"{name} {1000 * statistics.median(each):.0f} ms" for name, each in seconds.items()]
+    print(f"  {'; '.join(said)}; the file {size:.1f} MB")
 
 
 def contenders(model: nn.Module, pictures: list[Tensor]) -> dict[str, Callable[[], Any]]:
     """Ways to find each channel's top inputs; the first one does not."""
+    given: dict[str, Any] = {"k": K, "batch_size": BATCH}
     found: dict[str, Callable[[], Any]] = {
         "plain": lambda: plain(model, pictures),
-        "hookviz.survey": lambda: hookviz.survey(model, pictures, k=K, batch_size=BATCH),
+        SURVEY: lambda: hookviz.survey(model, pictures, **given),
+        FIRST: lambda: hookviz.survey(model, pictures[:BATCH], **given),
         "maxima in a hook, then sorted": lambda: maxima(model, pictures),
         "all that hookviz finds, in a hook": lambda: everything(model, pictures),
     }
@@ -83,7 +123,9 @@ def maxima(model: nn.Module, pictures: list[Tensor]) -> dict[str, Any]:
 
     run_with(model, pictures, hook)
     values = {name: torch.cat([each.values for each in found]) for name, found in kept.items()}
-    return {name: each.sort(0, descending=True, stable=True) for name, each in values.items()}
+    return {
+        name: torch.sort(each, dim=0, descending=True, stable=True) for name, each in values.items()
+    }
 
 
 def everything(model: nn.Module, pictures: list[Tensor]) -> dict[str, Any]:
@@ -100,7 +142,9 @@ def everything(model: nn.Module, pictures: list[Tensor]) -> dict[str, Any]:
 
     run_with(model, pictures, hook)
     values = {n: torch.cat([each[0].values for each in found]) for n, found in kept.items()}
-    return {name: each.sort(0, descending=True, stable=True) for name, each in values.items()}
+    return {
+        name: torch.sort(each, dim=0, descending=True, stable=True) for name, each in values.items()
+    }
 
 
 def run_with(

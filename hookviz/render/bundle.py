@@ -21,7 +21,7 @@ def script(entry: str) -> str:
     Parameters
     ----------
     entry : str
-        ``"widget"`` or ``"page"``.
+        ``"widget"``, ``"page"`` or ``"survey"``.
 
     Examples
     --------
@@ -42,6 +42,7 @@ def _collect(name: str, found: dict[str, str]) -> None:
 
 
 @lru_cache
-def style() -> str:
-    """The style sheet."""
-    return (STATIC / "style.css").read_text(encoding="utf-8")
+def style(*names: str) -> str:
+    """The style sheet, or those of these names as one."""
+    paths = [STATIC / f"{name}.css" for name in names or ("style",)]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)

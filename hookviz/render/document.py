@@ -1,0 +1,68 @@
+"""A page that holds all that it needs: a program, a style sheet, data, under a strict policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from html import escape
+from typing import Any
+
+
+def json_text(value: Any) -> str:
+    """As the text of a script, which nothing in it can end."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def document(
+    title: str, program: str, sheet: str, blocks: dict[str, str], alt: str, still: str
+) -> str:
+    """The page as HTML; nothing runs but the program, and nothing is fetched.
+
+    Parameters
+    ----------
+    program : str
+        JavaScript, see `script`.
+    sheet : str
+        CSS.
+    blocks : dict of str to str
+        Data for the program, by its element's name, as `json_text` makes it.
+    alt : str
+        What the page shows, in words.
+    still : str
+        A data URL: what it shows where no program runs.
+    """
+    program = f'(() => {{\n"use strict";\n{program}}})();'
+    policy = (
+        f"default-src 'none'; script-src '{_hash(program)}'; style-src '{_hash(sheet)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    data = "\n".join(
+        f'<script type="application/json" id="{name}">{text}</script>'
+        for name, text in blocks.items()
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{sheet}</style>
+</head>
+<body class="hookviz-page">
+<div class="hookviz-app" id="hookviz">
+<p>{escape(alt)}</p>
+<img class="hv-still" alt="{escape(alt)}" src="{still}">
+</div>
+{data}
+<script>{program}</script>
+</body>
+</html>
+"""
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

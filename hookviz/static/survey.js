@@ -1,0 +1,127 @@
+// The entry of a survey's page: channels with their patches, to be searched and sorted.
+
+import { el, menu, say, visible } from "./dom.js";
+
+const AT_ONCE = 48; // channels that are added at once
+
+/** @type {Record<string, string>} */
+const KEYS = { "largest value": "largest", purity: "purity", zeros: "zeros" };
+
+/**
+ * What a script element holds.
+ * @param {string} id
+ */
+function held(id) {
+  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
+}
+
+/** All that is on the page. */
+class SurveyPage {
+  /**
+   * @param {HTMLElement} root
+   * @param {any} facts
+   */
+  constructor(root, facts) {
+    this.facts = facts;
+    /** @type {Map<number, any[]>} */
+    this.known = new Map();
+    /** @type {any[]} */
+    this.found = [];
+    this.shown = 0;
+    const names = facts.layers.map((/** @type {any} */ each, /** @type {number} */ place) => [
+      String(place),
+      `${each.name} · ${each.words}`,
+    ]);
+    const again = () => this.find();
+    this.layer = menu("layer", [...names, ["all", "all layers"]], again);
+    this.layer.value = String(facts.layers.length - 1);
+    this.order = menu("order of the channels", facts.orders.map((/** @type {string} */ o) => [o, `by ${o}`]), again);
+    this.typed = el("input", {
+      type: "search",
+      "aria-label": "find channels",
+      placeholder: "find: a class, a number, words …",
+      spellcheck: "false",
+      class: "hv-typed",
+    });
+    this.typed.addEventListener("input", again);
+    this.count = el("span", { class: "hv-dim", role: "status" });
+    this.cards = el("div", { class: "hv-cards" });
+    this.cards.style.setProperty("--patches", String(Math.max(facts.patches, 3)));
+    this.more = el("button", { type: "button" });
+    this.more.addEventListener("click", () => this.add());
+    // Where a page is scrolled to its end, there is more.
+    new IntersectionObserver((seen) => {
+      if (seen.some((each) => each.isIntersecting)) this.add();
+    }).observe(this.more);
+    root.replaceChildren(
+      el("div", { class: "hv-line" }, el("h2", { class: "hv-name" }, facts.title), el("span", { class: "hv-dim" }, facts.words)),
+      ...facts.notes.map((/** @type {string} */ note) => el("p", { class: "hv-dim" }, note)),
+      el("div", { class: "hv-line hv-tools" }, this.layer, this.order, this.typed, this.count),
+      this.cards,
+      this.more,
+    );
+    this.find();
+  }
+
+  /**
+   * The channels of a layer, read when they are asked for.
+   * @param {number} place
+   */
+  channels(place) {
+    if (!this.known.has(place)) {
+      const found = held(`layer-${place}`) ?? [];
+      for (const each of found) {
+        each.layer = this.facts.layers[place].name;
+        each.text = `${each.layer} ${each.words.join(" ")}`.toLowerCase();
+      }
+      this.known.set(place, found);
+    }
+    return this.known.get(place) ?? [];
+  }
+
+  /** Those that hold every typed word; a number is a channel's. */
+  find() {
+    const all = this.layer.value === "all";
+    const places = all ? this.facts.layers.keys() : [Number(this.layer.value)];
+    const words = this.typed.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const every = [...places].flatMap((place) => this.channels(place));
+    this.found = every.filter((each) =>
+      words.every((/** @type {string} */ word) =>
+        /^\d+$/.test(word) ? each.channel === Number(word) : each.text.includes(word),
+      ),
+    );
+    const key = KEYS[this.order.value];
+    if (key) this.found.sort((a, b) => (b[key] ?? -Infinity) - (a[key] ?? -Infinity));
+    const of = this.found.length === every.length ? "" : ` of ${every.length}`;
+    say(this.count, `${this.found.length}${of} channels`);
+    this.shown = 0;
+    this.cards.replaceChildren();
+    this.add();
+  }
+
+  /** Show some more of what was found. */
+  add() {
+    const next = this.found.slice(this.shown, this.shown + AT_ONCE);
+    this.shown += next.length;
+    this.cards.append(...next.map((each) => this.card(each)));
+    const rest = this.found.length - this.shown;
+    visible(this.more, rest > 0);
+    say(this.more, `${rest} more`);
+  }
+
+  /** @param {any} each */
+  card(each) {
+    const name = this.layer.value === "all" ? `${each.layer}, channel ${each.channel}` : `channel ${each.channel}`;
+    const alt = `what ${each.layer}, channel ${each.channel}, answers to most: ${each.captions.join(", ")}`;
+    return el(
+      "section",
+      { class: "hv-card", "aria-label": name },
+      el("div", { class: "hv-said" }, el("b", {}, name), ...each.words.map((/** @type {string} */ word) => el("span", { class: "hv-dim" }, word))),
+      el("img", { alt, src: each.picture, decoding: "async" }),
+      el("div", { class: "hv-captions" }, ...each.captions.map((/** @type {string} */ caption) => el("span", { title: caption }, caption))),
+    );
+  }
+}
+
+const place = document.getElementById("hookviz");
+if (place) new SurveyPage(place, held("facts"));

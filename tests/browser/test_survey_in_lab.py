@@ -1,0 +1,122 @@
+"""What a channel answers to, beside the explorer and on its own, in a real notebook."""
+
+from __future__ import annotations
+
+import pytest
+from front_end import WIDGETS, wait_for
+
+from hookviz.render.pieces import data_url
+
+MAKE = """import hookviz
+model, pictures = hookviz.demo_model(), hookviz.demo_images()
+labelled = [(each, model.class_names.index(each.info["label"])) for each in pictures]
+survey = hookviz.survey(model, labelled, "layer3.*.conv2")"""
+
+
+def patches(survey, layer, channel, whole=False):
+    return [data_url(piece.drawn(whole)) for piece in survey.patches(layer, channel)]
+
+
+def agree(pictures, wanted):
+    """Whether the page's pictures are these."""
+    return [each.get_attribute("src") for each in pictures.all()] == wanted
+
+
+SHOW = """explorer = hookviz.explore(model, pictures[6], layer="layer3.1.conv2", channel=15)
+explorer.survey = survey
+explorer"""
+
+
+@pytest.fixture(scope="module")
+def survey():
+    names = {}
+    exec(MAKE, names)
+    return names["survey"]
+
+
+def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
+    notebook = open_notebook([MAKE, SHOW, "hookviz.browse(survey)"], seconds=400, own_kernel=True)
+    page = notebook.page
+    alone = page.locator(".hookviz-explorer", has_text="Survey of DemoNet")
+    alone.locator(".pieces img").nth(8).wait_for()
+    page.wait_for_timeout(2500)  # until the keys are the widgets' own
+    explorer = page.locator(".hookviz-explorer").first
+    row = explorer.locator(".pieces img")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 15)), 20, "its patches")
+    explorer.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16)), 20, "the next one's")
+    explorer.get_by_role("button", name="whole pictures").focus()
+    page.keyboard.press("Space")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16, True)), 20, "the whole")
+    explorer.screenshot(path=shots / "survey-explorer.png")
+    explorer.get_by_role("slider", name="layer").focus()
+    page.keyboard.press("ArrowLeft")
+    sentence = explorer.get_by_text("This survey has no layer 'layer3.1.conv1'; close to it")
+    sentence.wait_for()
+    assert row.count() == 0
+
+    layer, first = survey["layer3.1.conv2"], alone.locator(".pieces").first.locator("img")
+    wait_for(lambda: agree(first, patches(survey, layer.name, 0)), 20, "the first channel")
+    assert first.first.get_attribute("alt").startswith("input ")
+    alone.get_by_role("combobox", name="order").select_option("purity")
+    order = layer.order("purity")
+    wait_for(lambda: agree(first, patches(survey, layer.name, order[0])), 20, "the purest")
+    alone.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: agree(first, patches(survey, layer.name, order[1])), 20, "the next one")
+    said = alone.get_by_role("slider", name="channel").get_attribute("aria-valuetext")
+    assert said == f"channel {order[1]}, 2nd of 96"
+    alone.screenshot(path=shots / "survey-alone.png")
+    alone.get_by_role("button", name="whole pictures").focus()
+    page.keyboard.press("Space")
+    wait_for(lambda: agree(first, patches(survey, layer.name, order[1], True)), 20, "the whole")
+    alone.screenshot(path=shots / "survey-alone-whole.png")
+    alone.get_by_role("combobox", name="layer").select_option("layer3.0.conv2")
+    other = survey["layer3.0.conv2"].order("purity")[0]
+    wait_for(lambda: agree(first, patches(survey, "layer3.0.conv2", other)), 20, "the other layer")
+    assert notebook.errors == []
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_beside_the_canvas(open_notebook, survey, shots):
+    on = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
+    notebook = open_notebook([on, MAKE, SHOW], seconds=400, own_kernel=True)
+    page, row = notebook.page, notebook.page.locator(".pieces img")
+    page.locator(".hookviz-app .hv-tile").first.wait_for(timeout=60_000)
+    page.get_by_role("slider", name="channel").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), 20, "the third one's")
+    page.locator(".hookviz-explorer").screenshot(path=shots / "survey-canvas.png")
+    assert notebook.errors == []
+
+
+def test_a_page_is_searched_and_sorted(browser, survey, shots, tmp_path):
+    survey.to_html(tmp_path / "survey.html")
+    page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
+    noted = []
+    page.context.set_offline(True)
+    page.on("console", lambda said: noted.append(said.text))
+    page.on("pageerror", lambda error: noted.append(str(error)))
+    page.goto((tmp_path / "survey.html").as_uri())
+    cards, count = page.get_by_role("region"), page.get_by_role("status")
+    cards.first.wait_for()
+    assert count.inner_text() == "96 channels"
+    layer = survey["layer3.1.conv2"]
+    page.get_by_label("order of the channels").select_option("purity")
+    first = layer.order("purity")[0]
+    assert cards.first.get_attribute("aria-label") == f"channel {first}"
+    assert page.locator(".hv-card img").first.evaluate("each => each.decode().then(() => true)")
+    page.get_by_label("layer", exact=True).select_option("all")
+    page.get_by_label("find channels").fill("eye conv2 17")
+    assert count.inner_text().endswith(f"of {sum(map(len, survey.values()))} channels")
+    for each in cards.all():
+        assert each.get_attribute("aria-label").endswith("channel 17")
+        assert "eye" in each.inner_text()
+    page.get_by_label("find channels").fill("")
+    page.screenshot(path=shots / "survey-page.png")
+    page.get_by_role("button", name="more").scroll_into_view_if_needed()
+    wait_for(lambda: cards.count() > 48, 10, "more channels")
+    page.close()
+    assert noted == []

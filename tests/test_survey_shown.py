@@ -1,0 +1,301 @@
+"""A survey that is looked at: its patches, beside the explorer, leafed through, as a page."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+import traitlets
+from PIL import Image
+from torch import nn
+
+import hookviz
+from hookviz.dataset.surveyed import Survey
+from hookviz.dataset.words import channel_words
+from hookviz.render.pieces import FEW, data_url, row, strip
+
+LAYERS = ["layer2.1.conv2", "layer3.1.conv2"]
+EVIL = "</script><img src=x onerror=hacked=1>"
+
+
+def labelled():
+    model = hookviz.demo_model()
+    return [(p, model.class_names.index(p.info["label"])) for p in hookviz.demo_images()]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hookviz.demo_model()
+
+
+@pytest.fixture(scope="module")
+def survey(model):
+    return hookviz.survey(model, labelled(), LAYERS, k=4)
+
+
+def decoded(url):
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))))
+
+
+# Patches
+
+
+def test_patches_are_what_the_places_see(survey):
+    for layer in LAYERS:
+        for channel in (0, 17):
+            tops = survey[layer].top(channel)
+            for piece, (index, _, _, box) in zip(survey.patches(layer, channel), tops, strict=True):
+                whole = np.asarray(hookviz.demo_images()[index].convert("RGB"))
+                assert abs(piece.picture.astype(int) - whole).max() <= 1
+                top, left, bottom, right = box
+                cut = piece.picture[top:bottom, left:right]
+                assert (np.asarray(piece.drawn()) == cut).all()
+                assert f"input {index} (" in piece.words
+    assert len(survey.dataset) == 30
+    assert len(survey.patches("layer3.1.conv2", 3, 2)) == 2
+
+
+def test_a_place_is_marked_in_the_whole_picture():
+    model = nn.Sequential(nn.Conv2d(1, 1, 3, bias=False))
+    nn.init.ones_(model[0].weight)
+    picture = torch.zeros(1, 32, 32)
+    picture[0, 20:23, 8:11] = 1
+    (piece,) = hookviz.survey(model, [picture]).patches("0", 0)
+    assert (np.asarray(piece.drawn()) == 255).all() and piece.drawn().size == (3, 3)
+    assert piece.centre == (21.5 / 32, 9.5 / 32)
+    drawn = np.asarray(piece.drawn(whole=True)).astype(int)
+    orange = (drawn[..., 0] - drawn[..., 2] > 200).nonzero()
+    ends = [each.min() / 224 * 32 for each in orange] + [each.max() / 224 * 32 for each in orange]
+    assert np.allclose(ends, [20, 8, 23, 11], atol=0.5)
+
+
+@pytest.mark.parametrize("shape", [(2, 40), (1, 5, 9, 9)])
+def test_signals_and_volumes(shape):
+    kind = {2: nn.Conv1d, 4: nn.Conv3d}[len(shape)]
+    inputs = [torch.rand(shape) for _ in range(3)]
+    survey = hookviz.survey(nn.Sequential(kind(shape[0], 2, 3)), inputs)
+    for piece in survey.patches("0", 1):
+        assert piece.is_part and piece.drawn().width == 3
+
+
+def test_what_is_no_picture_is_said():
+    survey = hookviz.survey(nn.Sequential(nn.Linear(6, 4)), list(torch.randn(5, 6)), "0")
+    (piece,) = survey.patches("0", 1, 1)
+    assert piece.picture is None and "it is no picture" in piece.words
+    assert "it is no picture" in row([piece])
+    assert strip([piece], 8).size == (8, 8)
+
+
+def test_a_picture_that_is_gone_is_said(tmp_path, model):
+    hookviz.demo_images()[0].save(tmp_path / "one.png")
+    survey = hookviz.survey(model, tmp_path, "stem.0")
+    (tmp_path / "one.png").unlink()
+    (piece,) = survey.patches("stem.0", 1)
+    assert "'one.png': " in piece.words and "cannot be read" in piece.words
+
+
+def test_few_pixels_stay_pixels():
+    small = Image.fromarray(np.arange(75, dtype=np.uint8).reshape(5, 5, 3))
+    assert (
+        data_url(small).startswith("data:image/png") and (decoded(data_url(small)) == small).all()
+    )
+    assert data_url(small.resize((FEW + 1, 5))).startswith("data:image/jpeg")
+
+
+# From a file
+
+
+def test_a_file_and_its_data_set(survey, model, tmp_path):
+    survey.save(tmp_path / "survey.npz")
+    alone = hookviz.load_survey(tmp_path / "survey.npz")
+    assert alone.dataset is None
+    with pytest.raises(ValueError, match="load it with the data set"):
+        alone.patches(LAYERS[0], 0)
+    with pytest.raises(ValueError, match="load it with the data set"):
+        alone.to_html()
+    with pytest.raises(ValueError, match="load it with the data set"):
+        hookviz.browse(alone)
+    again = hookviz.load_survey(tmp_path / "survey.npz", labelled(), model=model)
+    pairs = zip(again.patches(LAYERS[0], 5), survey.patches(LAYERS[0], 5), strict=True)
+    assert all((one.picture == two.picture).all() and one.box == two.box for one, two in pairs)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "give model=, or the transform= itself"),
+        ({"transform": torch.neg}, "the transforms differ"),
+        ({"model": nn.Conv2d(3, 4, 1)}, "one is of a DemoNet, the other of a Conv2d"),
+        ({"dataset": [hookviz.demo_images()[0]]}, "a list of 30 inputs and a list of 1"),
+    ],
+)
+def test_another_data_set_is_refused(given, said, survey, model, tmp_path):
+    survey.save(tmp_path / "survey.npz")
+    usual = {"model": model} if "dataset" in given else {}
+    with pytest.raises(ValueError, match=said):
+        hookviz.load_survey(tmp_path / "survey.npz", **{"dataset": labelled()} | usual | given)
+
+
+# Beside the explorer
+
+
+def test_the_explorer_has_it_beside(survey, model):
+    explorer = hookviz.explore(model, hookviz.demo_images()[6])
+    assert explorer.survey is None
+    explorer.survey = survey
+    line, shown = explorer.children[1].children
+    assert "This survey has no layer &#x27;stem.0&#x27;" in line.children[0].value
+    assert shown.value == ""
+    for layer, channel in ((LAYERS[0], 0), (LAYERS[1], 0), (LAYERS[1], 7)):
+        explorer.layer, explorer.channel = layer, channel
+        assert shown.value == row(survey.patches(layer, channel))
+        assert f"in 30 inputs channel {channel}" in line.children[0].value
+    line.children[1].value = True
+    assert shown.value == row(survey.patches(LAYERS[1], 7), whole=True)
+    explorer.survey = None
+    assert explorer.children[1].layout.display == "none"
+    explorer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        explorer.survey = survey
+
+
+def test_what_is_no_survey_of_the_model_is_refused(survey, model):
+    explorer = hookviz.explore(model, hookviz.demo_images()[6])
+    with pytest.raises(TypeError, match="A int is no survey"):
+        explorer.survey = 3
+    other = hookviz.survey(nn.Sequential(nn.Conv2d(1, 1, 1)), [torch.zeros(1, 2, 2)])
+    with pytest.raises(ValueError, match="not of the shown model: one is of a Sequential"):
+        explorer.survey = other
+    with torch.no_grad():
+        model.stem[0].weight[0, 0, 0, 0] += 1
+    try:
+        with pytest.raises(ValueError, match="in the values of 'stem.0.weight'"):
+            explorer.survey = survey
+    finally:
+        with torch.no_grad():
+            model.stem[0].weight[0, 0, 0, 0] -= 1
+    assert explorer.survey is None
+    explorer.close()
+
+
+# Leafed through
+
+
+def test_leafing_through(survey):
+    browser = hookviz.browse(survey)
+    assert (browser.layer, browser.channel) == (LAYERS[1], 0)
+    title, menus, line, rows = browser.children
+    assert "2 layers" in title.value
+    slider, said = line.children
+    slider.value = 5
+    assert browser.channel == 5 and "5 of 96" in said.value
+    assert row(survey.patches(LAYERS[1], 5), side=128) in rows.value
+    assert row(survey.patches(LAYERS[1], 6), side=76) in rows.value
+    browser.order = "purity"
+    order = browser.channels
+    assert sorted(order) == list(range(96)) and browser.channel == order[0]
+    shares = [survey[LAYERS[1]].purity(each) for each in order]
+    assert shares == sorted(shares, reverse=True)
+    assert "1st of 96" in said.value and slider.description == "rank"
+    menus.children[0].value = LAYERS[0]
+    assert browser.layer == LAYERS[0] and browser.channel == browser.channels[0]
+    browser.order, browser.channel = "number", 47
+    browser.whole = True
+    assert row(survey.patches(LAYERS[0], 47), whole=True, side=128) in rows.value
+    for name, value in (("channel", 48), ("layer", "stem"), ("order", "size")):
+        with pytest.raises(traitlets.TraitError):
+            setattr(browser, name, value)
+    data, metadata = browser._repr_mimebundle_()
+    assert base64.b64decode(data["image/png"])[:4] == b"\x89PNG"
+    assert "channel 47" in metadata["image/png"]["alt"]
+    browser.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        _ = browser.survey
+
+
+def test_orders(survey):
+    layer = survey[LAYERS[1]]
+    largest = layer.data["values"][0][layer.order("largest value")]
+    assert (largest.diff() <= 0).all()
+    with pytest.raises(ValueError, match="no order 'size': give one of number"):
+        layer.order("size")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"survey": 3}, TypeError, "A int is no survey"),
+        ({"layer": "layer9"}, ValueError, "This survey has no layer 'layer9'"),
+        ({"channel": 96}, traitlets.TraitError, "give 0 to 95"),
+        ({"colour": 1}, TypeError, "no setting 'colour'"),
+    ],
+)
+def test_what_cannot_be_browsed_is_said(given, error, said, survey):
+    with pytest.raises(error, match=said):
+        hookviz.browse(**{"survey": survey} | given)
+
+
+# As a page
+
+
+def blocks(page):
+    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
+    return {name: json.loads(text) for name, text in found}
+
+
+def test_a_page_has_all_channels(survey, tmp_path):
+    assert survey.to_html(tmp_path / "survey.html") is None
+    page = (tmp_path / "survey.html").read_text(encoding="utf-8")
+    found = blocks(page)
+    assert [each["name"] for each in found["facts"]["layers"]] == LAYERS
+    assert found["facts"]["notes"] == [] and found["facts"]["patches"] == 4
+    for place, name in enumerate(LAYERS):
+        channels = found[f"layer-{place}"]
+        assert [each["channel"] for each in channels] == list(range(len(survey[name])))
+        assert channels[3]["words"] == channel_words(survey[name], 3)
+        assert decoded(channels[3]["picture"]).shape == (64, 256, 3)
+    assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
+    assert "default-src 'none'" in page and "unsafe" not in page
+    one = blocks(survey.to_html(layers="layer2*", whole=True, title="two"))
+    assert len(one) == 2 and one["facts"]["title"] == "two"
+    assert one["layer-0"][3]["picture"] != found["layer-0"][3]["picture"]
+
+
+def test_the_budget_is_kept(survey):
+    page = survey.to_html(max_bytes=4e5)
+    assert len(page.encode()) <= 4e5
+    assert "pixels large" in blocks(page)["facts"]["notes"][0]
+    with pytest.raises(ValueError, match="too little for 144 channels"):
+        survey.to_html(max_bytes=1e4)
+    with pytest.raises(ValueError, match="no layer 'layer9'"):
+        survey.to_html(layers="layer9")
+
+
+def test_names_cannot_end_the_script():
+    model = nn.Sequential()
+    model.add_module(EVIL, nn.Conv2d(3, 2, 1))
+    inputs = [(torch.rand(3, 9, 9), 0)]
+    survey = hookviz.survey(model, inputs, class_names=[EVIL])
+    page = survey.to_html(title=EVIL)
+    assert EVIL not in page and "<img src=x" not in page
+    assert page.count("</script>") == 1 + len(blocks(page))
+    browser = hookviz.browse(survey)
+    assert "<img src=x" not in "".join(
+        each.value for each in browser.children if hasattr(each, "value")
+    )
+    browser.close()
+
+
+def test_many_patches_are_not_all_in_a_row(model):
+    survey = hookviz.survey(model, hookviz.demo_images(), "layer3.1.conv2", k=20)
+    assert isinstance(survey, Survey)
+    found = blocks(survey.to_html(max_bytes=3e6))
+    assert "the first 12 are in this page" in " ".join(found["facts"]["notes"])
+    browser = hookviz.browse(survey)
+    assert browser.children[3].value.count("<img") == 5 * 12
+    browser.close()
