@@ -20,6 +20,7 @@ from train_demo_model import data_set
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import hookviz
 from hookviz.models import DemoNet
+from hookviz.render.shown import small_png
 
 OUT = Path(__file__).resolve().parent
 PICTURES, BATCH, STEPS, EVERY = 640, 16, 360, 10
@@ -64,7 +65,8 @@ def main() -> None:
     print(watch.title)
     if len(sys.argv) > 1:
         watch.save(sys.argv[1])
-    watch.figure(["update_ratio", "std", "gradient_std"]).savefig(OUT / "watch.png", dpi=64)
+    figure = watch.figure(["update_ratio", "std", "gradient_std"])
+    (OUT / "watch.png").write_bytes(small_png(figure))
 
 
 if __name__ == "__main__":
