@@ -32,9 +32,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from ..files import read_whole, write_whole
 from ..run.transforms import Transform
 from .channels import RANKED, Channels, Column
-from .files import read_whole, write_whole
 from .marks import Mark, Spans, data_marks, differences, model_marks
 from .reading import Reader, as_data_set
 from .rows import BINS

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dataset.files import read_whole, write_whole
+from ..files import read_whole, write_whole
 from .history import KINDS, History, Layout, Step
 from .log import PHASES, Log, Trouble
 from .recorder import Row
