@@ -44,7 +44,7 @@ class Watch(Callback):
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         plugin = getattr(trainer, "precision_plugin", None)
-        options = {"scaler": getattr(plugin, "scaler", None)} | self._options
+        options: dict[str, Any] = {"scaler": getattr(plugin, "scaler", None)} | self._options
         self.watch = watch(module, **options)
 
     def on_train_batch_start(self, *_: Any) -> None:
