@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import subprocess
 import sys
@@ -99,11 +100,36 @@ def small() -> dict[str, Any]:
     return {"model": model, "image": image}
 
 
+def several() -> dict[str, Any]:
+    """A small network, its port, a folder of pictures, and steps of a training."""
+    from torchvision.models import resnet18
+
+    model = resnet18(num_classes=10).eval()
+    x = torch.rand(1, 3, 64, 64)
+    folder = Path("pictures")
+    folder.mkdir()
+    for number, picture in enumerate(hookviz.demo_images()[:4]):
+        picture.save(folder / f"{number}.png")
+
+    def train_step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        torch.nn.functional.cross_entropy(model(images), labels).backward()
+
+    return {
+        "model": model,
+        "x": x,
+        "port": copy.deepcopy(model),
+        "explorer": hookviz.explore(model, x),
+        "loader": [(torch.rand(2, 3, 64, 64), torch.tensor([1, 2]))],
+        "train_step": train_step,
+    }
+
+
 # What a page takes for granted, by the heading under which it does.
 PREPARED = {
     ("README.md", "hookviz"): small,
     ("README.md", "With a model of your own"): of_ones_own,
     ("README.md", "The engine alone"): large,
+    ("README.md", "Two models, a whole data set, a training"): several,
     ("docs/index.md", "hookviz"): small,
 }
 LEFT_OUT = [
