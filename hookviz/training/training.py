@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -204,6 +205,45 @@ class Training:
         if layer is not None:
             return draw_layer(self, self.row(layer, call, phase), phase)
         return draw_strips(self, [statistic] if isinstance(statistic, str) else statistic, phase)
+
+    def to_html(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        phase: str = "train",
+        max_bytes: float = 10e6,
+    ) -> str | None:
+        """Write it as one file, in which steps are scrubbed without a kernel and without a network.
+
+        Strips of any statistic, and at each step a layer's numbers, its histograms and the maps of
+        the probe.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write; left out, the page is returned.
+        phase : {"train", "eval"}
+        max_bytes : float
+            What the page may take. Where it does not fit, every second step is left out, and the
+            page says so.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            No such phase, no step recorded, or too few bytes for two steps.
+        """
+        from .page import write_page
+
+        page = write_page(self, phase, max_bytes)
+        if path is None:
+            return page
+        Path(path).write_text(page, encoding="utf-8")
+        return None
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load_watch`."""
