@@ -158,7 +158,9 @@ def _alarms(calm: list[Diagnosed]) -> Iterator[str]:
         "The zoo's classifiers as their libraries initialise them, given two pictures of random "
         "numbers, in training and in eval mode. A finding that is more than a note is counted. "
         "In eval a model whose BatchNorm layers have never seen a batch does vanish or explode, "
-        "and is told so."
+        "and is told so. Read kind by kind, what is told is so: heads that a library initialises "
+        "with zeros send no gradient back, a BatchNorm that sees two pictures has channels that "
+        "vary by less than its eps, an inception's side branch needs a larger picture."
     )
     yield ""
     rows: list[tuple[object, ...]] = []
