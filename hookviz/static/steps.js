@@ -2,7 +2,7 @@
 
 import { el, menu, say, visible } from "./dom.js";
 
-const WIDE = 8; // pixels that a step is wide at most
+const WIDE = 24; // pixels that a step is wide at most
 
 /** @param {string} text */
 function bytesOf(text) {
