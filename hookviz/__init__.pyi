@@ -14,6 +14,7 @@ from .attribution.perturbation import ablationcam, scorecam
 from .browsers.channels import ChannelBrowser, browse
 from .browsers.link import Link, link
 from .browsers.side_by_side import SideBySide
+from .browsers.steps import LiveTraining
 from .comparison.comparison import Comparison
 from .comparison.likeness import Similarity, similarity
 from .comparison.row import LayerDifference
@@ -53,6 +54,7 @@ __all__ = [
     "LayerRecord",
     "LayerSurvey",
     "Link",
+    "LiveTraining",
     "Player",
     "ReceptiveField",
     "SideBySide",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from .history import History, Step
+from .history import SIDES, History, Step
 from .measured import STATISTICS
+from .recorder import Row
+from .weights import NORMS
 
 PHASES = ("train", "eval")
 
@@ -100,3 +104,41 @@ def first_trouble(step: Step, after: int | None) -> Trouble | None:
             row, (nans, infs) = step.layout.rows[place], counts[place, side].tolist()
             return Trouble(step.at, phase, *row, int(nans), int(infs), after)
     return None
+
+
+def step_records(types: Mapping[str, str], step: Step, phase: str) -> Iterator[dict[str, Any]]:
+    """What is known of each layer and call in a step, see `Training.records`."""
+    weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
+    silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
+    for place, (row, numbers) in enumerate(
+        zip(step.layout.rows, step.statistics().tolist(), strict=True)
+    ):
+        silent.pop(row.layer, None)
+        yield _record(types, step, phase, row, numbers, weights) | {
+            "dead": float((step.channels(place)[0] == 0).mean())
+        }
+    for layer in silent:
+        yield _record(types, step, phase, Row(layer), [[np.nan] * len(STATISTICS)] * 2, weights)
+
+
+def _record(
+    types: Mapping[str, str],
+    step: Step,
+    phase: str,
+    row: Row,
+    numbers: list[list[float]],
+    weights: dict[str, Any],
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"step": step.at, "phase": phase, **row._asdict()}
+    found["type"] = types.get(row.layer, "")
+    for side, values in zip(SIDES, numbers, strict=True):
+        before = "gradient_" if side == "gradient" else ""
+        there = values[-1] == values[-1]  # counted
+        for name, value in zip(STATISTICS, values, strict=True):
+            whole = name in ("nans", "infs", "count") and there
+            found[before + name] = int(value) if whole else value if there else None
+    found["dead"] = None
+    own = weights.get(row.layer, [np.nan] * len(NORMS))
+    return found | {
+        name: value if value == value else None for name, value in zip(NORMS, own, strict=True)
+    }

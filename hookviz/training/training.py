@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ..hooking.select import close_names
 from ..hooking.tables import html_table, megabytes, number, text_table
-from .history import SIDES, History, Step
-from .log import PHASES, Log, Trouble
-from .measured import STATISTICS
+from .history import History, Step
+from .log import PHASES, Log, Trouble, step_records
 from .recorder import Row
-from .weights import NORMS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from .. import LiveTraining
 
 HEADER = (
     *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
@@ -103,38 +102,8 @@ class Training:
             record
             for phase in PHASES
             for step in self.history(phase).steps
-            for record in self._records(step, phase)
+            for record in step_records(self.log.types, step, phase)
         ]
-
-    def _records(self, step: Step, phase: str) -> Iterator[dict[str, Any]]:
-        weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
-        silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
-        for place, (row, numbers) in enumerate(
-            zip(step.layout.rows, step.statistics().tolist(), strict=True)
-        ):
-            silent.pop(row.layer, None)
-            yield self._record(step, phase, row, numbers, weights) | {
-                "dead": float((step.channels(place)[0] == 0).mean())
-            }
-        for layer in silent:
-            yield self._record(step, phase, Row(layer), [[np.nan] * len(STATISTICS)] * 2, weights)
-
-    def _record(
-        self, step: Step, phase: str, row: Row, numbers: list[list[float]], weights: dict[str, Any]
-    ) -> dict[str, Any]:
-        found: dict[str, Any] = {"step": step.at, "phase": phase, **row._asdict()}
-        found["type"] = self.log.types.get(row.layer, "")
-        for side, values in zip(SIDES, numbers, strict=True):
-            before = "gradient_" if side == "gradient" else ""
-            there = values[-1] == values[-1]  # counted
-            for name, value in zip(STATISTICS, values, strict=True):
-                whole = name in ("nans", "infs", "count") and there
-                found[before + name] = int(value) if whole else value if there else None
-        found["dead"] = None
-        own = weights.get(row.layer, [np.nan] * len(NORMS))
-        return found | {
-            name: value if value == value else None for name, value in zip(NORMS, own, strict=True)
-        }
 
     # Shown
 
@@ -156,16 +125,31 @@ class Training:
         """What else there is to be said."""
         return []
 
-    def _table(self) -> list[tuple[str, ...]]:
-        """The latest recorded step."""
+    def table(self, step: Step | None = None) -> list[tuple[str, ...]]:
+        """A recorded step as rows of text, under `HEADER`; the latest one if left out."""
         history = self.history()
-        return [_row(r) for r in self._records(history.steps[-1], "train")] if history.steps else []
+        if step is None:
+            step = history.steps[-1] if history.steps else None
+        return (
+            []
+            if step is None
+            else [_row(each) for each in step_records(self.log.types, step, "train")]
+        )
 
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, self._table())
+        return text_table(self.title, HEADER, self.table())
 
     def _repr_html_(self) -> str:
-        return html_table(self.title, HEADER, self._table())
+        return html_table(self.title, HEADER, self.table())
+
+    def live(self) -> LiveTraining:
+        """Show it in a notebook, live while a cell trains: strips, and each step's numbers.
+
+        A widget: show it, then train, in the same cell or the next.
+        """
+        from .. import LiveTraining  # from the public face: what is live is above this wing
+
+        return LiveTraining(self)
 
     def figure(
         self,
@@ -204,6 +188,32 @@ class Training:
         if layer is not None:
             return draw_layer(self, self.row(layer, call, phase), phase)
         return draw_strips(self, [statistic] if isinstance(statistic, str) else statistic, phase)
+
+    def to_html(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        phase: str = "train",
+        max_bytes: float = 10e6,
+    ) -> str | None:
+        """Write it as one file, in which steps are scrubbed without a kernel and without a network.
+
+        Strips of any statistic, and each step's numbers, histograms and maps of the probe. Where
+        that is more than ``max_bytes``, every second step is left out, and the page says so.
+        Without a path the page is returned.
+
+        Raises
+        ------
+        ValueError
+            No such phase, no step recorded, or too few bytes for two steps.
+        """
+        from .page import write_page
+
+        page = write_page(self, phase, max_bytes)
+        if path is None:
+            return page
+        Path(path).write_text(page, encoding="utf-8")
+        return None
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load_watch`."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,6 +21,9 @@ from .recorder import Recorder
 from .training import Training
 from .watch_file import Keeper
 from .weights import Weights
+
+if TYPE_CHECKING:
+    from .. import LiveTraining
 
 
 def watch(
@@ -140,7 +142,7 @@ class Watch(Block, Training):
         self._recorded: tuple[Step, Weights] | None = None
         self._validated = False
         self._uncalled = False
-        self._told: list[Callable[[], object]] = []
+        self._shown: list[LiveTraining] = []
         self._keeper = None if path is None else Keeper(path)
         if self._keeper is not None:
             self._go_on(self._keeper)
@@ -225,14 +227,23 @@ class Watch(Block, Training):
             step = step_of(*place, found, norms, maps)
             self.log.add("eval" if self._validated else "train", step)
             self._recorded = None if self._validated else (step, recorder.weights)
-        for tell in self._told:
-            tell()
+        for each in self._shown:
+            try:
+                each.push()
+            except Exception as error:  # a training does not end for its watcher's sake
+                self.log.left_out["live()"] = f"{type(error).__name__}: {first_sentence(error)}"
 
     def _settle(self) -> None:
         """Measure how far the last recorded step has taken the weights."""
         if self._recorded is not None:
             step, weights = self._recorded
             step.weights()[:, -1] = weights.updates()
+
+    def live(self) -> LiveTraining:
+        """As `Training.live`; what is recorded from now on appears there as it comes."""
+        shown = super().live()
+        self._shown = [*(each for each in self._shown if not each.closed), shown]
+        return shown
 
     def history(self, phase: str = "train") -> History:
         self._settle()  # as far as it is known; the next block's begin has the last word

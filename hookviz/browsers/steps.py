@@ -1,0 +1,118 @@
+"""A training, live in the cell while it runs, and to be scrubbed afterwards."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from typing import Any
+
+import ipywidgets as widgets
+
+from ..hooking.tables import html_table
+from ..render.shown import small_png
+from ..render.style import ROOT_CLASS
+from ..training.training import HEADER, Training
+from ..widgets.lifecycle import LiveWidget, close_earlier, close_tree, made
+
+PAUSE = 0.4  # seconds between two pushes, at least
+SHARE = 0.02  # of the time that a training takes may go into drawing it
+
+
+class LiveTraining(LiveWidget):
+    """The widget that `hookviz.Watch.live` returns: what is recorded appears as it comes.
+
+    While a cell trains, what it does is pushed a few times a second at most, and takes no more than
+    a fiftieth of the time. Core widgets show the strips; where the browser can draw by itself, it
+    scrubs through steps, layers and statistics without asking the kernel, also while a cell runs.
+
+    Parameters
+    ----------
+    training : Training
+        A watch, or what was loaded from a file.
+    """
+
+    why_closed = "This view of a training is closed: ask the watch for live() again."
+
+    def __init__(self, training: Training) -> None:
+        close_earlier()
+        super().__init__()
+        self._training = training
+        self._next = 0.0
+        self._picture = widgets.Image(format="png")
+        self._slider = widgets.IntSlider(description="recorded", min=0, max=0)
+        self._slider.layout.width = "60%"
+        self._slider.observe(lambda change: self._show_step(), "value")
+        self._table = widgets.HTML()
+        self.children = (self._picture, self._slider, self._table)
+        self.add_class(ROOT_CLASS)
+        self._canvas = _offered(training)
+        if self._canvas is not None:
+            self._canvas.observe(self._take_place, "alive")
+        self.push(now=True)
+        made(self)
+
+    def push(self, now: bool = False) -> None:
+        """Show what has been recorded; not if the last time was a moment ago."""
+        start = time.monotonic()
+        if self.closed or (start < self._next and not now):
+            return
+        if self._canvas is not None:
+            self._canvas.push()
+        if self._canvas is None or self._canvas not in self.children:
+            self._draw()
+        self._next = time.monotonic() + max(PAUSE, (time.monotonic() - start) / SHARE)
+
+    def _draw(self) -> None:
+        steps = self._training.steps
+        self._picture.layout.display = None if steps else "none"
+        if not steps:
+            self._table.value = "Nothing has been recorded yet."
+            return
+        at_end = self._slider.value == self._slider.max
+        self._picture.value = small_png(self._training.figure())
+        self._slider.max = len(steps) - 1
+        if at_end:
+            self._slider.value = len(steps) - 1
+        self._show_step()
+
+    def _show_step(self) -> None:
+        steps = self._training.history().steps
+        if steps:
+            step = steps[min(self._slider.value, len(steps) - 1)]
+            title = f"step {step.at:,}; {self._training.title}"
+            self._table.value = html_table(title, HEADER, self._training.table(step))
+
+    def _take_place(self, change: dict[str, Any]) -> None:
+        if self.closed or self._canvas in self.children:
+            return
+        drawn = self.children
+        self.set_trait("children", (self._canvas,))
+        for part in drawn:
+            close_tree(part)
+
+    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The table in words, and a picture for places without a kernel."""
+        text = self._training.title
+        if not self._training.steps:
+            return {"text/plain": text}, {}
+        png = base64.b64encode(small_png(self._training.figure())).decode()
+        return {"text/plain": text, "image/png": png}, {"image/png": {"alt": text}}
+
+    def close(self) -> None:
+        """Release every widget that belongs to it; the training goes on."""
+        if self._canvas is not None and self._canvas not in self.children:
+            close_tree(self._canvas)
+        super().close()
+        self._canvas = None
+
+
+def _offered(training: Training) -> Any:
+    """What the browser draws by itself, or None: without anywidget core widgets are enough."""
+    if os.environ.get("HOOKVIZ_CANVAS") == "off":
+        return None
+    try:
+        from .steps_canvas import StepsCanvas
+    except Exception:  # not installed, or broken in a way of its own
+        return None
+    return StepsCanvas(training)

@@ -1,0 +1,61 @@
+"""A training as the browser gets it: facts as JSON, and each recorded step as bytes."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from ..render.colours import DIVERGING, SEQUENTIAL, palette
+from .history import Layout, Step
+from .measured import BINS, LEAST, OCTAVES, STATISTICS
+from .strips import named
+from .weights import NORMS
+
+if TYPE_CHECKING:
+    from .training import Training
+
+ORDER = ("statistics", "weights", "ends", "bins", "maps")
+"""The arrays of a step, the widest numbers first: each begins where its kind may."""
+
+
+def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
+    """What is said of all steps: which there are, and what their numbers are of."""
+    steps = training.history(phase).steps
+    layouts = list(dict.fromkeys(step.layout for step in steps))
+    model, _, words = training.title.partition(": ")
+    return {
+        "model": model,
+        "words": words,
+        "steps": [step.at for step in steps],
+        "of": [layouts.index(step.layout) for step in steps],
+        "layouts": list(map(_layout, layouts)),
+        "statistics": STATISTICS,
+        "norms": NORMS,
+        "bins": {"count": BINS, "octaves": OCTAVES, "least": LEAST},
+        "palettes": {
+            "sequential": _text(palette(SEQUENTIAL)[:256].tobytes()),
+            "diverging": _text(palette(DIVERGING).tobytes()),
+        },
+    }
+
+
+def bytes_of(step: Step) -> bytes:
+    """A step's arrays, one behind the other."""
+    return b"".join(step.arrays[name].tobytes() for name in ORDER)
+
+
+def packed(step: Step) -> tuple[int, str]:
+    """A step for a page: its number, and its bytes as text."""
+    return step.at, _text(bytes_of(step))
+
+
+def _layout(layout: Layout) -> dict[str, Any]:
+    return {
+        "rows": [named(row) for row in layout.rows],
+        "weighted": layout.weighted,
+        "maps": layout.maps,
+    }
+
+
+def _text(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,129 @@
+"""A training on a page and live: what the browser gets is what was recorded."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+import ipywidgets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz.training.payload import ORDER, bytes_of, facts_of
+from hookviz.training.strips import named
+
+
+def trained(steps=6, every=2, probe=None, live=False):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watch = hookviz.watch(model, every=every, probe=probe)
+    shown = watch.live() if live else None
+    for _ in range(steps):
+        with watch:
+            loss = model(torch.randn(2, 1, 6, 6)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+        optimizer.step()
+    return watch, shown
+
+
+@pytest.fixture
+def core(monkeypatch):
+    monkeypatch.setenv("HOOKVIZ_CANVAS", "off")
+
+
+def read(page, name):
+    (text,) = re.findall(f'<script type="application/json" id="{name}">(.*?)</script>', page)
+    return json.loads(text)
+
+
+def test_the_page_holds_what_was_recorded():
+    watch, _ = trained(probe=torch.zeros(1, 1, 6, 6))
+    page = watch.to_html()
+    facts, steps = read(page, "facts"), read(page, "steps")
+    assert facts["steps"] == watch.steps == [at for at, _ in steps] == [0, 2, 4]
+    assert facts["layouts"][0]["rows"] == [named(row) for row in watch.rows()]
+    for (_, text), step in zip(steps, watch.history().steps, strict=True):
+        content, at = base64.b64decode(text), 0
+        for name in ORDER:
+            kept = step.arrays[name]
+            found = np.frombuffer(content, kept.dtype, len(kept), at)
+            assert np.array_equal(found, kept, equal_nan=kept.dtype.kind == "f"), name
+            at += kept.nbytes
+        assert at == len(content) == len(bytes_of(step))
+    assert "https://" not in page and 'src="http' not in page
+
+
+def test_the_page_stays_within_its_bytes(tmp_path):
+    watch, _ = trained(60, 1)
+    whole = watch.to_html()
+    half = watch.to_html(max_bytes=0.7 * len(whole))
+    assert len(half) <= 0.7 * len(whole)
+    assert "30 of 60 recorded steps are in this page" in half
+    assert watch.to_html(tmp_path / "watch.html") is None
+    assert (tmp_path / "watch.html").read_text() == whole
+    with pytest.raises(ValueError, match="is too small: a page of two steps takes"):
+        watch.to_html(max_bytes=1000)
+    with pytest.raises(ValueError, match="No step of train has been recorded"):
+        trained(0)[0].to_html()
+
+
+def test_bytes_are_aligned_for_typed_arrays():
+    watch, _ = trained(probe=torch.zeros(1, 1, 6, 6))
+    step, at = watch.history().steps[0], 0
+    for name in ORDER:
+        assert at % step.arrays[name].itemsize == 0
+        at += step.arrays[name].nbytes
+
+
+def test_core_widgets_follow_the_training(core):
+    before = set(ipywidgets.widgets.widget._instances)
+    watch, shown = trained(live=True)
+    shown.push(now=True)
+    picture, slider, table = shown.children
+    assert bytes(picture.value).startswith(b"\x89PNG")
+    assert (slider.max, slider.value) == (2, 2)
+    assert "step 4;" in table.value
+    slider.value = 0
+    assert "step 0;" in table.value
+    assert watch.title.split(";")[0] in shown._repr_mimebundle_()[0]["text/plain"]
+    shown.close()
+    assert set(ipywidgets.widgets.widget._instances) == before
+
+
+def test_the_training_is_the_same_to_the_bit(core):
+    plain, _ = trained(every=1)
+    live, shown = trained(every=1, live=True)
+    assert plain.records() == live.records()
+    shown.close()
+
+
+def test_a_view_that_breaks_does_not_end_a_training(core, monkeypatch):
+    monkeypatch.setattr("hookviz.browsers.steps.small_png", lambda figure: 1 / 0)
+    monkeypatch.setattr("hookviz.browsers.steps.PAUSE", 0.0)
+    watch, shown = trained(every=1, live=True)
+    assert watch.steps == list(range(6))
+    assert "live() was left out (ZeroDivisionError" in watch.title
+    shown.close()
+
+
+def test_the_canvas_gets_each_step_once(monkeypatch):
+    from hookviz.browsers.steps_canvas import StepsCanvas
+
+    sent = []
+    monkeypatch.setattr(
+        StepsCanvas, "send", lambda self, content, buffers=None: sent.append(content["steps"])
+    )
+    watch, _ = trained()
+    canvas = StepsCanvas(watch)
+    canvas.push()
+    canvas.push()
+    assert sent[0] == [0, 2, 4]
+    assert set(sent[1]) <= {2, 4}  # whose update may be known only now
+    assert facts_of(watch)["steps"] == [0, 2, 4]
+    canvas.close()
