@@ -125,13 +125,13 @@ def similarity(
 
     Notes
     -----
-    The unbiased estimate of [1]_, whose sums over batches are in float64: it does not depend on the
-    size of the batches. A layer's features are all that it returns for a sample.
+    The unbiased estimate of Nguyen et al., whose sums over batches are in float64: it does not
+    depend on the size of the batches. A layer's features are all that it returns for a sample.
 
     References
     ----------
-    .. [1] Nguyen, Raghu and Kornblith, *Do Wide and Deep Networks Learn the Same Things?*, ICLR
-       2021, https://arxiv.org/abs/2010.15327
+    Nguyen, Raghu and Kornblith, *Do Wide and Deep Networks Learn the Same Things?*, ICLR 2021,
+    https://arxiv.org/abs/2010.15327
 
     Examples
     --------

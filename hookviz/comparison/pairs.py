@@ -54,7 +54,7 @@ def paired(a: list[Ran], b: list[Ran], given: Mapping[str, str] | None = None) -
     First those ``given``, then by name, then by order: what is left of both is aligned as two texts
     are in a diff, by class and shape, then by shape alone. What b has folded into one layer is
     compared at its end: for a convolution, a BatchNorm and a ReLU of which b has the first alone,
-    or `Identity` for the others, what the last of them returned.
+    or ``Identity`` for the others, what the last of them returned.
 
     Raises
     ------

@@ -87,7 +87,7 @@ def compare(
     Notes
     -----
     A quantized or fused model computes without gradients: then only activations are compared. What
-    `torch.export` returns has no modules within: only what it returns is compared.
+    ``torch.export`` returns has no modules within: only what it returns is compared.
 
     Examples
     --------

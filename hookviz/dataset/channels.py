@@ -56,7 +56,7 @@ class Channels:
     Attributes
     ----------
     layout : dict
-        `Column` -> the largest shape of its maps, in the order of the columns.
+        ``Column`` -> the largest shape of its maps, in the order of the columns.
     data : dict of str to torch.Tensor
         values, indices, places, labels ``(k, C)``, largest first; zeros, nans, first_nan ``(C,)``;
         bins ``(BINS + 1, C)``, the last row of NaN.

@@ -134,7 +134,7 @@ class LayerSurvey:
         return found if channel is None else float(found[channel])
 
     def order(self, by: str = "number") -> list[int]:
-        """The channels by one of `ORDERS`: by number, or those with the most of it first.
+        """The channels by one of ``ORDERS``: by number, or those with the most of it first.
 
         Raises
         ------

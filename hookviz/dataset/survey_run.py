@@ -81,7 +81,7 @@ def survey(
         A file for the result, written every ``save_every`` seconds, too. If it is there already,
         the survey goes on where that one was.
     on_error : {"raise", "skip"}
-        What happens with an input that cannot be read; skipped ones are in `Survey.unread`.
+        What happens with an input that cannot be read; skipped ones are in ``survey.unread``.
     shard : (int, int), optional
         Which of how many parts of the data set, from 0, to be added to the others with ``+``.
         Processes of torch.distributed share the work by themselves, and all get the whole.

@@ -42,7 +42,7 @@ class Survey(Pictured):
     class_names : list of str
         Empty if none are known.
     fields : dict of str to dict, or None
-        Of layers whose receptive field is known to the pixel, the numbers of `RULE`; none if the
+        Of layers whose receptive field is known to the pixel, the numbers of ``RULE``; none if the
         inputs differ in size, None if nobody has looked.
     reader : hookviz.dataset.reading.Reader or None
         Of the data set, whose pictures are shown; it is not in the file.

@@ -108,7 +108,7 @@ class ReceptiveField:
         """How much each pixel counts for a place: the mean magnitude of the true gradient.
 
         ``mean over images, and the input's channels, of |d(map[place]) / d(input)|``, where the
-        map is summed over its channels [1]_. Weights, gates and maxima are those of the model.
+        map is summed over its channels. Weights, gates and maxima are those of the model.
 
         Parameters
         ----------
@@ -132,8 +132,8 @@ class ReceptiveField:
 
         References
         ----------
-        .. [1] Luo et al., *Understanding the Effective Receptive Field in Deep Convolutional
-           Neural Networks*, NeurIPS 2016.
+        Luo et al., *Understanding the Effective Receptive Field in Deep Convolutional Neural
+        Networks*, NeurIPS 2016.
         """
         place = tuple(n // 2 for n in self.map_size) if place is None else tuple(place)
         self._check(place)
