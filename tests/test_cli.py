@@ -116,7 +116,16 @@ def test_a_survey_under_torchrun(tmp_path, pictures):
     out = tmp_path / "survey.npz"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command += ["--standalone", "-m", "hookviz", "survey", "resnet18", pictures]
-    command += ["--weights", "none", "--layers", "layer1.*", "--batch-size", "2", "-o", str(out)]
+    command += [
+        "--weights",
+        "none",
+        "--layers",
+        "layer1.*.conv?",
+        "--batch-size",
+        "2",
+        "-o",
+        str(out),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     survey = hookviz.load_survey(out)

@@ -124,6 +124,7 @@ def test_backward_is_said():
         def forward(self, x):
             return (self.first(x) * 0).abs().sqrt()
 
+    torch.manual_seed(0)
     found = hookviz.diagnose(Root(), X)
     assert found[0].phase == "backward"
     assert repr(found).splitlines()[2].startswith(f"[0] error: {found[0].kind} (backward) in the ")

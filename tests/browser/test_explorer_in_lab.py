@@ -15,7 +15,16 @@ import hookviz
 from hookviz.render.overlay import blend
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
-FIELDS = ["any class", "find a layer", "colours", "range", "heatmap", "shown", "order"]
+FIELDS = [
+    "any class",
+    "find a layer",
+    "place: row, column",
+    "colours",
+    "range",
+    "heatmap",
+    "shown",
+    "order",
+]
 IMAGES = "figure .frame img:not(.dark)"  # a light page's; the mosaic is no image
 
 # Draw an <img> as the browser decoded it, at its own size, and read the pixels back, as base64:

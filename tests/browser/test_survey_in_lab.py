@@ -75,7 +75,7 @@ def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
     alone.get_by_role("combobox", name="layer").select_option("layer3.0.conv2")
     other = survey["layer3.0.conv2"].order("purity")[0]
     wait_for(
-        lambda: agree(first, patches(survey, "layer3.0.conv2", other, True)), 20, "the other layer"
+        lambda: agree(first, patches(survey, "layer3.0.conv2", other, True)), 60, "the other layer"
     )
     assert notebook.errors == []
 
