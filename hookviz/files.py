@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -34,6 +38,38 @@ def read_whole(path: str | os.PathLike, unpack: Callable[[bytes], T], kind: str)
         f"{str(path)!r} is broken, or no {kind} ({reason}). It was left as it is: move it away, or "
         "give another path."
     )
+
+
+def pack_arrays(about: dict[str, Any], arrays: dict[str, np.ndarray], *, small: bool) -> bytes:
+    """An .npz file of arrays and, as JSON, what they are of; ``small`` takes seconds more."""
+    held = io.BytesIO()
+    save = np.savez_compressed if small else np.savez
+    save(held, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+    return held.getvalue()
+
+
+def unpack_arrays(content: bytes, format: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What `pack_arrays` was given; nothing in the file is run.
+
+    Raises
+    ------
+    ValueError, KeyError, ...
+        It is none, or of another format; see `read_whole`.
+    """
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        held = {name: file[name] for name in file.files}
+    about = json.loads(str(held.pop("about")))
+    if about["format"] != format:
+        raise ValueError(f"its format is {about['format']!r}, not {format!r}")
+    return about, held
+
+
+def page_to(path: str | os.PathLike | None, page: str) -> str | None:
+    """Write a page; without a path it is returned."""
+    if path is None:
+        return page
+    Path(path).write_text(page, encoding="utf-8")
+    return None
 
 
 def write_whole(path: str | os.PathLike, content: bytes) -> None:

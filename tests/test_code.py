@@ -841,18 +841,18 @@ def test_a_function_of_a_file_that_has_changed_is_taken(tmp_path, monkeypatch):
         explorer.close()
 
 
-def test_built_in_heatmaps_that_are_replaced_or_removed(monkeypatch):
+def test_built_in_heatmaps_that_are_replaced_or_removed(own_methods):
     def mine(activation, gradient):
         return (activation * gradient).amax(1)
 
     explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="layercam")
     control(explorer, "show the hooks").value = True
     assert "def layercam" in html(explorer, "<pre").value
-    monkeypatch.setitem(hookviz.HEATMAPS, "layercam", mine)
+    hookviz.HEATMAPS["layercam"] = mine
     explorer.channel = 3
     assert "def mine" in html(explorer, "<pre").value
     compare(explorer, model=MODEL, image=PICTURES[6])
-    monkeypatch.delitem(hookviz.HEATMAPS, "layercam")
+    del hookviz.HEATMAPS["layercam"]
     explorer.channel = 4
     assert "def gradcam" in html(explorer, "<pre").value
     compare(explorer, model=MODEL, image=PICTURES[6])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 
 import pytest
 import torch
@@ -220,9 +219,12 @@ def test_a_gradient_scaler_that_settles(x, made_by):
     assert "GradScaler multiplies losses by 2048" in found.message
     assert len([each for each in step() if each.kind == "inf"]) == 1
     assert not any(each.kind == "unused" for each in step())  # autocast keeps casts of weights
+    look = hookviz.diagnose(model, x, lambda output: output["logits"].sum() * float("inf"))
+    assert look[0].severity == "error"  # nobody scales the loss of a look
     scaler.step(optimizer)
+    scaler = [scaler]
+    scaler.append(scaler)  # an earlier run's, not yet collected
     del scaler
-    gc.collect()
     scaler = torch.amp.GradScaler("cpu", enabled=False)
     with torch.autocast("cpu", torch.float16), hookviz.diagnose(model) as findings:
         (model(x)["logits"].float().sum() * 1e6).backward()

@@ -6,7 +6,6 @@ import copy
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -139,14 +138,11 @@ LEFT_OUT = [
 
 
 @pytest.fixture
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None) -> Path:
     """Pages write files, and read photo.jpg; what they put into HEATMAPS goes out again."""
     monkeypatch.chdir(tmp_path)
     hookviz.demo_images()[12].save("photo.jpg")
-    methods = dict(hookviz.HEATMAPS)
-    yield tmp_path
-    hookviz.HEATMAPS.clear()
-    hookviz.HEATMAPS.update(methods)
+    return tmp_path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

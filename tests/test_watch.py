@@ -893,7 +893,14 @@ def test_figures_that_cannot_be():
     watch = hookviz.watch(model)
     with pytest.raises(ValueError, match="No step of train has been recorded"):
         watch.figure()
-    trained(model, 1, watch)
+    model.eval()
+    with watch:
+        model(X)
+    with pytest.raises(
+        ValueError, match=r"pass phase='eval', of which .*, or call model.train\(\)"
+    ):
+        watch.figure()
+    trained(model.train(), 1, watch)
     with pytest.raises(ValueError, match="no statistic 'sdt': there are mean"):
         watch.figure("sdt")
     with pytest.raises(ValueError, match="No layer 'cov' was watched; close to it: 'conv'"):

@@ -97,7 +97,11 @@ class SideBySide(ViewWidget):
 
     def _frames(self) -> list[Frame]:
         """One for each of `SIDES`."""
-        return [build_frame(self._now.moved(version=version)) for version in SIDES]
+        shown = self.frame
+        return [
+            shown if version == self.version else build_frame(self._now.moved(version=version))
+            for version in SIDES
+        ]
 
     def figure(self) -> Figure:
         """The three maps as a matplotlib figure, each with its colourbar."""

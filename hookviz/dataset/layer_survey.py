@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -44,17 +45,17 @@ class LayerSurvey:
     def __len__(self) -> int:
         return self.column.channels
 
-    @property
+    @cached_property
     def mean(self) -> Tensor:
         """Of each channel's values over all inputs and places, ``(C,)`` in float64."""
         return self.moments[1].where(self.moments[0] > 0, torch.nan)
 
-    @property
+    @cached_property
     def std(self) -> Tensor:
         """Their standard deviation, ``(C,)`` in float64; divided by the count, not one less."""
         return (self.moments[2] / self.moments[0]).clamp(min=0).sqrt()
 
-    @property
+    @cached_property
     def zeros(self) -> Tensor:
         """The share of values that are zero, ``(C,)`` in float64."""
         return self.data["zeros"] / self.moments[0]
@@ -64,7 +65,7 @@ class LayerSurvey:
         """How many of each channel's values were NaN, ``(C,)``; they are in nothing else."""
         return self.data["nans"]
 
-    @property
+    @cached_property
     def dead(self) -> Tensor:
         """Which channels never had a value above zero, ``(C,)``: no ReLU lets them through."""
         return (self.data["values"][0] <= 0) & (self.moments[0] > 0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import page_to
 from ..hooking.tables import number
 from ..render.input_picture import picture_of
 from ..render.pieces import Piece
@@ -181,7 +182,4 @@ class Pictured(Mapping[Key, LayerSurvey]):
         with Progress() as bar:
             said = whole, max_bytes, title, bar.tick
             page = write_page(self, layers, *said)  # type: ignore[arg-type]
-        if path is None:
-            return page
-        Path(path).write_text(page, encoding="utf-8")
-        return None
+        return page_to(path, page)

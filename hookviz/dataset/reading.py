@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -15,10 +15,9 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..hooking.nested import change_tensors
 from ..run.errors import first_line
 from ..run.images import load_picture
-from ..run.inputs import ModelInput, where_inputs_go
+from ..run.inputs import ModelInput
 from ..run.transforms import Transform, normalization_of, transform_for, transformed
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -74,8 +73,7 @@ class Batch:
     span: range  #: the indices of all of them
     indices: list[int]  #: of those that could be read
     labels: list[int]  #: of these; −1 where none is known
-    args: tuple[Any, ...] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    inputs: ModelInput  #: these, together
     unread: dict[int, str] = field(default_factory=dict)  #: index -> why not
 
 
@@ -144,13 +142,13 @@ class Reader:
         """
         try:
             given, _ = split(self.data[index])
-            args, kwargs = _together({index: self._sample(given)})
+            inputs = _together({index: self._sample(given)})
         except Exception as error:  # of the data set's or the transform's own making
             why = f"{type(error).__name__}: {first_line(error)}"
             raise ValueError(f"Input {index} cannot be read ({why}).") from error
         known = self.transform is not None or _is_picture(given)
         mean, std = normalization_of(self.rule) or ((), ())
-        return ModelInput(args, kwargs, "", mean, std, known and bool(mean))
+        return replace(inputs, mean=mean, std=std, normalized=known and bool(mean))
 
     def check(self) -> None:
         """Raise what stands against reading pictures, if the first item is one."""
@@ -174,8 +172,7 @@ class Reader:
                 labels.append(label)
             except Exception as error:  # of the data set's or the transform's own making
                 unread[index] = f"{type(error).__name__}: {first_line(error)}"
-        args, kwargs = _together(samples)
-        return Batch(span, list(samples), labels, args, kwargs, unread)
+        return Batch(span, list(samples), labels, _together(samples), unread)
 
     def _sample(self, given: Any) -> Tensor | dict[str, Any]:
         """One input with a batch dimension."""
@@ -227,9 +224,9 @@ def split(item: Any) -> tuple[Any, int]:
     return item, int(label) if isinstance(label, Integral) else -1
 
 
-def _together(samples: Mapping[int, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _together(samples: Mapping[int, Any]) -> ModelInput:
     if not samples:
-        return (), {}
+        return ModelInput(())
     first_index, first = next(iter(samples.items()))
     shapes = {index: _shapes(each) for index, each in samples.items()}
     for index, each in shapes.items():
@@ -239,8 +236,9 @@ def _together(samples: Mapping[int, Any]) -> tuple[tuple[Any, ...], dict[str, An
                 f"{each}: give a transform= that makes them alike, or batch_size=1."
             )
     if isinstance(first, Tensor):
-        return (torch.cat(list(samples.values())),), {}
-    return (), {key: torch.cat([each[key] for each in samples.values()]) for key in first}
+        return ModelInput((torch.cat(list(samples.values())),))
+    named = {key: torch.cat([each[key] for each in samples.values()]) for key in first}
+    return ModelInput((), named)
 
 
 def _shapes(sample: Any) -> str:
@@ -248,13 +246,3 @@ def _shapes(sample: Any) -> str:
     return ", ".join(
         f"{key} {'×'.join(map(str, each.shape[1:]))}".strip() for key, each in tensors.items()
     )
-
-
-def moved(batch: Batch, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The batch's arguments, where the model's weights are and of their type."""
-    device, dtype = where_inputs_go(model)
-
-    def move(tensor: Tensor) -> Tensor:
-        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
-
-    return change_tensors((batch.args, batch.kwargs), move)

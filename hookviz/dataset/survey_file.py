@@ -22,8 +22,6 @@ places_in     (B, 2) int64       the level and position of each branch; one in a
 
 from __future__ import annotations
 
-import io
-import json
 import os
 from dataclasses import replace
 from typing import Any
@@ -32,7 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..files import read_whole, write_whole
+from ..files import pack_arrays, read_whole, unpack_arrays, write_whole
 from ..run.transforms import Transform
 from .channels import RANKED, Channels, Column
 from .marks import Mark, Spans, data_marks, differences, model_marks
@@ -139,19 +137,12 @@ def pack(survey: Survey) -> bytes:
     arrays["places_in"] = np.array([at for at, _ in nodes], np.int64).reshape(-1, 2)
     blank = torch.zeros(0, 3, channels.width, dtype=torch.float64)
     arrays["nodes"] = torch.stack([node for _, node in nodes]).numpy() if nodes else blank.numpy()
-    held = io.BytesIO()
-    arrays["about"] = np.array(json.dumps(about))
-    np.savez_compressed(held, **arrays)  # type: ignore[arg-type]
-    return held.getvalue()
+    return pack_arrays(about, arrays, small=True)
 
 
 def unpack(content: bytes) -> Survey:
     """The survey that a file's content is of; many kinds of errors if it is of none."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        held = {name: file[name] for name in file.files}
-    about: dict[str, Any] = json.loads(str(held["about"]))
-    if about["format"] != FORMAT:
-        raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
+    about, held = unpack_arrays(content, FORMAT)
     mark = Mark(**about["mark"])
     channels = Channels(mark.k, mark.length)
     channels.layout = {Column(*each): tuple(shape) for *each, shape in about["layers"]}

@@ -22,14 +22,14 @@ from ..hooking.layout import PatchGrid, as_maps, at_least_float32
 from ..hooking.nested import tensors_in
 from ..hooking.select import Layers, select_layers, type_name, unwrapped
 from ..run.class_names import class_names_of
-from ..run.inputs import ModelInput, where_inputs_go
+from ..run.inputs import ModelInput, as_the_model_takes, where_inputs_go
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.transforms import Transform
 from .channels import Channels, Column
 from .layer_survey import RULE
 from .marks import Spans, mark_of
-from .reading import Batch, Reader, as_data_set, moved
+from .reading import Batch, Reader, as_data_set
 from .rows import Rows, rows_of
 from .shards import Shards
 from .surveyed import Survey
@@ -191,8 +191,8 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     first = reader.read(range(1))
     if first.unread:
         return {}
-    args, kwargs = moved(first, unwrapped(model)[0])
-    found = receptive_fields(model, layers, ModelInput(args, kwargs), call=0)
+    inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
+    found = receptive_fields(model, layers, inputs, call=0)
     return {
         name: {each: list(getattr(field, each)) for each in RULE}
         for name, field in found.items()
@@ -287,8 +287,7 @@ class _Work(HookSet):
     def _check_fields(self, batch: Batch) -> None:
         """What was found for the first input is true of others of its size only."""
         sizes = {tuple(each["input_size"]) for each in (self.fields or {}).values()}
-        tensors = [tensor for _, tensor in tensors_in((batch.args, batch.kwargs))]
-        main = next((each for each in tensors if each.is_floating_point()), None)
+        main = batch.inputs.main
         if main is not None and sizes - {tuple(main.shape[2:])}:
             self.fields = {}
 
@@ -300,8 +299,8 @@ class _Work(HookSet):
 
     def _run(self, batch: Batch) -> None:
         self._found, self._calls = {}, Counter()
-        args, kwargs = moved(batch, self.session.model)
-        self.session.call(*args, **kwargs)
+        inputs = as_the_model_takes(batch.inputs, self.session.model)
+        self.session.call(*inputs.args, **inputs.kwargs)
 
     def _after(
         self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any

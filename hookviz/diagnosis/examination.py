@@ -14,12 +14,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..hooking.handles import HookSet
 from ..hooking.layout import at_least_float32
-from ..hooking.nested import tensors_in
+from ..hooking.nested import memory_of, tensors_in
 from ..hooking.running import FORWARD, Running, current_backward, repeated
 from ..hooking.select import module_names, type_name
 from ..run.session import Session
 from ..run.targets import Target
-from .operations import Operation, Operations, Place, memory_of, range_of
+from .operations import Operation, Operations, Place, range_of
 from .values import look_at_maps, look_at_precision
 
 LOOKS = (look_at_maps, look_at_precision)
@@ -90,6 +90,7 @@ class Examination:
     backward: bool = False  # whether there was one
     raised: Operation | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
+    scale: float = 0.0  # by what a GradScaler multiplied the loss; 0 if none did
 
 
 class Examiner(HookSet):

@@ -227,7 +227,9 @@ class Guard(HookSet, Diagnosis):
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
-            return examine(session, score_of=started.score, begin=started.restore, told=False)
+            seen = examine(session, score_of=started.score, begin=started.restore, told=False)
+        seen.scale = gradient_scale()
+        return seen
 
 
 def _first(hits: list[Sum]) -> Sum:

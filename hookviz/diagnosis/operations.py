@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ..analysis.hook_functions import legible
+from ..hooking.nested import memory_of
 from ..hooking.running import FORWARD, current_backward
 from ..hooking.tables import number
 
@@ -322,11 +323,3 @@ def line_of(file: str, line: int) -> str:
         return ""
     said = Path(legible(file))
     return f"{said.name}:{line}" if said.suffix else f"{said}, line {line}"
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Which memory a tensor's values are in; views share it."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):  # a sparse tensor has none of its own
-        return id(tensor)

@@ -56,15 +56,19 @@ def _finding(operation: Operation, seen: Examination, more: int) -> Finding:
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
         advice = _advice(operation)
     severity = "error"
-    if operation.phase == "backward" and (scale := gradient_scale()):
-        severity, evidence["scale"] = "note", scale
-        message += SETTLING.format(scale)
+    if operation.phase == "backward" and seen.scale:
+        severity, evidence["scale"] = "note", seen.scale
+        message += SETTLING.format(seen.scale)
         advice = SKIPPED
     return Finding(kind, severity, message, advice, **operation.place, evidence=evidence)
 
 
 def gradient_scale() -> float:
-    """By what a GradScaler multiplies losses now; 0 if there is none that does."""
+    """By what a GradScaler multiplies losses now; 0 if there is none that does.
+
+    One that nobody holds any more, such as an earlier run's of the same cell, is not asked.
+    """
+    gc.collect()
     made = (each for each in gc.get_objects() if type(each) in SCALERS and each.is_enabled())
     return max((each.get_scale() for each in made), default=0.0)
 

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ..hooking.nested import memory_of
 from .operation import Operation
 from .rules import rule_of
 
@@ -229,11 +230,3 @@ class Escapes(TorchFunctionMode):
 def _worst(doubts: list[Doubt | None]) -> Doubt | None:
     there = [each for each in doubts if each is not None]
     return next((each for each in there if each.status == "unknown"), there[0] if there else None)
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Which memory a tensor's numbers are in; views share it."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):  # sparse: none of its own
-        return id(tensor)

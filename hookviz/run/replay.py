@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_map_only
 
 from ..hooking.handles import HookSet
-from ..hooking.nested import tensors_in
+from ..hooking.nested import memory_of, tensors_in
 
 T = TypeVar("T")
 
@@ -202,12 +202,12 @@ class _Recorder(_Mode):
         if torch.Tag.nondeterministic_seeded in operation.tags or not all(map(_plain, given)):
             raise _DivergedError
         # What is not made here, such as a buffer, must be written each time.
-        if operation._schema.is_mutable and not all(_memory(t) in self._made for t in given):
+        if operation._schema.is_mutable and not all(memory_of(t) in self._made for t in given):
             raise _DivergedError
         found = operation(*args, **kwargs)
-        memory = [_memory(each) for each in given]
+        memory = [memory_of(each) for each in given]
         new = [each for each in _tensors([found]) if not any(each is one for one in given)]
-        views = [_memory(each) in memory for each in new]
+        views = [memory_of(each) in memory for each in new]
         if any(views) and not all(views):
             raise _DivergedError
         # A view is one of a new base in a replay, and what only changes a shape must do so again.
@@ -224,7 +224,7 @@ class _Recorder(_Mode):
             raise _DivergedError
         place = len(self._made)
         made = _Made(place, tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
-        self._made[_memory(tensor)] = made, StorageWeakRef(tensor.untyped_storage())
+        self._made[memory_of(tensor)] = made, StorageWeakRef(tensor.untyped_storage())
         return made
 
 
@@ -276,10 +276,6 @@ def _tensors(values: Iterable[Any]) -> list[Tensor]:
         elif isinstance(each, (list, tuple)):
             found += [one for one in each if isinstance(one, Tensor)]
     return found
-
-
-def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def _layout(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:

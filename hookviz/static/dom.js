@@ -16,6 +16,14 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
+ * What a script element of the page holds, as JSON.
+ * @param {string} id
+ */
+export function held(id) {
+  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
+}
+
+/**
  * Set a text only where it changes: what stays the same costs no layout.
  * @param {Element} element
  * @param {string} text

@@ -2,6 +2,7 @@
 
 import { App } from "./app.js";
 import { decoded } from "./arrays.js";
+import { held } from "./dom.js";
 import { fromBase64 } from "./levels.js";
 import { Layer } from "./layer.js";
 import { pictureOf } from "./pictures.js";
@@ -128,7 +129,7 @@ class PageSource {
 
 /** Put the app into the still picture's place. */
 function start() {
-  const { facts, settings } = JSON.parse(document.getElementById("facts")?.textContent ?? "");
+  const { facts, settings } = held("facts");
   const root = document.getElementById("hookviz");
   if (!root) return;
   const source = new PageSource(facts);

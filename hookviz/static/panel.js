@@ -131,8 +131,7 @@ export class Panel {
       state.set({ hover: at(event) });
     });
     for (const over of ["pointerup", "pointercancel"])
-      frame.addEventListener(over, (given) => {
-        const event = /** @type {PointerEvent} */ (given);
+      frame.addEventListener(over, (/** @type {PointerEvent} */ event) => {
         const { u, v } = at(event);
         // A click chooses a place; what was dragged does not.
         if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)

@@ -1,22 +1,14 @@
 // A training on a page: strips of layers × steps, and at one step a layer's histograms and maps.
 
 import { el, menu, say, visible } from "./dom.js";
+import { fromBase64 } from "./levels.js";
+import { short } from "./numbers.js";
 
 const WIDE = 24; // pixels that a step is wide at most
 
-/** @param {string} text */
-function bytesOf(text) {
-  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-}
-
-/**
- * Three significant digits.
- * @param {number} value
- */
+/** @param {number} value NaN where nothing was recorded. */
 function inShort(value) {
-  if (!Number.isFinite(value)) return Number.isNaN(value) ? "–" : value > 0 ? "Inf" : "−Inf";
-  const text = value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(3)));
-  return text.replace("-", "−");
+  return Number.isNaN(value) ? "–" : short(value);
 }
 
 /** One recorded step: its arrays, as they follow each other in the bytes. */
@@ -157,7 +149,7 @@ export class StepsView {
     const kept = new Set(facts.steps);
     for (const at of [...this.known.keys()]) if (!kept.has(at)) this.known.delete(at);
     this.palettes = Object.fromEntries(
-      Object.entries(facts.palettes).map(([name, text]) => [name, bytesOf(/** @type {string} */ (text))]),
+      Object.entries(facts.palettes).map(([name, text]) => [name, fromBase64(/** @type {string} */ (text))]),
     );
     const names = [...new Set(facts.layouts.flatMap((/** @type {any} */ layout) => layout.rows))];
     if (this.rows.length !== names.length) {

@@ -1,19 +1,11 @@
 // The entry of a survey's page: channels with their patches, to be searched and sorted.
 
-import { el, menu, say, visible } from "./dom.js";
+import { el, held, menu, say, visible } from "./dom.js";
 
 const AT_ONCE = 48; // channels that are added at once
 
 /** @type {Record<string, string>} */
 const KEYS = { "largest value": "largest", purity: "purity", zeros: "zeros" };
-
-/**
- * What a script element holds.
- * @param {string} id
- */
-function held(id) {
-  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
-}
 
 /** All that is on the page. */
 class SurveyPage {

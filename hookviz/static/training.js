@@ -1,17 +1,9 @@
 // The entry of a training's page.
 
+import { held } from "./dom.js";
+import { fromBase64 } from "./levels.js";
 import { StepsView } from "./steps.js";
 
-/** @param {string} id */
-function inPage(id) {
-  return JSON.parse(document.getElementById(id)?.textContent ?? "null");
-}
-
-const packedSteps = inPage("steps");
-new StepsView(/** @type {HTMLElement} */ (document.getElementById("hookviz"))).take(
-  inPage("facts"),
-  packedSteps.map((/** @type {[number, string]} */ [at, text]) => [
-    at,
-    Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)),
-  ]),
-);
+const root = /** @type {HTMLElement} */ (document.getElementById("hookviz"));
+const steps = held("steps").map((/** @type {[number, string]} */ [at, text]) => [at, fromBase64(text)]);
+new StepsView(root).take(held("facts"), steps);

@@ -23,11 +23,9 @@ def write_page(training: Training, phase: str, max_bytes: float) -> str:
     ValueError
         No step has been recorded, or not even two fit.
     """
-    facts = facts_of(training, phase)
-    steps = [packed(step) for step in training.history(phase).steps]
-    if not steps:
-        raise ValueError(f"No step of {phase} has been recorded: put `with watch:` around a step.")
+    steps = [packed(step) for step in training.recorded(phase)]
     still = html.data_url(small_png(training.figure(phase=phase)))
+    facts = facts_of(training, phase)
     words, count = facts["words"], len(steps)
     while True:
         blocks = {"facts": json_text(facts), "steps": json_text(steps)}

@@ -47,9 +47,7 @@ def strip(
     """
     if statistic not in NAMES:
         raise ValueError(f"There is no statistic {statistic!r}: there are {', '.join(NAMES)}.")
-    steps = training.history(phase).steps
-    if not steps:
-        raise ValueError(f"No step of {phase} has been recorded: put `with watch:` around a step.")
+    steps = training.recorded(phase)
     rows = training.rows(phase)
     if statistic in NORMS:
         rows = [Row(name) for name in dict.fromkeys(n for s in steps for n in s.layout.weighted)]
@@ -99,7 +97,7 @@ def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Fi
 
 def draw_layer(training: Training, row: Row, phase: str) -> Figure:
     """Histograms of activations and gradients, and the channels' means, over the steps."""
-    steps = training.history(phase).steps
+    steps = training.recorded(phase)
     places = [step.layout.rows.index(row) if row in step.layout.rows else None for step in steps]
     figure = ShownFigure(figsize=(10, 9), layout="constrained")
     figure.suptitle(no_formula(f"{named(row)} in a {training.title.partition(';')[0][9:]}"))

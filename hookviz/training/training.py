@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import page_to
 from ..hooking.select import close_names
 from ..hooking.tables import html_table, megabytes, number, text_table
 from .history import History, Step
@@ -66,6 +66,12 @@ class Training:
             raise ValueError(f'phase={phase!r} is neither "train" nor "eval".')
         return self.log.histories[phase]
 
+    def recorded(self, phase: str = "train") -> list[Step]:
+        """The same, of which there are some; ValueError, with what to do, where there are none."""
+        if steps := self.history(phase).steps:
+            return steps
+        raise ValueError(_nothing(self, phase))
+
     def rows(self, phase: str = "train") -> list[Row]:
         """All that layers returned in any step, in the order in which it came."""
         found: dict[Row, int] = {}
@@ -79,11 +85,10 @@ class Training:
         for row in self.rows(phase):
             if (row.layer, row.call) == (layer, call):
                 return row
+        self.recorded(phase)  # or this says it
         names = list(dict.fromkeys(row.layer for row in self.rows(phase)))
         if layer in names:
             raise ValueError(f"Layer {layer!r} has no call {call}.")
-        if not names:
-            raise ValueError("No step has been recorded: put `with watch:` around a step.")
         raise ValueError(f"No layer {layer!r} was watched; {close_names(layer, names)}.")
 
     def records(self) -> list[dict[str, Any]]:
@@ -209,11 +214,7 @@ class Training:
         """
         from .page import write_page
 
-        page = write_page(self, phase, max_bytes)
-        if path is None:
-            return page
-        Path(path).write_text(page, encoding="utf-8")
-        return None
+        return page_to(path, write_page(self, phase, max_bytes))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load_watch`."""
@@ -245,3 +246,15 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
         ", ".join(wrong) or "0",
         *map(said, ("gradient_std", "weight_norm", "update_ratio")),
     )
+
+
+def _nothing(training: Training, phase: str) -> str:
+    """What to do where no step of a phase has been recorded."""
+    (other,) = set(PHASES) - {phase}
+    advice = "put `with watch:` around a step"
+    if training.history(other).steps:
+        advice = (
+            f"pass phase={other!r}, of which there are some, or call model.{phase}() before "
+            "`with watch:`"
+        )
+    return f"No step of {phase} has been recorded: {advice}."

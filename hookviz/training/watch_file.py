@@ -15,17 +15,16 @@ A number is that of a layout; steps in which other layers ran have another one.
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import time
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..files import read_whole, write_whole
+from ..files import pack_arrays, read_whole, unpack_arrays, write_whole
 from .history import KINDS, History, Layout, Step
 from .log import PHASES, Log, Trouble
 from .recorder import Row
@@ -89,19 +88,12 @@ def pack(log: Log) -> bytes:
             groups.append({"phase": phase, "steps": steps, **vars(layout)})
     about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
-    held = io.BytesIO()
-    # Not compressed: that would take seconds, in which the training waits.
-    np.savez(held, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
-    return held.getvalue()
+    return pack_arrays(about, arrays, small=False)  # the training waits meanwhile
 
 
 def unpack(content: bytes) -> Log:
     """The log that a file's content is of; many kinds of errors if it is of none."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        held = {name: file[name] for name in file.files}
-    about: dict[str, Any] = json.loads(str(held["about"]))
-    if about["format"] != FORMAT:
-        raise ValueError(f"its format is {about['format']!r}, not {FORMAT!r}")
+    about, held = unpack_arrays(content, FORMAT)
     histories = {phase: History(**about[phase]) for phase in PHASES}
     for place, group in enumerate(about["groups"]):
         rows = tuple(Row(*row) for row in group["rows"])
@@ -138,8 +130,8 @@ class Keeper:
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
-        self._path = path
-        self.had = read(path) if os.path.exists(path) else None  # noqa: PTH110
+        self._path = Path(path).absolute()  # another folder may be the current one by then
+        self.had = read(path) if self._path.exists() else None
         self._seen, self._written = -1, time.monotonic()
 
     def keep(self, log: Log, *, now: bool = False) -> None:

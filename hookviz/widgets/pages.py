@@ -9,6 +9,7 @@ from pathlib import Path
 from IPython.display import HTML
 
 from ..export.page import write_page
+from ..files import page_to
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
 from ..run.progress import Progress
@@ -86,10 +87,7 @@ class PageMaker(EditedWidget):
                 title=title,
                 tick=bar.tick,
             )
-        if path is None:
-            return page
-        Path(path).write_text(page, encoding="utf-8")
-        return None
+        return page_to(path, page)
 
     def page(
         self, *, layers: Layers = None, max_bytes: float = IN_NOTEBOOK, title: str | None = None
