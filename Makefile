@@ -58,7 +58,8 @@ fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels, and 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
 
-ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries
+ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; Lightning's callback
+	$(ECOSYSTEM)/bin/python $(PYTEST) tests/test_lightning.py
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh $(SAMPLE)
 
 docs: $(VENV)/.test  ## build the documentation in build/docs

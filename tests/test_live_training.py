@@ -10,6 +10,7 @@ import ipywidgets
 import numpy as np
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
 import hookviz
@@ -51,7 +52,7 @@ def test_the_page_holds_what_was_recorded():
     for (_, text), step in zip(steps, watch.history().steps, strict=True):
         content, at = base64.b64decode(text), 0
         for name in ORDER:
-            kept = step.arrays[name]
+            kept = step.dead().astype(np.float32) if name == "dead" else step.arrays[name]
             found = np.frombuffer(content, kept.dtype, len(kept), at)
             assert np.array_equal(found, kept, equal_nan=kept.dtype.kind == "f"), name
             at += kept.nbytes
@@ -77,8 +78,9 @@ def test_bytes_are_aligned_for_typed_arrays():
     watch, _ = trained(probe=torch.zeros(1, 1, 6, 6))
     step, at = watch.history().steps[0], 0
     for name in ORDER:
-        assert at % step.arrays[name].itemsize == 0
-        at += step.arrays[name].nbytes
+        kept = step.dead().astype(np.float32) if name == "dead" else step.arrays[name]
+        assert at % kept.itemsize == 0
+        at += kept.nbytes
 
 
 def test_core_widgets_follow_the_training(core):
@@ -127,3 +129,17 @@ def test_the_canvas_gets_each_step_once(monkeypatch):
     assert set(sent[1]) <= {2, 4}  # whose update may be known only now
     assert facts_of(watch)["steps"] == [0, 2, 4]
     canvas.close()
+
+
+def test_the_last_step_is_shown_when_the_cell_has_ended(core, monkeypatch):
+    shell = InteractiveShell()
+    monkeypatch.setattr("hookviz.browsers.steps.get_ipython", lambda: shell)
+    monkeypatch.setattr("hookviz.browsers.steps.PAUSE", 1e9)  # nothing is pushed meanwhile
+    before = len(shell.events.callbacks["post_run_cell"])
+    _, shown = trained(live=True)
+    _, slider, table = shown.children
+    assert slider.max == 0 and table.value == "Nothing has been recorded yet."
+    shell.run_cell("1")
+    assert slider.max == slider.value == 2 and "step 4;" in table.value
+    shown.close()
+    assert len(shell.events.callbacks["post_run_cell"]) == before

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import ipywidgets as widgets
+from IPython import get_ipython
 
 from ..hooking.tables import html_table
 from ..render.shown import small_png
@@ -38,7 +39,7 @@ class LiveTraining(LiveWidget):
         close_earlier()
         super().__init__()
         self._training = training
-        self._next = 0.0
+        self._next, self._pushed = 0.0, [-1]
         self._picture = widgets.Image(format="png")
         self._slider = widgets.IntSlider(description="recorded", min=0, max=0)
         self._slider.layout.width = "60%"
@@ -51,6 +52,8 @@ class LiveTraining(LiveWidget):
             self._canvas.observe(self._take_place, "alive")
         self.push(now=True)
         made(self)
+        if shell := get_ipython():
+            shell.events.register("post_run_cell", self._cell_ran)
 
     def push(self, now: bool = False) -> None:
         """Show what has been recorded; not if the last time was a moment ago."""
@@ -62,6 +65,12 @@ class LiveTraining(LiveWidget):
         if self._canvas is None or self._canvas not in self.children:
             self._draw()
         self._next = time.monotonic() + max(PAUSE, (time.monotonic() - start) / SHARE)
+        self._pushed = self._training.steps
+
+    def _cell_ran(self, *result: Any) -> None:
+        """What came since the last push is shown when the training's cell has ended."""
+        if not self.closed and self._training.steps != self._pushed:
+            self.push(now=True)
 
     def _draw(self) -> None:
         steps = self._training.steps
@@ -90,6 +99,7 @@ class LiveTraining(LiveWidget):
         self.set_trait("children", (self._canvas,))
         for part in drawn:
             close_tree(part)
+        self._next = 0.0  # drawing by itself the browser costs less than what was measured
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The table in words, and a picture for places without a kernel."""
@@ -103,6 +113,8 @@ class LiveTraining(LiveWidget):
         """Release every widget that belongs to it; the training goes on."""
         if self._canvas is not None and self._canvas not in self.children:
             close_tree(self._canvas)
+        if not self.closed and (shell := get_ipython()):
+            shell.events.unregister("post_run_cell", self._cell_ran)
         super().close()
         self._canvas = None
 

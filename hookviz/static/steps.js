@@ -1,8 +1,10 @@
 // A training on a page: strips of layers × steps, and at one step a layer's histograms and maps.
 
+import { drawDimension, ODD, usedBins } from "./dimension.js";
 import { el, menu, say, visible } from "./dom.js";
-import { fromBase64 } from "./levels.js";
+import { COLOURS, fromBase64 } from "./levels.js";
 import { short } from "./numbers.js";
+import { RecordedStep } from "./recorded.js";
 
 const WIDE = 24; // pixels that a step is wide at most
 
@@ -11,75 +13,14 @@ function inShort(value) {
   return Number.isNaN(value) ? "–" : short(value);
 }
 
-/** One recorded step: its arrays, as they follow each other in the bytes. */
-class RecordedStep {
-  /**
-   * @param {any} layout
-   * @param {any} facts
-   * @param {Uint8Array} bytes
-   */
-  constructor(layout, facts, bytes) {
-    this.layout = layout;
-    const own = bytes.slice().buffer; // aligned, as typed arrays ask
-    const rows = layout.rows.length;
-    let at = 0;
-    const next = (/** @type {any} */ Kind, /** @type {number} */ count) => {
-      const made = new Kind(own, at, count);
-      at += made.byteLength;
-      return made;
-    };
-    this.statistics = next(Float32Array, rows * 2 * facts.statistics.length);
-    this.weights = next(Float32Array, layout.weighted.length * facts.norms.length);
-    const ends = layout.maps.reduce((/** @type {number} */ sum, /** @type {any} */ map) => sum + 2 * map[1], 0);
-    this.ends = next(Float32Array, ends);
-    this.bins = next(Uint16Array, rows * 2 * facts.bins.count);
-    this.maps = new Uint8Array(own, at);
-    this.facts = facts;
-  }
-
-  /**
-   * @param {string} name
-   * @param {string} row
-   */
-  value(name, row) {
-    const { statistics, norms } = this.facts;
-    if (norms.includes(name)) {
-      const place = this.layout.weighted.indexOf(row);
-      return place < 0 ? NaN : this.weights[place * norms.length + norms.indexOf(name)];
-    }
-    const side = name.startsWith("gradient_") ? 1 : 0;
-    const place = this.layout.rows.indexOf(row);
-    const which = statistics.indexOf(side ? name.slice(9) : name);
-    return place < 0 ? NaN : this.statistics[(2 * place + side) * statistics.length + which];
-  }
-
-  /**
-   * How many values are in each bin.
-   * @param {string} row
-   * @param {number} side
-   */
-  histogram(row, side) {
-    const { count } = this.facts.bins;
-    const place = this.layout.rows.indexOf(row);
-    if (place < 0) return new Float32Array(count);
-    const start = (2 * place + side) * count;
-    const upper = Uint32Array.from(this.bins.subarray(start, start + count), (half) => half << 16);
-    return new Float32Array(upper.buffer);
-  }
-
-  /**
-   * The probe's maps of a layer: how many, how large, and their levels.
-   * @param {string} layer
-   */
-  map(layer) {
-    let at = 0;
-    for (const [name, count, height, width] of this.layout.maps) {
-      const size = count * height * width;
-      if (name === layer) return { count, height, width, levels: this.maps.subarray(at, at + size) };
-      at += size;
-    }
-    return null;
-  }
+/**
+ * Where in an element the pointer is, 0 to 1 across and down.
+ * @param {MouseEvent} event
+ * @param {Element} element
+ */
+function shareOf(event, element) {
+  const box = element.getBoundingClientRect();
+  return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
 }
 
 /** All that is shown. `take` gets what has been recorded since. */
@@ -104,33 +45,59 @@ export class StepsView {
       this.row = value;
       this.draw();
     });
+    this.trouble = el("button", { type: "button" });
+    this.trouble.addEventListener("click", () => this.go(this.facts.trouble.at, this.facts.trouble.row));
     this.slider = el("input", { type: "range", min: "0", value: "0", "aria-label": "step" });
     this.slider.addEventListener("input", () => {
-      this.follows = Number(this.slider.value) === this.steps.length - 1;
-      this.at = this.steps[Number(this.slider.value)];
-      this.draw();
+      this.go(this.steps[Number(this.slider.value)], this.row);
     });
     this.strip = el("canvas", { class: "hv-steps-strip", role: "img" });
     this.strip.addEventListener("click", (/** @type {MouseEvent} */ event) => this.picked(event));
+    this.scaleWords = "";
+    this.strip.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => this.hovered(event));
+    this.strip.addEventListener("pointerleave", () => say(this.scale, this.scaleWords));
+    this.first = el("span", { class: "hv-steps-first", "aria-hidden": "true" }, "×");
+    this.frame = el("div", { class: "hv-steps-frame" }, this.strip, this.first);
     this.scale = el("div", { class: "hv-dim hv-steps-scale" });
     this.numbers = el("div", { class: "hv-steps-numbers" });
     this.bars = [0, 1].map(() => el("canvas", { class: "hv-steps-bars", role: "img", width: "520", height: "120" }));
     this.barWords = [0, 1].map(() => el("div", { class: "hv-dim" }));
+    this.dimensions = [0, 1].map(() => el("canvas", { class: "hv-steps-dimension", role: "img" }));
+    this.dimensionWords = [0, 1].map(() => el("div", { class: "hv-dim" }));
+    for (const canvas of this.dimensions)
+      canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
+        this.go(this.steps[Math.floor(shareOf(event, canvas).x * this.steps.length)], this.row);
+      });
     this.maps = el("canvas", { class: "hv-steps-maps", role: "img" });
     this.mapWords = el("div", { class: "hv-dim" });
     root.replaceChildren(
       el("div", { class: "hv-line" }, this.head, this.words),
-      el("div", { class: "hv-line hv-tools" }, this.colours, this.rows, this.slider),
-      this.strip,
+      el("div", { class: "hv-line hv-tools" }, this.colours, this.rows, this.slider, this.trouble),
+      this.frame,
       this.scale,
       this.numbers,
       el(
         "div",
         { class: "hv-steps-below" },
-        ...[0, 1].map((side) => el("div", {}, this.barWords[side], this.bars[side])),
+        ...[0, 1].map((side) =>
+          el("div", {}, this.barWords[side], this.bars[side], this.dimensionWords[side], this.dimensions[side]),
+        ),
         el("div", {}, this.mapWords, this.maps),
       ),
     );
+  }
+
+  /**
+   * Go to a step and a row; at the last step, what comes next is followed.
+   * @param {number | undefined} at
+   * @param {string} row
+   */
+  go(at, row) {
+    if (at === undefined || !this.known.has(at)) return;
+    this.follows = at === this.steps[this.steps.length - 1];
+    this.at = at;
+    this.rows.value = this.row = row;
+    this.draw();
   }
 
   /** @returns {number[]} The recorded steps that are here. */
@@ -158,13 +125,16 @@ export class StepsView {
       this.rows.value = this.row;
     }
     if (!this.colours.length) {
-      const all = [...facts.statistics, ...facts.statistics.map((/** @type {string} */ s) => `gradient_${s}`), ...facts.norms];
+      const all = [...facts.statistics, "dead", ...facts.statistics.map((/** @type {string} */ s) => `gradient_${s}`), ...facts.norms];
       const shown = all.filter((name) => !name.endsWith("count"));
       this.colours.replaceChildren(...shown.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
       this.colours.value = this.statistic;
     }
     say(this.head, facts.model);
     say(this.words, facts.words);
+    const { trouble } = facts;
+    visible(this.trouble, Boolean(trouble) && names.includes(trouble.row));
+    if (trouble) say(this.trouble, `first NaN or Inf: step ${trouble.at}, ${trouble.row}`);
     this.draw();
   }
 
@@ -178,7 +148,10 @@ export class StepsView {
     this.drawStrip(steps);
     const step = /** @type {RecordedStep} */ (this.known.get(this.at));
     this.say(step);
-    ["activations", "gradients"].forEach((what, side) => this.drawBars(step, what, side));
+    ["activations", "gradients"].forEach((what, side) => {
+      this.drawBars(step, what, side);
+      this.drawOverTime(steps, what, side);
+    });
     this.drawMaps(step);
   }
 
@@ -188,8 +161,12 @@ export class StepsView {
    */
   drawStrip(steps) {
     const names = [...this.rows.options].map((option) => option.value);
-    const values = names.map((name) => steps.map((at) => this.known.get(at)?.value(this.statistic, name) ?? NaN));
-    const share = this.statistic.endsWith("zeros");
+    const side = this.statistic.startsWith("gradient_") ? 1 : 0;
+    // Where there are NaN or Inf the rest says nothing, and would set the scale.
+    const value = (/** @type {RecordedStep} */ step, /** @type {string} */ name) =>
+      step.wrong(name, side) ? Infinity : step.value(this.statistic, name);
+    const values = names.map((name) => steps.map((at) => value(/** @type {any} */ (this.known.get(at)), name)));
+    const share = this.statistic.endsWith("zeros") || this.statistic === "dead";
     const known = values.flat().map(Math.abs).filter((value) => Number.isFinite(value) && value > 0);
     const most = share ? 1 : known.length ? known.reduce((a, b) => Math.max(a, b)) : 1;
     const least = share ? 0 : Math.max(known.length ? known.reduce((a, b) => Math.min(a, b)) : 1, most * 1e-6);
@@ -197,25 +174,19 @@ export class StepsView {
     const palette = /** @type {any} */ (this.palettes)[signed ? "diverging" : "sequential"];
     const level = (/** @type {number} */ value) => {
       if (!Number.isFinite(value)) return -1;
-      if (share) return Math.round(255 * value);
+      if (share) return Math.round((COLOURS - 1) * value);
       const size = Math.log(Math.max(Math.abs(value), least) / least) / (Math.log(most / least) || 1);
-      return Math.round(signed ? 127.5 + 127.5 * Math.sign(value) * size : 255 * size);
-    };
-    const wrong = (/** @type {string} */ name, /** @type {number} */ at) => {
-      const side = this.statistic.startsWith("gradient_") ? "gradient_" : "";
-      const step = this.known.get(at);
-      return step && step.value(`${side}nans`, name) + step.value(`${side}infs`, name) > 0;
+      return Math.round((COLOURS - 1) * (signed ? 0.5 + 0.5 * Math.sign(value) * size : size));
     };
     this.strip.width = steps.length;
     this.strip.height = names.length;
-    this.strip.style.maxWidth = `${WIDE * steps.length}px`;
+    this.frame.style.maxWidth = `${WIDE * steps.length}px`;
     this.strip.style.height = `${Math.min(Math.max(6 * names.length, 90), 360)}px`;
     const pixels = new ImageData(steps.length, names.length);
     values.forEach((line, y) =>
       line.forEach((value, x) => {
-        const bad = wrong(names[y], steps[x]);
         const from = level(value);
-        const colour = bad ? [255, 0, 255, 255] : from < 0 ? [0, 0, 0, 0] : palette.subarray(4 * from, 4 * from + 4);
+        const colour = value === Infinity ? ODD : from < 0 ? [0, 0, 0, 0] : palette.subarray(4 * from, 4 * from + 4);
         pixels.data.set(colour, 4 * (y * steps.length + x));
       }),
     );
@@ -226,24 +197,36 @@ export class StepsView {
     context.fillStyle = "#ff8c0070";
     context.fillRect(x, 0, 1, names.length);
     if (names.length > 1) context.fillRect(0, y, steps.length, 1);
+    const { trouble } = this.facts;
+    const [column, line] = trouble ? [steps.indexOf(trouble.at), names.indexOf(trouble.row)] : [-1, -1];
+    visible(this.first, column >= 0 && line >= 0);
+    this.first.style.left = `${(100 * (column + 0.5)) / steps.length}%`;
+    this.first.style.top = `${(100 * (line + 0.5)) / names.length}%`;
     const what = this.statistic.replaceAll("_", " ");
     this.strip.setAttribute("aria-label", `${what} of ${names.length} rows in ${steps.length} recorded steps`);
     const ends = share ? "0 to 1" : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}`;
-    say(this.scale, `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta`);
+    this.scaleWords = `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta`;
+    say(this.scale, this.scaleWords);
+  }
+
+  /**
+   * The number under the pointer.
+   * @param {MouseEvent} event
+   */
+  hovered(event) {
+    const { x, y } = shareOf(event, this.strip);
+    const at = this.steps[Math.floor(x * this.strip.width)];
+    const name = this.rows.options[Math.floor(y * this.strip.height)]?.value;
+    if (at === undefined || name === undefined) return;
+    const value = /** @type {RecordedStep} */ (this.known.get(at)).value(this.statistic, name);
+    say(this.scale, `step ${at}, ${name}: ${this.statistic.replaceAll("_", " ")} ${inShort(value)}`);
   }
 
   /** @param {MouseEvent} event */
   picked(event) {
-    const box = this.strip.getBoundingClientRect();
-    const x = Math.floor(((event.clientX - box.left) / box.width) * this.strip.width);
-    const y = Math.floor(((event.clientY - box.top) / box.height) * this.strip.height);
-    const at = this.steps[x];
-    const option = this.rows.options[y];
-    if (at === undefined || !option) return;
-    this.at = at;
-    this.follows = x === this.steps.length - 1;
-    this.rows.value = this.row = option.value;
-    this.draw();
+    const { x, y } = shareOf(event, this.strip);
+    const option = this.rows.options[Math.floor(y * this.strip.height)];
+    if (option) this.go(this.steps[Math.floor(x * this.strip.width)], option.value);
   }
 
   /** @param {RecordedStep} step */
@@ -273,23 +256,48 @@ export class StepsView {
     context.clearRect(0, 0, canvas.width, canvas.height);
     const most = Math.max(...found);
     const wide = canvas.width / (last - first + 1);
-    const { octaves, least, count } = this.facts.bins;
+    const { octaves, count } = this.facts.bins;
     for (let place = first; place <= last; place++) {
       const odd = place === 0 || place >= count - 2;
       context.fillStyle = odd ? "#ff00ff" : place <= octaves ? "#3b6fb6" : place === octaves + 1 ? "#888" : "#c0504d";
       const height = found[place] ? Math.max(2, (found[place] / most) * canvas.height) : 0;
       context.fillRect((place - first) * wide, canvas.height - height, Math.max(1, wide - 1), height);
     }
-    const named = (/** @type {number} */ place) => {
-      if (place === 0) return "−Inf";
-      if (place === count - 1) return "NaN";
-      if (place === count - 2) return "Inf";
-      if (place === octaves + 1) return "0";
-      return place <= octaves ? `−${inShort(2 ** (least + octaves - place + 1))}` : inShort(2 ** (least + place - octaves - 1));
-    };
-    const ends = `${named(first)} … ${named(last)}`;
+    const ends = `${this.binName(first)} … ${this.binName(last)}`;
     say(this.barWords[side], `${what}: values by powers of two, ${ends}`);
     canvas.setAttribute("aria-label", `Histogram of ${what} of ${this.row} at step ${this.at}, ${ends}`);
+  }
+
+  /**
+   * @param {number[]} steps
+   * @param {string} what
+   * @param {number} side
+   */
+  drawOverTime(steps, what, side) {
+    const canvas = this.dimensions[side];
+    const found = steps.map((at) => /** @type {RecordedStep} */ (this.known.get(at)).histogram(this.row, side));
+    const bins = usedBins(found);
+    visible(canvas, bins !== null);
+    visible(this.dimensionWords[side], bins !== null);
+    if (!bins) return;
+    drawDimension(canvas, found, bins, /** @type {any} */ (this.palettes).sequential);
+    canvas.style.maxWidth = `${WIDE * steps.length}px`;
+    const ends = `${this.binName(bins.first)} at the bottom to ${this.binName(bins.last)} at the top`;
+    say(this.dimensionWords[side], `${what} over the steps: bright is many values, ${ends}`);
+    canvas.setAttribute("aria-label", `Histograms of ${what} of ${this.row} in ${steps.length} steps, ${ends}`);
+  }
+
+  /**
+   * Where a bin begins, toward zero.
+   * @param {number} place
+   */
+  binName(place) {
+    const { octaves, least, count } = this.facts.bins;
+    if (place === 0) return "−Inf";
+    if (place === count - 1) return "NaN";
+    if (place === count - 2) return "Inf";
+    if (place === octaves + 1) return "0";
+    return place <= octaves ? `−${inShort(2 ** (least + octaves - place + 1))}` : inShort(2 ** (least + place - octaves - 1));
   }
 
   /** @param {RecordedStep} step */

@@ -98,6 +98,15 @@ class Step:
         here = self.arrays["channels"][start : start + 2 * self.layout.channels[place]]
         return whole(here).reshape(2, -1)
 
+    def dead(self) -> np.ndarray:
+        """Of each row the share of channels that were zero everywhere, ``(rows,)``."""
+        means = whole(self.arrays["channels"])
+        found, start = np.zeros(len(self.layout.channels)), 0
+        for place, count in enumerate(self.layout.channels):
+            found[place] = (means[start : start + count] == 0).mean()
+            start += 2 * count
+        return found
+
     def maps(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Of each layer the probe's maps as levels, and what the first and last level stand for."""
         found, start, end = {}, 0, 0

@@ -110,13 +110,10 @@ def step_records(types: Mapping[str, str], step: Step, phase: str) -> Iterator[d
     """What is known of each layer and call in a step, see `Training.records`."""
     weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
     silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
-    for place, (row, numbers) in enumerate(
-        zip(step.layout.rows, step.statistics().tolist(), strict=True)
-    ):
+    known = zip(step.layout.rows, step.statistics().tolist(), step.dead().tolist(), strict=True)
+    for row, numbers, dead in known:
         silent.pop(row.layer, None)
-        yield _record(types, step, phase, row, numbers, weights) | {
-            "dead": float((step.channels(place)[0] == 0).mean())
-        }
+        yield _record(types, step, phase, row, numbers, weights) | {"dead": dead}
     for layer in silent:
         yield _record(types, step, phase, Row(layer), [[np.nan] * len(STATISTICS)] * 2, weights)
 

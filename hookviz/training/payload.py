@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..render.colours import DIVERGING, SEQUENTIAL, palette
 from .history import Layout, Step
 from .measured import BINS, LEAST, OCTAVES, STATISTICS
-from .strips import named
+from .strips import first_seen, named
 from .weights import NORMS
 
 if TYPE_CHECKING:
     from .training import Training
 
-ORDER = ("statistics", "weights", "ends", "bins", "maps")
+ORDER = ("statistics", "weights", "dead", "ends", "bins", "maps")
 """The arrays of a step, the widest numbers first: each begins where its kind may."""
 
 
@@ -23,12 +25,14 @@ def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
     steps = training.history(phase).steps
     layouts = list(dict.fromkeys(step.layout for step in steps))
     model, _, words = training.title.partition(": ")
+    trouble = first_seen(training) if phase == "train" else None
     return {
         "model": model,
         "words": words,
         "steps": [step.at for step in steps],
         "of": [layouts.index(step.layout) for step in steps],
         "layouts": list(map(_layout, layouts)),
+        "trouble": trouble and {"at": trouble[0], "row": named(trouble[1])},
         "statistics": STATISTICS,
         "norms": NORMS,
         "bins": {"count": BINS, "octaves": OCTAVES, "least": LEAST},
@@ -41,7 +45,8 @@ def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
 
 def bytes_of(step: Step) -> bytes:
     """A step's arrays, one behind the other."""
-    return b"".join(step.arrays[name].tobytes() for name in ORDER)
+    arrays = step.arrays | {"dead": step.dead().astype(np.float32)}
+    return b"".join(arrays[name].tobytes() for name in ORDER)
 
 
 def packed(step: Step) -> tuple[int, str]:

@@ -65,8 +65,7 @@ def strip(
         own = [places[row] for row in step.layout.rows]
         numbers = step.statistics()[:, side]
         if name == "dead":
-            dead = [(step.channels(place)[0] == 0).mean() for place in range(len(own))]
-            values[own, column] = dead
+            values[own, column] = step.dead()
         else:
             values[own, column] = numbers[:, STATISTICS.index(name)]
         bad = numbers[:, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
@@ -147,7 +146,7 @@ def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
 
 
 def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> None:
-    norm, cmap = colours_of(statistic, values)
+    norm, cmap = colours_of(statistic, np.where(wrong, np.nan, values))  # or these set the scale
     colours = colormap(cmap)
     with np.errstate(all="ignore"):
         pixels = colours(norm(np.nan_to_num(values)))
@@ -203,10 +202,16 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
 
 def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], phase: str) -> None:
     """Where NaN or Inf was seen first."""
-    trouble = training.first_trouble
-    if trouble is None or phase != "train" or trouble.step not in steps:
+    if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
-    row = Row(trouble.layer, trouble.call, trouble.path)
-    row = row if row in rows else Row(trouble.layer)
+    at, row = found
+    row = row if row in rows else Row(row.layer)
     if row in rows:
-        axes.plot([steps.index(trouble.step)], [rows.index(row)], "x", color="black", mew=2)
+        axes.plot([steps.index(at)], [rows.index(row)], "x", color="black", mew=2)
+
+
+def first_seen(training: Training) -> tuple[int, Row] | None:
+    """The step and the row in which NaN or Inf were seen first."""
+    if (trouble := training.first_trouble) is None:
+        return None
+    return trouble.step, Row(trouble.layer, trouble.call, trouble.path)

@@ -21,6 +21,8 @@ from .race import print_table, race
 MODELS = {"resnet18": (96, 224), "resnet50": (64, 224), "demo": (256, 112)}
 """Name -> how many pictures, and their side."""
 K, BATCH = 9, 16
+LARGE = 32
+"""Pictures are surveyed as one part of so many: of a small set more values go into the sketch."""
 SURVEY, FIRST = "hookviz.survey", "its first batch alone"
 
 
@@ -74,10 +76,14 @@ def print_merge(model: nn.Module, side: int) -> None:
 def contenders(model: nn.Module, pictures: list[Tensor]) -> dict[str, Callable[[], Any]]:
     """Ways to find each channel's top inputs; the first one does not."""
     given: dict[str, Any] = {"k": K, "batch_size": BATCH}
+
+    def part(some: list[Tensor]) -> dict[str, Any]:
+        return given | {"dataset": some * LARGE, "shard": (0, LARGE)}
+
     found: dict[str, Callable[[], Any]] = {
         "plain": lambda: plain(model, pictures),
-        SURVEY: lambda: hookviz.survey(model, pictures, **given),
-        FIRST: lambda: hookviz.survey(model, pictures[:BATCH], **given),
+        SURVEY: lambda: hookviz.survey(model, **part(pictures)),
+        FIRST: lambda: hookviz.survey(model, **part(pictures[:BATCH])),
         "maxima in a hook, then sorted": lambda: maxima(model, pictures),
         "all that hookviz finds, in a hook": lambda: everything(model, pictures),
     }

@@ -36,8 +36,20 @@ def run(*, quick: bool = False) -> None:
     block = empty_block(model)
     whole = 1 + share / 50 + block / medians["plain"]
     print(f"  a block that is not recorded: {1e6 * block:.0f} µs; so at every=50: {whole:.3f}")
+    if not quick:
+        race_fifty(model, *given)
     for count in SIMULATED[: 1 if quick else None]:
         simulate(count)
+
+
+def race_fifty(model: nn.Module, *given: Tensor) -> None:
+    """The same without arithmetic: fifty steps, of which one is recorded."""
+    ways: dict[str, Callable[[], Any]] = {}
+    for name, every in (("plain", 0), ("hookviz.watch, every=50", 50)):
+        around = hookviz.watch(model, every=every) if every else nullcontext()
+        once = step(model, *given, around)
+        ways[name] = lambda once=once: [once() for _ in range(50)]  # type: ignore[misc]
+    print_table("the same, fifty steps", race(ways, 5, 1, time.process_time))
 
 
 def empty_block(model: nn.Module, count: int = 2000) -> float:

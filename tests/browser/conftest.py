@@ -50,6 +50,38 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
+def chrome(browser: Any) -> Any:
+    """The one browser of these tests; a page here has a context of its own."""
+    return browser.browser
+
+
+@pytest.fixture
+def shown(chrome: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
+    noted: list[str] = []
+    opened: list[Any] = []
+
+    def show(html: str, **options: Any) -> Any:
+        path = tmp_path / "view.html"
+        path.write_text(html, encoding="utf-8")
+        page = chrome.new_page(viewport={"width": 1280, "height": 900}, **options)
+        opened.append(page)
+        page.context.set_offline(True)
+        page.on("console", lambda said: noted.append(said.text))
+        page.on("pageerror", lambda error: noted.append(str(error)))
+        page.on("request", lambda asked: noted.append(asked.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield show
+    for page in opened:
+        page.close()
+    # The test itself reads pixels back, which Chromium calls slow.
+    fine = ("file:", "data:", "Canvas2D: Multiple readback")
+    assert [each for each in noted if not each.startswith(fine)] == []
+
+
+@pytest.fixture
 def open_notebook(lab: FrontEnd, browser: Any) -> Iterator[Callable[..., OpenNotebook]]:
     opened: list[OpenNotebook] = []
 

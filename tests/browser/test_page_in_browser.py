@@ -42,37 +42,6 @@ def odd_maps() -> Tensor:
     return maps
 
 
-@pytest.fixture
-def chrome(browser):
-    """The one browser of these tests; a page here has a context of its own."""
-    return browser.browser
-
-
-@pytest.fixture
-def shown(chrome, tmp_path):
-    """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
-    noted, opened = [], []
-
-    def show(html, **options):
-        path = tmp_path / "view.html"
-        path.write_text(html, encoding="utf-8")
-        page = chrome.new_page(viewport={"width": 1280, "height": 900}, **options)
-        opened.append(page)
-        page.context.set_offline(True)
-        page.on("console", lambda said: noted.append(said.text))
-        page.on("pageerror", lambda error: noted.append(str(error)))
-        page.on("request", lambda asked: noted.append(asked.url))
-        page.goto(path.as_uri())
-        return page
-
-    yield show
-    for page in opened:
-        page.close()
-    # The test itself reads pixels back, which Chromium calls slow.
-    fine = ("file:", "data:", "Canvas2D: Multiple readback")
-    assert [each for each in noted if not each.startswith(fine)] == []
-
-
 def expected(panel):
     return palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
 

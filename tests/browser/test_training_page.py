@@ -1,0 +1,64 @@
+"""A training's page: each recorded number has its place and its colour, and is reached."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from front_end import canvas_pixels as pixels
+from torch import nn
+
+import hookviz
+from hookviz.render.colours import SEQUENTIAL, palette
+
+STEPS, BROKEN = 12, 8
+
+
+def trained():
+    """Dead from the fourth step on, NaN from `BROKEN` on."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 2))
+    watch = hookviz.watch(model, every=1, probe=torch.rand(1, 1, 6, 6))
+    for step in range(STEPS):
+        if step == 3:
+            nn.init.constant_(model[0].bias, -50.0)
+        if step == BROKEN:
+            nn.init.constant_(model[3].weight, torch.nan)
+        with watch:
+            model(torch.randn(2, 1, 6, 6)).square().mean().backward()
+    return watch
+
+
+def test_all_of_it_is_seen(shown, shots):
+    watch = trained()
+    page = shown(watch.to_html(), color_scheme="light")
+    strip = page.locator(".hv-steps-strip")
+    page.get_by_role("combobox", name="what the colours are of").select_option("dead")
+    seen = pixels(strip)
+    assert seen.shape[:2] == (4, STEPS)  # the model's layers, and each step
+    colours = palette(SEQUENTIAL)
+    assert seen[1, 1].tolist() == colours[0].tolist()  # none of the ReLU's channels is dead
+    assert seen[1, 5].tolist() == colours[251].tolist()  # all are
+    assert seen[3, BROKEN].tolist() == seen[3, BROKEN + 2].tolist() == [255, 0, 255, 255]
+
+    numbers = page.locator(".hv-steps-numbers")
+    assert numbers.inner_text().startswith(f"step {STEPS - 1}, 0:")
+    page.get_by_role("button", name="first NaN or Inf").click()
+    assert numbers.inner_text().startswith(f"step {BROKEN}, 3:")
+    assert f"nans {watch.records()[BROKEN * 4 + 3]['nans']}" in numbers.inner_text()
+
+    page.get_by_role("combobox", name="which row").select_option("0")
+    over_time = page.locator(".hv-steps-dimension").first
+    filled = pixels(over_time)[..., 3] > 0
+    assert filled.shape[1] == STEPS
+    middle = [np.flatnonzero(column).mean() for column in filled.T]
+    assert min(middle[3:]) > max(middle[:3])  # far below, after the bias
+    box = over_time.bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 2.5 / STEPS, box["y"] + 20)
+    assert numbers.inner_text().startswith("step 2, 0:")
+    page.get_by_role("slider", name="step").press("ArrowRight")
+    assert numbers.inner_text().startswith("step 3, 0:")
+
+    box = strip.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 5.5 / STEPS, box["y"] + box["height"] * 1.5 / 4)
+    assert page.get_by_text("step 5, 1: dead 1").count() == 1
+    page.screenshot(path=shots / "training-page.png", full_page=True)
