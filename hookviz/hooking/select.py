@@ -32,7 +32,7 @@ _FUNCTIONS = [
 ]
 """What computes a convolution, whoever calls it."""
 
-_WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+_WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """Under which attribute a part's wrapper holds it: torch.compile's, FSDP's, checkpointing's."""
 
 Predicate = Callable[[str, nn.Module], bool]
@@ -140,7 +140,7 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
     for name, module in core.named_modules(remove_duplicate=False):
         if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
             continue
-        if any(hasattr(module, each) for each in _WRAPPED):  # what is inside has its name
+        if not _WRAPPED.isdisjoint(module._modules.keys()):  # what is inside has its name
             continue
         known = names.setdefault(module, [])
         plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)

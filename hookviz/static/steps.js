@@ -6,6 +6,7 @@ import { COLOURS, fromBase64 } from "./levels.js";
 import { short } from "./numbers.js";
 import { RecordedStep } from "./recorded.js";
 
+const SPAN = 1e3; // from the median to the first and to the last colour, at most
 const WIDE = 24; // pixels that a step is wide at most
 
 /** @param {number} value NaN where nothing was recorded. */
@@ -21,6 +22,17 @@ function inShort(value) {
 function shareOf(event, element) {
   const box = element.getBoundingClientRect();
   return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
+}
+
+/**
+ * What the first and the last colour stand for, as `colours_of` in Python has it.
+ * @param {number[]} values
+ */
+function spanOf(values) {
+  const known = Float64Array.from(values.map(Math.abs).filter((value) => Number.isFinite(value) && value > 0)).sort();
+  if (!known.length) return { least: 1, most: 1, largest: 1 };
+  const [middle, largest] = [known[known.length >> 1], known[known.length - 1]];
+  return { least: Math.max(known[0], middle / SPAN), most: Math.min(largest, middle * SPAN), largest };
 }
 
 /** All that is shown. `take` gets what has been recorded since. */
@@ -167,15 +179,14 @@ export class StepsView {
       step.wrong(name, side) ? Infinity : step.value(this.statistic, name);
     const values = names.map((name) => steps.map((at) => value(/** @type {any} */ (this.known.get(at)), name)));
     const share = this.statistic.endsWith("zeros") || this.statistic === "dead";
-    const known = values.flat().map(Math.abs).filter((value) => Number.isFinite(value) && value > 0);
-    const most = share ? 1 : known.length ? known.reduce((a, b) => Math.max(a, b)) : 1;
-    const least = share ? 0 : Math.max(known.length ? known.reduce((a, b) => Math.min(a, b)) : 1, most * 1e-6);
+    const { least, most, largest } = share ? { least: 0, most: 1, largest: 1 } : spanOf(values.flat());
     const signed = ["mean", "min", "max"].includes(this.statistic.replace("gradient_", ""));
     const palette = /** @type {any} */ (this.palettes)[signed ? "diverging" : "sequential"];
     const level = (/** @type {number} */ value) => {
       if (!Number.isFinite(value)) return -1;
       if (share) return Math.round((COLOURS - 1) * value);
-      const size = Math.log(Math.max(Math.abs(value), least) / least) / (Math.log(most / least) || 1);
+      const kept = Math.min(Math.max(Math.abs(value), least), most);
+      const size = Math.log(kept / least) / (Math.log(most / least) || 1);
       return Math.round((COLOURS - 1) * (signed ? 0.5 + 0.5 * Math.sign(value) * size : size));
     };
     this.strip.width = steps.length;
@@ -204,7 +215,7 @@ export class StepsView {
     this.first.style.top = `${(100 * (line + 0.5)) / names.length}%`;
     const what = this.statistic.replaceAll("_", " ");
     this.strip.setAttribute("aria-label", `${what} of ${names.length} rows in ${steps.length} recorded steps`);
-    const ends = share ? "0 to 1" : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}`;
+    const ends = share ? "0 to 1" : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}${largest > most ? `, the largest ${inShort(largest)}` : ""}`;
     this.scaleWords = `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta`;
     say(this.scale, this.scaleWords);
   }

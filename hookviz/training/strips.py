@@ -28,6 +28,7 @@ NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
 _TICKS = 12
+SPAN = 1e3  # from the median to the first and to the last colour, at most
 _MOST_NAMES = 40
 
 
@@ -133,15 +134,20 @@ def said(statistic: str) -> str:
 
 
 def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
-    """How a statistic's values become colours: by their order of magnitude, shares as they are."""
+    """How a statistic's values become colours: by their order of magnitude, shares as they are.
+
+    Three orders on either side of their median: a step that explodes must not hide all others.
+    """
     name = statistic.removeprefix("gradient_")
-    finite = np.abs(values[np.isfinite(values) & (values != 0)])
-    least, most = (finite.min(), finite.max()) if finite.size else (1.0, 1.0)
     if name in _SHARES:
         return Normalize(0, 1), SEQUENTIAL
-    least = max(least, most * 1e-6)
+    finite = np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64)
+    finite = finite if finite.size else np.ones(1)
+    middle = float(np.median(finite))
+    least, most = max(finite.min(), middle / SPAN), min(finite.max(), middle * SPAN)
     if name in _SIGNED:
-        return SymLogNorm(max(least, most * 1e-3), vmin=-most, vmax=most), DIVERGING
+        bound = max(least, most * 1e-3)
+        return SymLogNorm(bound, vmin=-most, vmax=most, clip=True), DIVERGING
     return LogNorm(least, max(most, least * 1.01), clip=True), SEQUENTIAL
 
 
