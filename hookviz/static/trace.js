@@ -124,7 +124,7 @@ class TracePage {
     this.play = button("play", () => this.turn());
     this.play.classList.add("hv-play");
     this.backward = button("first of backward", () => this.go(this.firstBackward()));
-    this.typed = el("input", { type: "search", class: "hv-typed", "aria-label": "find modules", placeholder: "find: a module or its type …", spellcheck: "false" });
+    this.typed = el("input", { type: "search", class: "hv-typed", "aria-label": "find modules", placeholder: "find a module …", spellcheck: "false" });
     this.typed.addEventListener("input", () => this.filter());
     this.count = el("span", { class: "hv-dim hv-count", role: "status" });
     this.bar = el("div", { class: "hv-line hv-tools" }, this.play, this.speed, this.backward, this.kinds, this.typed);
@@ -191,6 +191,7 @@ class TracePage {
     this.tree.only(new Set(this.found.map((place) => this.events[place].module)));
     this.backward.disabled = this.firstBackward() === undefined;
     this.play.disabled = !this.found.length;
+    if (!this.found.length) this.pause();
     this.go(this.nearest(this.at));
   }
 
