@@ -148,7 +148,7 @@ def names_of(source):
 
 
 def test_modules_are_joined_each_name_once():
-    for entry, most in (("page", 60), ("widget", 60), ("survey", 10)):
+    for entry, most in (("page", 60), ("widget", 60), ("survey", 10), ("trace", 20)):
         joined = script(entry)
         names = names_of(joined)
         assert len(names) == len(set(names)) > most
@@ -163,4 +163,4 @@ def test_the_browser_gets_no_markup_and_runs_no_text():
             assert never not in source, path.name
         assert "http" not in source.replace("http-equiv", ""), path.name
         assert len(source.splitlines()) <= 400 or path.name == "app.js"
-    assert "url(" not in style("style", "survey")
+    assert "url(" not in style("style", "survey", "trace")

@@ -13,8 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from ..hooking.records import Statistics
-from ..hooking.tables import html_table, text_table
-from ..render.html import number
+from ..hooking.tables import html_table, number, text_table
 
 SIGNATURES = {
     "forward_pre": "hook(module, args)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from torch import nn
 
+from ..files import page_to
 from ..hooking.select import module_names, type_name
 from ..run.errors import first_sentence, innermost_call
 from ..run.session import Passed, Session
@@ -163,6 +165,52 @@ class Trace(Sequence[Event]):
 
             self._player = Player(self, self._tree, self.title)
         return self._player
+
+    def to_html(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        max_bytes: float = 10e6,
+        title: str | None = None,
+    ) -> str | None:
+        """Write the player as one file, which needs no kernel and no network.
+
+        Its timeline has a tick for each event; the module tree, each event's code, shapes, numbers
+        and picture are as in the player.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        max_bytes : float
+            What the page may take. Pictures that do not fit are left out, and the page says so:
+            first those of tensor hooks, then of full_backward_pre, forward_pre, full_backward and
+            forward hooks, of each kind the last events first.
+        title : str, optional
+            Of the page.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            A trace without events, or too few bytes for it without any picture.
+
+        Examples
+        --------
+        >>> import torch, hookviz
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten())
+        >>> trace = hookviz.trace(model, torch.ones(1, 1, 5, 5))
+        >>> page = trace.to_html()
+        >>> len(page) < 1e5, "http://" in page
+        (True, False)
+        """
+        from .trace_page import write_page  # matplotlib, which a trace can do without
+
+        return page_to(path, write_page(self, self._tree, max_bytes, title))
 
     def close(self) -> None:
         """Release the player's widgets; the events stay."""

@@ -7,6 +7,7 @@ browser. The palette holds 252 colours of a matplotlib colormap and one each for
 
 from __future__ import annotations
 
+import base64
 import io
 import zlib
 from functools import lru_cache
@@ -23,6 +24,9 @@ MINUS_INF, PLUS_INF, NAN, GAP = 252, 253, 254, 255
 _SPECIAL = {"under": "#00e5ff", "over": "#39ff14", "bad": "#ff00ff"}
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+DARK = "dark"
+"""What the diverging colormap is called on a dark page."""
+
 NORMALIZATIONS = ("channel", "layer", "network", "percentile", "symmetric")
 """What the ends of the colormap stand for, see `colour_ranges`."""
 
@@ -180,6 +184,12 @@ def dark_palette(name: str) -> np.ndarray | None:
         return None
     colours = _DARK_MAPS[name](np.arange(COLOURS), bytes=True)
     return np.vstack([colours, palette(name)[COLOURS:]])
+
+
+def palette_text(name: str) -> str:
+    """The RGBA colours of all levels in base64, for a browser; `DARK` is a name, too."""
+    colours = dark_palette(DIVERGING) if name == DARK else palette(name)
+    return base64.b64encode(np.asarray(colours).tobytes()).decode()
 
 
 def on_dark(png: bytes, cmap: str) -> bytes | None:

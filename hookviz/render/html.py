@@ -13,6 +13,8 @@ from .colours import palette
 from .style import KEYBOARD, STYLE, dark_rule
 
 Box = tuple[float, float, float, float]
+Readings = list[tuple[str, list[tuple[str, str]]]]
+"""Lines of a heading and of pairs of a name and a value."""
 
 
 def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
@@ -196,7 +198,7 @@ def mark(css: str, place: int) -> str:
 _OUTLINE = "outline: 2px solid var(--hv-accent); outline-offset: 1px"
 
 
-def readings(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
+def readings(rows: Readings) -> str:
     """Lines of named numbers: a heading, then name and value in turn."""
     lines = [
         f"<div><b>{escape(heading)}</b> "
@@ -207,7 +209,7 @@ def readings(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
     return f'<div class="hookviz"><div class="readings">{"".join(lines)}</div></div>'
 
 
-def table(rows: list[tuple[str, list[tuple[str, str]]]]) -> str:
+def table(rows: Readings) -> str:
     """The same as a table: a row for each heading, a column for each name.
 
     Examples

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..render.colours import DIVERGING, SEQUENTIAL, palette
+from ..render.colours import DIVERGING, SEQUENTIAL, palette_text
 from .history import Layout, Step
 from .measured import BINS, LEAST, OCTAVES, STATISTICS
 from .strips import first_seen, named
@@ -37,8 +37,8 @@ def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
         "norms": NORMS,
         "bins": {"count": BINS, "octaves": OCTAVES, "least": LEAST},
         "palettes": {
-            "sequential": _text(palette(SEQUENTIAL)[:256].tobytes()),
-            "diverging": _text(palette(DIVERGING).tobytes()),
+            "sequential": palette_text(SEQUENTIAL),
+            "diverging": palette_text(DIVERGING),
         },
     }
 

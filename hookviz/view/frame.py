@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..render.html import Readings
 from ..render.mosaic import Mosaic
 from .predictions import Prediction
 from .ribbon import Cell, Verdict
@@ -14,9 +15,6 @@ from .words import LayerWords
 
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of a picture, as shares of the whole."""
-
-Readings = list[tuple[str, list[tuple[str, str]]]]
-"""Lines of a heading and of pairs of a name and a value."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

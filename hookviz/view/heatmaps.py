@@ -13,9 +13,10 @@ from ..hooking.records import FeatureCache
 from ..hooking.tables import number
 from ..render.arrays import to_numpy
 from ..render.colours import SEQUENTIAL
+from ..render.html import Readings
 from ..render.overlay import blend, draw_strip, heat_colours, strip_columns
 from .difference import Difference, less
-from .frame import Panel, Readings, Sheet, Strip
+from .frame import Panel, Sheet, Strip
 from .settings import EFFECTIVE, PRODUCT
 from .view import View, field_of, map_size, place_of
 

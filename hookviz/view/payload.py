@@ -6,7 +6,6 @@ what is computed (statistics, orders, heatmaps, percentiles) comes from here.
 
 from __future__ import annotations
 
-import base64
 import math
 from dataclasses import asdict
 from typing import Any
@@ -17,11 +16,11 @@ from ..attribution.cam import HEATMAPS
 from ..fields import shown
 from ..render.arrays import shown_size
 from ..render.colours import (
+    DARK,
     DIVERGING,
     NORMALIZATIONS,
     SEQUENTIAL,
-    dark_palette,
-    palette,
+    palette_text,
     percentiles,
 )
 from ..render.input_picture import UNDONE
@@ -32,9 +31,6 @@ from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, heatmap_names
 from .view import ShownMaps, View, field_of
-
-DARK = "dark"
-"""What the diverging colormap is called on a dark page."""
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
 """What is known of each channel, and of its gradient, in this order."""
@@ -107,12 +103,6 @@ def palette_names(view: View) -> list[str]:
     """The colormaps that the browser may need."""
     chosen = [name for name in (*CMAPS, view.at.cmap) if name != "auto"]
     return list(dict.fromkeys([*chosen, SEQUENTIAL, DIVERGING, DARK, HEAT]))
-
-
-def palette_text(name: str) -> str:
-    """The RGBA colours of all levels, in base64."""
-    colours = dark_palette(DIVERGING) if name == DARK else palette(name)
-    return base64.b64encode(np.asarray(colours).tobytes()).decode()
 
 
 def settings_payload(view: View) -> dict[str, Any]:

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 import ipywidgets as widgets
-import numpy as np
 import traitlets
 
+from ..analysis.event_shown import event_picture, readings
 from ..analysis.events import Event
 from ..render import html
-from ..render.colours import DIVERGING, SEQUENTIAL, colour_ranges, map_png, scale_png
-from ..view.frame import Readings
-from ..view.layer import channel_statistics
+from ..render.colours import map_png, scale_png
 from .lifecycle import LiveWidget, close_earlier, made
 from .pictures import column, wrapping
 
 LINES = 24  # of the module tree, around the one that is lit
 PAUSE = 400  # milliseconds from one event to the next while playing
-
-RECEIVED = {
-    "forward_pre": "arguments",
-    "forward": "output",
-    "full_backward_pre": "grad_output",
-    "full_backward": "grad_input",
-    "tensor": "gradient",
-}
-"""Kind of hook -> what is shown of that which it received."""
-
-_TENSORS = 6  # whose shapes are shown
 
 _STYLE = """<style>
 .hookviz .tree {font: 12px/1.5 monospace; white-space: pre; overflow-x: auto; padding: 2px}
@@ -166,62 +152,13 @@ def _more(count: int, where: str) -> str:
 
 
 def picture_html(event: Event) -> str:
-    """The part of the tensor that was kept, as a picture; zero in the middle where it is signed."""
-    values = event.sample
-    if values is None:
+    """The part of the tensor that was kept, as a picture with its colours below."""
+    seen = event_picture(event)
+    if seen is None:
         return ""
-    seen = channel_statistics(values[None])
-    diverging = event.backward or bool(seen.min < 0)
-    ends = colour_ranges(values[None], seen.min, seen.max, "channel", diverging=diverging)
-    low, high = (float(end) for (end,) in ends)
-    cmap = DIVERGING if diverging else SEQUENTIAL
-    caption = f"{RECEIVED[event.kind]}{part(event)}"
     return html.picture(
-        map_png(_less_slim(values), cmap, low, high),
-        f"{caption}, which the {event.kind} hook of {event.name} ({event.type}) received",
-        caption,
-        below=html.scale(scale_png(cmap), low, high),
+        map_png(seen.values, seen.cmap, seen.low, seen.high),
+        seen.alt,
+        seen.caption,
+        below=html.scale(scale_png(seen.cmap), seen.low, seen.high),
     )
-
-
-def part(event: Event) -> str:
-    """Which part of the tensor is drawn, see `hookviz.analysis.events.sample_of`."""
-    if event.sample is None:
-        return ""
-    shape = event.main_shape
-    drawn, whole = event.sample.shape, (1, 1, *shape)[-2:]
-    place = {0: "", 1: "", 2: ", row 0", 3: ", sample 0", 4: ", sample 0, channel 0"}
-    where = place.get(len(shape), f", at index {', '.join('0' * (len(shape) - 2))}")
-    size = "×".join(map(str, drawn)) if drawn[0] > 1 else str(drawn[1])
-    if drawn[0] * drawn[1] == whole[-1] * (whole[0] if len(shape) > 2 else 1):
-        return f"{where}, {size}"
-    return f"{where}, {size} of {'×'.join(map(str, whole if len(shape) > 2 else whole[1:]))} values"
-
-
-def _less_slim(values: np.ndarray) -> np.ndarray:
-    """Rows or columns repeated where a picture would be more than six times as long as wide."""
-    height, width = values.shape
-    if height == 1:  # `map_png` makes a strip of it
-        return values
-    values = np.repeat(values, math.ceil(width / (6 * height)), axis=0)
-    return np.repeat(values, math.ceil(height / (2 * width)), axis=1)
-
-
-def readings(event: Event) -> Readings:
-    """The event in words and exact numbers."""
-    when = "not fired" if event.time is None else f"{1000 * event.time:.2f} ms"
-    call = [("call", str(event.call))] if event.call else []
-    module = [("", f"{event.name} ({event.type})"), *call, ("depth", str(event.depth)), ("", when)]
-    rows: Readings = [(f"{event.index} {event.kind}", module)]
-    if event.shapes:
-        each = [f"{s} {d}" for s, d in zip(event.shape.split(), event.dtypes, strict=True)]
-        more = [("", f"{len(each) - _TENSORS} more")] if len(each) > _TENSORS else []
-        rows.append((RECEIVED[event.kind], [*(("", e) for e in each[:_TENSORS]), *more]))
-    if (numbers := event.statistics) is not None:
-        pairs = [(n, html.number(getattr(numbers, n))) for n in ("min", "max", "mean", "norm")]
-        zeros = ("zeros", f"{100 * numbers.zeros:.1f} %")
-        wrong = [("NaN", str(numbers.nans)), ("Inf", str(numbers.infs))]
-        rows.append(("values", [*pairs, zeros, *wrong]))
-    if event.note:
-        rows.append(("note", [("", event.note)]))
-    return rows

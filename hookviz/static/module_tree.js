@@ -1,0 +1,79 @@
+// The modules of a model, one lit; a click or Enter chooses one, up and down move the focus.
+
+import { el, mark } from "./dom.js";
+
+/** A tree of modules; `onPick` gets the place of one. */
+export class ModuleTree {
+  /**
+   * @param {Array<[string, string]>} modules Name and type, as `named_modules()` has them.
+   * @param {(place: number) => void} onPick
+   */
+  constructor(modules, onPick) {
+    this.onPick = onPick;
+    this.lit = 0;
+    this.rows = modules.map(([name, type]) => {
+      const level = name ? name.split(".").length : 0;
+      const row = el(
+        "div",
+        { role: "treeitem", class: "hv-module", tabindex: "-1", "aria-level": level + 1, title: name || "the model" },
+        el("i", { "aria-hidden": "true" }),
+        el("b", {}, name.split(".").pop() || "(model)"),
+        el("span", { class: "hv-dim" }, type),
+      );
+      row.setAttribute("aria-label", `${name || "(model)"} ${type}`);
+      row.style.setProperty("--level", String(level));
+      return row;
+    });
+    this.root = el("div", { class: "hv-tree", role: "tree", "aria-label": "modules" }, ...this.rows);
+    this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => this.pick(event.target));
+    this.root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.pressed(event));
+  }
+
+  /** @param {EventTarget | null} target */
+  pick(target) {
+    const row = /** @type {HTMLElement} */ (target).closest(".hv-module");
+    if (row && row.getAttribute("aria-disabled") !== "true") this.onPick(this.rows.indexOf(row));
+  }
+
+  /** @param {KeyboardEvent} event */
+  pressed(event) {
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (by) {
+      const next = this.rows[this.rows.indexOf(document.activeElement) + by];
+      if (next) this.focusable(next).focus();
+    } else if (event.key === "Enter" || event.key === " ") this.pick(event.target);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /**
+   * The one row that Tab comes to.
+   * @param {HTMLElement} row
+   */
+  focusable(row) {
+    for (const each of this.rows) mark(each, "tabindex", each === row ? 0 : -1);
+    return row;
+  }
+
+  /**
+   * @param {number} place
+   * @param {string} side
+   */
+  light(place, side) {
+    mark(this.rows[this.lit], "aria-current", null);
+    const row = this.rows[(this.lit = place)];
+    mark(row, "aria-current", "true");
+    mark(row, "data-side", side);
+    if (!this.root.contains(document.activeElement)) this.focusable(row);
+    const { offsetTop: top, offsetHeight: high } = row;
+    const { scrollTop, clientHeight: room } = this.root;
+    if (top < scrollTop || top + high > scrollTop + room) this.root.scrollTop = top - (room - high) / 2;
+  }
+
+  /** @param {Set<number>} found Which modules can be chosen. */
+  only(found) {
+    this.rows.forEach((row, place) => mark(row, "aria-disabled", !found.has(place)));
+  }
+}

@@ -1,0 +1,97 @@
+// Events in a row, a tick for each, as high as its module is deep; a click or a drag goes there.
+
+import { el, mark } from "./dom.js";
+
+const WIDEST = 18; // pixels that a tick and its gap take at most
+const FAINT = 0.16; // what a filter leaves out
+
+/** @typedef {{side: string, depth: number}} Tick What is drawn: "forward", "backward" or "unfired". */
+
+/** A slider over events; `onGo` gets the place under the pointer. */
+export class Timeline {
+  /**
+   * @param {Tick[]} ticks
+   * @param {(place: number) => void} onGo
+   * @param {(place: number) => string} words What an event is called.
+   */
+  constructor(ticks, onGo, words) {
+    this.ticks = ticks;
+    this.words = words;
+    this.deepest = ticks.reduce((most, each) => Math.max(most, each.depth), 0);
+    /** @type {Set<number> | null} */
+    this.found = null;
+    this.canvas = el("canvas", { "aria-hidden": "true" });
+    this.here = el("div", { class: "hv-now", "aria-hidden": "true" });
+    this.root = el(
+      "div",
+      {
+        class: "hv-timeline",
+        role: "slider",
+        tabindex: "0",
+        "aria-label": "event",
+        "aria-valuemin": "0",
+        "aria-valuemax": String(ticks.length - 1),
+      },
+      this.canvas,
+      this.here,
+    );
+    this.root.style.maxWidth = `${WIDEST * ticks.length}px`;
+    this.listen(onGo);
+    new ResizeObserver(() => this.draw()).observe(this.root);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  /** @param {(place: number) => void} onGo */
+  listen(onGo) {
+    let held = false;
+    const place = (/** @type {PointerEvent} */ event) => {
+      const box = this.root.getBoundingClientRect();
+      const at = Math.floor(((event.clientX - box.left) / box.width) * this.ticks.length);
+      return Math.min(Math.max(at, 0), this.ticks.length - 1);
+    };
+    this.root.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      if (event.button) return;
+      this.root.setPointerCapture(event.pointerId);
+      held = true;
+      onGo(place(event));
+    });
+    this.root.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      if (held) onGo(place(event));
+      else mark(this.root, "title", this.words(place(event)));
+    });
+    for (const over of ["pointerup", "pointercancel"])
+      this.root.addEventListener(over, () => (held = false));
+  }
+
+  /** @param {number} place */
+  show(place) {
+    this.here.style.left = `${(100 * (place + 0.5)) / this.ticks.length}%`;
+    mark(this.root, "aria-valuenow", place);
+    mark(this.root, "aria-valuetext", this.words(place));
+  }
+
+  /** @param {Set<number>} found Which events are not faint. */
+  only(found) {
+    this.found = found;
+    this.draw();
+  }
+
+  draw() {
+    const { width, height } = this.canvas.getBoundingClientRect();
+    const sharp = devicePixelRatio || 1;
+    this.canvas.width = Math.round(width * sharp);
+    this.canvas.height = Math.round(height * sharp);
+    const context = this.canvas.getContext("2d");
+    const style = getComputedStyle(this.root);
+    const wide = this.canvas.width / this.ticks.length;
+    const gap = wide >= 3 * sharp ? Math.max(sharp, Math.round(0.15 * wide)) : 0;
+    this.ticks.forEach(({ side, depth }, place) => {
+      const high = (this.canvas.height * (depth + 1)) / (this.deepest + 1);
+      context.fillStyle = style.getPropertyValue(`--hv-${side}`);
+      context.globalAlpha = !this.found || this.found.has(place) ? 1 : FAINT;
+      const left = Math.floor(place * wide); // whole pixels: halves would shimmer
+      const right = Math.max(Math.floor((place + 1) * wide) - gap, left + 1);
+      context.fillRect(left, this.canvas.height - high, right - left, high);
+    });
+  }
+}

@@ -1,0 +1,292 @@
+// The entry of a trace's page: events are walked through, by hand or by themselves.
+
+import { el, held, mark, menu, say, visible } from "./dom.js";
+import { listenToKeys } from "./keyboard.js";
+import { COLOURS, MINUS_INF, fromBase64, paint, paletteOf } from "./levels.js";
+import { ModuleTree } from "./module_tree.js";
+import { Timeline } from "./timeline.js";
+
+const DARK_PAGE = matchMedia("(prefers-color-scheme: dark)");
+const SPEEDS = ["1", "2.5", "5", "10", "25"]; // events a second
+const AT_FIRST = "2.5";
+const NUMBERS = ["min", "max", "mean", "norm", "zeros", "NaN", "Inf"];
+
+/** The picture of an event, its colours, and what it is of. */
+class EventPicture {
+  /** @param {Record<string, string>} palettes */
+  constructor(palettes) {
+    this.palettes = Object.fromEntries(Object.entries(palettes).map(([name, text]) => [name, paletteOf(text)]));
+    this.canvas = el("canvas", { class: "hv-map", role: "img" });
+    this.none = el("div", { class: "hv-words" });
+    this.bar = el("canvas", { "aria-hidden": "true" });
+    this.ends = el("div", { class: "hv-ends hv-dim" });
+    this.scale = el("div", { class: "hv-scale" }, el("div", { class: "hv-bar" }, this.bar), this.ends);
+    this.caption = el("div", { class: "hv-caption hv-dim" });
+    this.root = el(
+      "div",
+      { class: "hv-picture" },
+      el("div", { class: "hv-frame" }, this.canvas, this.none),
+      this.scale,
+      this.caption,
+    );
+  }
+
+  /**
+   * @param {any} said The event's picture; null if it was left out, undefined if there is none.
+   * @param {[number, number, string] | undefined} found Height, width and levels.
+   * @param {string} why There is none.
+   */
+  show(said, found, why) {
+    visible(this.canvas, Boolean(found));
+    this.scale.classList.toggle("hv-away", !found); // its room stays
+    say(this.none, found ? "" : said === null ? "this picture was left out of the page" : why);
+    say(this.caption, said ? said.caption : "");
+    if (!found) return;
+    const [height, width, text] = found;
+    const { low, high, diverging } = said;
+    const levels = fromBase64(text);
+    const palette = this.palettes[!diverging ? "sequential" : DARK_PAGE.matches ? "dark" : "diverging"];
+    paint(this.canvas, levels, width, height, palette);
+    mark(this.canvas, "aria-label", said.alt);
+    paint(this.bar, Uint8Array.from({ length: COLOURS }, (_, i) => i), COLOURS, 1, palette);
+    const odd = levels.some((level) => level >= MINUS_INF) ? "; NaN magenta, Inf green, −Inf cyan" : "";
+    say(this.caption, said.caption + odd);
+    this.ends.replaceChildren(...[low, ...(diverging ? ["0"] : []), high].map((end) => el("span", {}, end)));
+  }
+}
+
+/** All that is on the page. */
+class TracePage {
+  /**
+   * @param {HTMLElement} root
+   * @param {any} facts
+   * @param {any[]} events
+   * @param {Array<[number, number, string]>} pictures
+   */
+  constructor(root, facts, events, pictures) {
+    this.facts = facts;
+    this.events = events;
+    this.pictures = pictures;
+    this.received = new Map(facts.kinds.map((/** @type {any} */ [kind, what]) => [kind, what]));
+    this.back = new Set(facts.kinds.filter((/** @type {any} */ each) => each[2]).map((/** @type {any} */ [kind]) => kind));
+    this.at = 0;
+    /** @type {number[]} */
+    this.found = [];
+    this.timer = 0;
+    this.timeline = new Timeline(
+      events.map((each) => ({ depth: each.depth, side: this.side(each) })),
+      (place) => this.go(this.nearest(place)),
+      (place) => this.words(place),
+    );
+    this.tree = new ModuleTree(facts.tree, (module) => this.goToModule(module));
+    this.picture = new EventPicture(facts.palettes);
+    this.kind = el("span", { class: "hv-chip hv-kind" });
+    this.name = el("h3", { class: "hv-name" });
+    this.type = el("span", { class: "hv-dim" });
+    this.code = el("code", { class: "hv-code", tabindex: "0", role: "region", "aria-label": "code of this hook" });
+    this.told = el("dl", { class: "hv-told" });
+    this.speed = menu("speed", SPEEDS.map((each) => [each, `${each} a second`]), () => this.timer && this.run());
+    this.speed.value = AT_FIRST;
+    const kinds = facts.kinds.map((/** @type {any} */ [kind]) => [kind, `${kind} hooks`]);
+    this.kinds = menu("kind of hook", [["", "all kinds of hook"], ...kinds], () => this.filter());
+    this.tools();
+    root.classList.add("hv-trace");
+    root.replaceChildren(
+      el("div", { class: "hv-line hv-about-all" }, el("h2", { class: "hv-name" }, facts.title), el("span", { class: "hv-dim" }, facts.words)),
+      ...(facts.note ? [el("p", { class: "hv-dim" }, facts.note)] : []),
+      this.bar,
+      this.timeline.root,
+      this.legend(),
+      el(
+        "div",
+        { class: "hv-seen" },
+        this.tree.root,
+        el(
+          "div",
+          { class: "hv-event" },
+          el("div", { class: "hv-line" }, this.kind, this.name, this.type),
+          el("div", { class: "hv-what-it-got" }, this.picture.root, this.told),
+          this.code,
+        ),
+      ),
+    );
+    this.listen();
+    this.filter();
+  }
+
+  /** Everything above the timeline. */
+  tools() {
+    const button = (/** @type {string} */ name, /** @type {() => void} */ press) => {
+      const made = el("button", { type: "button" }, name);
+      made.addEventListener("click", press);
+      return made;
+    };
+    this.play = button("play", () => this.turn());
+    this.play.classList.add("hv-play");
+    this.backward = button("first of backward", () => this.go(this.firstBackward()));
+    this.typed = el("input", { type: "search", class: "hv-typed", "aria-label": "find modules", placeholder: "find a module …", spellcheck: "false" });
+    this.typed.addEventListener("input", () => this.filter());
+    this.count = el("span", { class: "hv-dim hv-count", role: "status" });
+    this.bar = el("div", { class: "hv-line hv-tools" }, this.play, this.speed, this.backward, this.kinds, this.typed);
+  }
+
+  legend() {
+    const named = { forward: "forward", backward: "backward", unfired: "did not fire" };
+    const used = new Set(this.timeline.ticks.map((each) => each.side));
+    const shown = Object.entries(named).filter(([side]) => used.has(side));
+    const swatch = (/** @type {string} */ side) => el("i", { class: "hv-swatch", "data-side": side, "aria-hidden": "true" });
+    return el(
+      "div",
+      { class: "hv-dim hv-legend-of-ticks" },
+      ...shown.map(([side, words]) => el("span", {}, swatch(side), words)),
+      el("span", {}, "a tick is as high as its module is deep"),
+      this.count,
+    );
+  }
+
+  listen() {
+    const keys = {
+      ArrowLeft: () => this.step(-1),
+      ArrowRight: () => this.step(1),
+      Home: () => this.go(this.found[0]),
+      End: () => this.go(this.found[this.found.length - 1]),
+      " ": () => this.turn(),
+    };
+    listenToKeys(document, keys, (target, key) => {
+      if (target.closest("input, select")) return "";
+      return key === " " && target.closest("button") ? "" : key;
+    });
+    DARK_PAGE.addEventListener("change", () => this.draw());
+  }
+
+  /** @param {any} event */
+  side(event) {
+    return !event.fired ? "unfired" : this.back.has(event.kind) ? "backward" : "forward";
+  }
+
+  /** @param {any} event */
+  moduleName(event) {
+    return this.facts.tree[event.module][0] || "(model)";
+  }
+
+  /** @param {number} place */
+  words(place) {
+    const event = this.events[place];
+    return `${event.index}: ${event.kind} of ${this.moduleName(event)}`;
+  }
+
+  /** Those of the chosen kind whose module holds every typed word. */
+  filter() {
+    const words = this.typed.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const text = this.facts.tree.map((/** @type {string[]} */ [name, type]) => `${name || "(model)"} ${type}`.toLowerCase());
+    const fits = text.map((/** @type {string} */ each) => words.every((/** @type {string} */ word) => each.includes(word)));
+    const kind = this.kinds.value;
+    this.found = [...this.events.keys()].filter((place) => {
+      const event = this.events[place];
+      return fits[event.module] && (!kind || event.kind === kind);
+    });
+    const total = this.events.length;
+    say(this.count, this.found.length === total ? `${total} events` : `${this.found.length} of ${total} events`);
+    this.timeline.only(new Set(this.found));
+    this.tree.only(new Set(this.found.map((place) => this.events[place].module)));
+    this.backward.disabled = this.firstBackward() === undefined;
+    this.play.disabled = !this.found.length;
+    if (!this.found.length) this.pause();
+    this.go(this.nearest(this.at));
+  }
+
+  /** @returns {number | undefined} */
+  firstBackward() {
+    return this.found.find((place) => this.side(this.events[place]) === "backward");
+  }
+
+  /**
+   * Of those that the filters leave.
+   * @param {number} place
+   */
+  nearest(place) {
+    const nearer = (/** @type {number} */ a, /** @type {number} */ b) => (Math.abs(b - place) < Math.abs(a - place) ? b : a);
+    return this.found.length ? this.found.reduce(nearer) : undefined;
+  }
+
+  /** @param {number} module To its next event, from the last to the first again. */
+  goToModule(module) {
+    const own = this.found.filter((place) => this.events[place].module === module);
+    this.go(own.find((place) => place > this.at) ?? own[0]);
+  }
+
+  /** @param {number} by */
+  step(by) {
+    this.go(this.found[this.found.indexOf(this.at) + by]);
+  }
+
+  /** @param {number | undefined} place */
+  go(place) {
+    if (place !== undefined) this.at = place;
+    this.draw();
+  }
+
+  /** Play, or pause; at the end from the beginning. */
+  turn() {
+    if (this.timer) return this.pause();
+    if (this.at === this.found[this.found.length - 1]) this.go(this.found[0]);
+    this.run();
+  }
+
+  run() {
+    clearInterval(this.timer);
+    this.timer = setInterval(() => {
+      this.step(1);
+      if (this.at === this.found[this.found.length - 1]) this.pause();
+    }, 1000 / Number(this.speed.value));
+    say(this.play, "pause");
+  }
+
+  pause() {
+    clearInterval(this.timer);
+    this.timer = 0;
+    say(this.play, "play");
+  }
+
+  draw() {
+    const event = this.events[this.at];
+    const side = this.side(event);
+    const [, type] = this.facts.tree[event.module];
+    this.timeline.show(this.at);
+    this.tree.light(event.module, this.back.has(event.kind) ? "backward" : "forward");
+    say(this.kind, event.kind);
+    mark(this.kind, "data-side", side);
+    say(this.name, this.moduleName(event));
+    mark(this.name, "title", this.moduleName(event));
+    say(this.type, type);
+    say(this.code, event.code);
+    const why = event.fired ? "no values came with it" : "it did not fire";
+    this.picture.show(event.picture, this.pictures[event.picture?.at], why);
+    this.tell(event);
+  }
+
+  /**
+   * Where it is, its numbers, the shapes of what it received, and what is odd about it; what may be
+   * longer comes last, so that nothing moves.
+   * @param {any} event
+   */
+  tell(event) {
+    const { index, call, depth, when, numbers, shapes = [], note } = event;
+    const groups = [
+      [["event", index], ["call", call], ["depth", depth], ["time", when]],
+      numbers ?? NUMBERS.map((name) => [name, "–"]),
+      shapes.map((/** @type {string} */ shape, /** @type {number} */ place) => [place ? "" : this.received.get(event.kind), shape]),
+      note ? [["note", note]] : [],
+    ];
+    const rows = groups.flatMap((group) =>
+      group.flatMap((/** @type {any[]} */ [name, value], /** @type {number} */ place) => {
+        const css = place ? "" : "hv-begins";
+        return [el("dt", { class: css }, name), el("dd", { class: css }, String(value))];
+      }),
+    );
+    this.told.replaceChildren(...rows);
+  }
+}
+
+const here = document.getElementById("hookviz");
+if (here) new TracePage(here, held("facts"), held("events"), held("pictures"));

@@ -1,0 +1,225 @@
+"""The page of a trace in a browser: from a disk, without a network, by keyboard and pointer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from front_end import canvas_pixels, wait_for
+from torch import nn
+
+import hookviz
+from hookviz.analysis.event_shown import event_picture, numbers
+from hookviz.render.colours import DIVERGING, dark_palette, palette, to_levels
+
+EVIL = "<img src=x onerror=hacked=1>"
+
+
+@pytest.fixture(scope="module")
+def trace():
+    return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
+
+
+@pytest.fixture
+def shown(browser, tmp_path):
+    """Open a trace's page from the disk; nothing may be asked of a network, nothing go wrong."""
+    noted, opened = [], []
+
+    def show(trace, width=1100, theme="light", **options):
+        trace.to_html(tmp_path / "trace.html", **options)
+        size = {"width": width, "height": 900}
+        page = browser.browser.new_page(viewport=size, color_scheme=theme)
+        opened.append(page)
+        page.context.set_offline(True)
+        page.on("console", lambda said: noted.append(said.text))
+        page.on("pageerror", lambda error: noted.append(str(error)))
+        page.on("request", lambda asked: noted.append(asked.url))
+        page.goto((tmp_path / "trace.html").as_uri())
+        return page
+
+    yield show
+    for page in opened:
+        page.close()
+    assert [each for each in noted if not each.startswith(("file:", "data:", "Canvas2D"))] == []
+
+
+def place(page):
+    return int(page.get_by_role("slider", name="event", exact=True).get_attribute("aria-valuenow"))
+
+
+def agrees(page, trace, wanted, colours=palette):
+    """Whether all of the page is at this event: words, the lit module, numbers and pixels."""
+    event = trace[wanted]
+    assert place(page) == wanted
+    assert page.locator(".hv-kind").inner_text() == event.kind
+    assert page.locator("h3").inner_text() == event.name
+    assert page.get_by_role("region", name="code of this hook").inner_text() == event.code
+    (lit,) = page.locator("[aria-current]").all()
+    assert lit.get_attribute("aria-label") == f"{event.name} {event.type}"
+    assert lit.get_attribute("data-side") == ("backward" if event.backward else "forward")
+    told = page.locator(".hv-told").inner_text().split("\n")
+    for name, value in numbers(event):
+        assert told[told.index(name) + 1] == value
+    if (seen := event_picture(event)) is not None:
+        picture = page.get_by_role("img", name=seen.alt, exact=True)
+        wanted = colours(seen.cmap)[to_levels(seen.values, seen.low, seen.high)]
+        assert np.array_equal(canvas_pixels(picture), wanted)
+
+
+def test_by_keyboard(shown, trace):
+    page = shown(trace)
+    agrees(page, trace, 0)
+    for wanted in (1, 2, 3):
+        page.keyboard.press("ArrowRight")  # nothing has the focus: the page is the trace's
+        agrees(page, trace, wanted)
+    page.keyboard.press("ArrowLeft")
+    agrees(page, trace, 2)
+    page.keyboard.press("End")
+    agrees(page, trace, len(trace) - 1)
+    assert page.locator(".hv-frame").inner_text() == "it did not fire"
+    page.keyboard.press("ArrowRight")
+    assert place(page) == len(trace) - 1
+    page.keyboard.press("Home")
+    agrees(page, trace, 0)
+    backward = page.get_by_role("button", name="first of backward")
+    backward.focus()
+    page.keyboard.press("Enter")
+    agrees(page, trace, next(event.index for event in trace if event.backward))
+
+
+def test_by_pointer(shown, trace):
+    page = shown(trace)
+    box = page.get_by_role("slider", name="event", exact=True).bounding_box()
+
+    def over(wanted):
+        return box["x"] + (wanted + 0.5) * box["width"] / len(trace), box["y"] + 30
+
+    page.mouse.move(*over(40))
+    page.mouse.down()
+    agrees(page, trace, 40)
+    page.mouse.move(*over(200), steps=3)
+    agrees(page, trace, 200)
+    page.mouse.up()
+    page.mouse.move(*over(100))
+    agrees(page, trace, 200)  # the button is up
+
+
+def test_a_module_goes_to_its_next_event(shown, trace):
+    page = shown(trace)
+    own = [event.index for event in trace if event.module == "layer2.0.conv1"]
+    row = page.get_by_role("treeitem", name="layer2.0.conv1 Conv2d")
+    for wanted in (*own, own[0]):
+        row.click()
+        agrees(page, trace, wanted)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    after = (event.index for event in trace if event.module == "layer2.0.bn1")
+    agrees(page, trace, next(index for index in after if index > own[0]))
+
+
+def test_filters(shown, trace):
+    page = shown(trace)
+    count = page.get_by_role("status")
+    assert count.inner_text() == f"{len(trace)} events"
+    page.get_by_label("kind of hook").select_option("full_backward")
+    page.get_by_label("find modules").fill("3.1 conv2d")
+    wanted = [
+        event.index
+        for event in trace
+        if event.kind == "full_backward" and "3.1" in event.module and event.type == "Conv2d"
+    ]
+    assert len(wanted) == 2
+    assert count.inner_text() == f"2 of {len(trace)} events"
+    agrees(page, trace, wanted[0])
+    page.get_by_role("slider", name="event", exact=True).focus()
+    page.keyboard.press("End")
+    agrees(page, trace, wanted[1])
+    off = page.get_by_role("treeitem", name="stem.0 Conv2d")
+    assert off.get_attribute("aria-disabled") == "true"
+    page.get_by_label("find modules").fill("no such")
+    assert count.inner_text() == f"0 of {len(trace)} events"
+    for key in ("ArrowLeft", "Home", "Space"):
+        page.get_by_role("slider", name="event", exact=True).press(key)
+    agrees(page, trace, wanted[1])
+    page.get_by_label("find modules").fill("")
+    page.get_by_label("kind of hook").select_option("")
+    agrees(page, trace, wanted[1])
+
+
+def test_it_plays_to_the_end(shown, trace):
+    part = trace[:9]
+    page = shown(part)
+    page.get_by_label("speed").select_option("25")
+    page.get_by_role("button", name="play").click()
+    assert page.get_by_role("button", name="pause").is_visible()
+    wait_for(lambda: place(page) == len(part) - 1, 10, "the last event")
+    page.get_by_role("button", name="play").click()  # from the beginning again
+    page.get_by_role("button", name="pause").click()
+    assert place(page) < len(part) - 1
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [700, 1100])
+def test_nothing_jumps(shown, shots, trace, width, theme):
+    page = shown(trace, width, theme)
+    colours = palette if theme == "light" else dark_or_same
+    boxes = set()
+    gradient = next(event.index for event in trace if event.kind == "full_backward")
+    for wanted in (7, gradient, len(trace) - 1):
+        page.keyboard.press("Home")
+        page.get_by_role("treeitem", name="(model) DemoNet").hover()
+        page.evaluate("document.activeElement.blur()")
+        go_to(page, trace, wanted)
+        agrees(page, trace, wanted, colours)
+        boxes.add(
+            str(
+                [
+                    page.locator(part).bounding_box()
+                    for part in (".hv-frame", ".hv-told dd >> nth=6")
+                ]
+            )
+        )
+        page.screenshot(path=shots / f"trace-page-{width}-{theme}-{wanted}.png")
+    assert len(boxes) == 1
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def dark_or_same(cmap):
+    return dark_palette(cmap) if cmap == DIVERGING else palette(cmap)
+
+
+def go_to(page, trace, wanted):
+    box = page.get_by_role("slider", name="event", exact=True).bounding_box()
+    page.mouse.click(box["x"] + (wanted + 0.5) * box["width"] / len(trace), box["y"] + 30)
+
+
+def test_tab_reaches_all_and_all_is_named(shown, trace):
+    page = shown(trace)
+    found = []
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        found.append(page.evaluate("(e => e.ariaLabel || e.textContent)(document.activeElement)"))
+    assert found[:8] == [
+        "play",
+        "speed",
+        "first of backward",
+        "kind of hook",
+        "find modules",
+        "event",
+        "(model) DemoNet",
+        "code of this hook",
+    ]
+
+
+def test_names_are_text_and_what_is_left_out_is_said(shown, trace):
+    model = nn.Sequential()
+    model.add_module(EVIL, nn.Conv2d(1, 2, 1))
+    model.add_module("flat", nn.Flatten())
+    page = shown(hookviz.trace(model, torch.rand(1, 1, 3, 3)), title=EVIL)
+    page.keyboard.press("ArrowRight")
+    assert page.locator("h3").inner_text() == EVIL == page.locator("h2").inner_text()
+    assert page.evaluate("globalThis.hacked") is None
+    page = shown(trace, max_bytes=2e5)
+    assert "To fit 200.0 kB" in page.locator("p").inner_text()
+    page.get_by_label("kind of hook").select_option("tensor")
+    assert page.locator(".hv-frame").inner_text() == "this picture was left out of the page"

@@ -1,0 +1,148 @@
+"""A trace as a page: what it holds, what it leaves out where bytes are few, and says so."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz.analysis.event_shown import event_picture, readings
+from hookviz.render.colours import DIVERGING, to_levels
+
+EVIL = "</script><img src=x onerror=hacked=1>"
+FIRST_LEFT_OUT = ("tensor", "full_backward_pre", "forward_pre", "full_backward", "forward")
+
+
+class Broken(nn.ReLU):
+    """Its values are not all finite."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x + torch.where(x > 0.5, torch.nan, torch.inf)[:, :, :1]
+
+
+@pytest.fixture(scope="module")
+def trace():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(inplace=True), Broken())
+    model = nn.Sequential(block, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 70))
+    return hookviz.trace(model, torch.rand(1, 2, 80, 80))
+
+
+@pytest.fixture(scope="module")
+def page(trace):
+    return trace.to_html()
+
+
+def blocks(page):
+    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
+    return {name: json.loads(text) for name, text in found}
+
+
+def test_all_that_the_player_says(page, trace):
+    found = blocks(page)
+    tree = found["facts"]["tree"]
+    received = {kind: words for kind, words, _ in found["facts"]["kinds"]}
+    assert tree[:3] == [["", "Sequential"], ["0", "Sequential"], ["0.0", "Conv2d"]]
+    assert len(found["events"]) == len(trace)
+    for event, said in zip(trace, found["events"], strict=True):
+        assert [event.module, event.type] == tree[said["module"]]
+        told = ["index", "kind", "call", "depth", "fired"]
+        assert [said[name] for name in told] == [getattr(event, name) for name in told]
+        assert said.get("code", "") == event.code
+        rows = dict(readings(event))
+        assert said["when"] == rows[f"{event.index} {event.kind}"][-1][1]
+        assert [["", each] for each in said.get("shapes", [])] == [
+            list(pair) for pair in rows.get(received[event.kind], [])
+        ]
+        assert said.get("numbers", []) == [list(pair) for pair in rows.get("values", [])]
+        assert said.get("note", "") == event.note
+    assert {event.fired for event in trace} == {True, False}
+
+
+def test_pictures_to_the_bit_each_once(page, trace):
+    found = blocks(page)
+    levels = [
+        np.frombuffer(base64.b64decode(text), np.uint8).reshape(height, width)
+        for height, width, text in found["pictures"]
+    ]
+    assert len({each.tobytes() for each in levels}) == len(levels) < len(trace) / 2
+    odd = 0
+    for event, said in zip(trace, found["events"], strict=True):
+        seen = event_picture(event)
+        assert ("picture" in said) == (seen is not None)
+        if seen is not None:
+            wanted = to_levels(seen.values, seen.low, seen.high)
+            assert np.array_equal(levels[said["picture"]["at"]], wanted)
+            assert said["picture"]["diverging"] == (seen.cmap == DIVERGING)
+            assert said["picture"]["caption"] in said["picture"]["alt"]
+            odd += bool((wanted >= 252).any())
+    assert odd
+    assert found["facts"]["note"] == ""
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_what_does_not_fit_is_left_out_in_its_order(page, trace, share):
+    bare = len(re.sub(r'id="pictures">.*?<', 'id="pictures"><', page).encode())
+    most = bare + share * (len(page.encode()) - bare)
+    less = trace.to_html(max_bytes=most)
+    assert len(less.encode()) <= most
+    found = blocks(less)
+    events = [each for each in found["events"] if "picture" in each]
+    events.sort(key=lambda each: (-FIRST_LEFT_OUT.index(each["kind"]), each["index"]))
+    kept = [each["picture"] is not None for each in events]
+    assert any(kept) and not all(kept)
+    assert kept == sorted(kept, reverse=True)
+    left = kept.count(False)
+    said = f"{left} pictures are left out: of {' hooks, then '.join(FIRST_LEFT_OUT)} hooks"
+    assert said in found["facts"]["note"]
+    used = {each["picture"]["at"] for each in events if each["picture"]}
+    assert used == set(range(len(found["pictures"])))
+
+
+def test_little_is_still_a_page_and_less_is_an_error(trace):
+    with pytest.raises(
+        ValueError, match=r"max_bytes=1000 is too little: this trace of \d+"
+    ) as found:
+        trace.to_html(max_bytes=1000)
+    assert "trace[:100]" in str(found.value)
+    takes = float(re.search(r"takes ([\d.]+) kB", str(found.value))[1])
+    least = trace.to_html(max_bytes=1000 * takes + 100)
+    assert blocks(least)["pictures"] == []
+    with pytest.raises(ValueError, match="no event to show"):
+        trace[:0].to_html()
+
+
+def test_path_title_and_a_part(trace, tmp_path):
+    path = tmp_path / "trace.html"
+    assert trace[4:7].to_html(path, title="three of them") is None
+    page = path.read_text(encoding="utf-8")
+    assert "<title>three of them</title>" in page
+    assert [each["index"] for each in blocks(page)["events"]] == [4, 5, 6]
+    assert "<title>Hooks of Sequential</title>" in trace.to_html()
+
+
+def test_nothing_is_fetched(page):
+    assert not re.findall(r"<[^>]*(?:src|href)=(?![\"']?data:)", page)
+    assert "http://" not in page and "https://" not in page
+
+
+def test_names_are_text():
+    model = nn.Sequential()
+    model.add_module(EVIL, nn.Conv2d(1, 2, 1))
+    model.add_module("flat", nn.Flatten())
+    page = hookviz.trace(model, torch.rand(1, 1, 3, 3)).to_html(title=EVIL)
+    assert EVIL not in page and "<img src=x" not in page
+    assert [EVIL, "Conv2d"] in blocks(page)["facts"]["tree"]
+    assert page.count("</script>") == 1 + len(blocks(page))
+
+
+def test_without_scripts_words_and_a_picture(page, trace):
+    alt = re.search(r'<img class="hv-still" alt="(.*?)" src="data:image/png;base64,', page)[1]
+    assert alt == f"Hooks of {trace.title}"
