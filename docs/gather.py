@@ -1,4 +1,4 @@
-"""What the pages show and is made elsewhere: the notebooks, and pictures that hookviz draws."""
+"""What the pages show and is made elsewhere: notebooks, and pictures and pages by hookviz."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from live_pages import write_pages
+
 import hookviz
 
 DOCS = Path(__file__).resolve().parent
@@ -14,7 +16,7 @@ NOTEBOOKS = DOCS.parent / "notebooks"
 
 
 def gather(app: Any = None) -> None:
-    """Copy the notebooks beside the pages, and draw the pictures; both are ignored by git."""
+    """Copy the notebooks, draw the pictures, write the live pages; all are ignored by git."""
     (DOCS / "notebooks").mkdir(exist_ok=True)
     wanted = {path.name: as_shown(path.read_text()) for path in NOTEBOOKS.glob("*.ipynb")}
     for old in (DOCS / "notebooks").glob("*.ipynb"):
@@ -23,6 +25,7 @@ def gather(app: Any = None) -> None:
     for name, text in wanted.items():
         write(DOCS / "notebooks" / name, text.encode())
     draw()
+    write_pages(DOCS / "extra" / "live", write)
 
 
 def as_shown(text: str) -> str:

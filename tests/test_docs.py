@@ -300,6 +300,14 @@ def test_links_lead_somewhere(site: dict[str, Page]) -> None:
     assert broken == []
 
 
+def test_live_pages_are_there(site: dict[str, Page]) -> None:
+    shown = [load for load in site["live.html"].loads if load.startswith("live/")]
+    assert shown == [f"live/{name}.html" for name in ("explorer", "trace", "survey", "training")]
+    sizes = [site[name].path.stat().st_size for name in shown]
+    assert min(sizes) > 100e3 and max(sizes) <= 1.5e6 and sum(sizes) < 5e6
+    assert all("Content-Security-Policy" in site[name].path.read_text() for name in shown)
+
+
 def test_pages_load_nothing_from_elsewhere(site: dict[str, Page]) -> None:
     for name, page in site.items():
         for load in page.loads:

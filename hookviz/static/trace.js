@@ -229,6 +229,7 @@ class TracePage {
   /** Play, or pause; at the end from the beginning. */
   turn() {
     if (this.timer) return this.pause();
+    if (!this.found.length) return; // the filters leave nothing to play
     if (this.at === this.found[this.found.length - 1]) this.go(this.found[0]);
     this.run();
   }
@@ -237,7 +238,7 @@ class TracePage {
     clearInterval(this.timer);
     this.timer = setInterval(() => {
       this.step(1);
-      if (this.at === this.found[this.found.length - 1]) this.pause();
+      if (!this.found.length || this.at === this.found[this.found.length - 1]) this.pause();
     }, 1000 / Number(this.speed.value));
     say(this.play, "pause");
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -42,14 +43,21 @@ def run(*, quick: bool = False) -> None:
         simulate(count)
 
 
-def race_fifty(model: nn.Module, *given: Tensor) -> None:
-    """The same without arithmetic: fifty steps, of which one is recorded."""
-    ways: dict[str, Callable[[], Any]] = {}
-    for name, every in (("plain", 0), ("hookviz.watch, every=50", 50)):
-        around = hookviz.watch(model, every=every) if every else nullcontext()
-        once = step(model, *given, around)
-        ways[name] = lambda once=once: [once() for _ in range(50)]  # type: ignore[misc]
-    print_table("the same, fifty steps", race(ways, 5, 1, time.process_time))
+def race_fifty(model: nn.Module, *given: Tensor, rounds: int = 3) -> None:
+    """The same without arithmetic: watched steps, of fifty one recorded, each by a plain one."""
+    plain, watched = (step(model, *given, a) for a in (nullcontext(), hookviz.watch(model)))
+    seconds: dict[str, list[float]] = {"plain": [], "recorded": [], "not recorded": []}
+    for number in range(50 * rounds):
+        kind = "not recorded" if number % 50 else "recorded"
+        both = [("plain", plain), (kind, watched)]
+        for name, once in both if number % 2 else reversed(both):
+            start = time.process_time()
+            once()
+            seconds[name].append(time.process_time() - start)
+    print_table("every=50, step after step", seconds)
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
+    fifty = medians["recorded"] + 49 * medians["not recorded"]
+    print(f"  fifty of them: {fifty / 50 / medians['plain']:.3f} of plain ones")
 
 
 def empty_block(model: nn.Module, count: int = 2000) -> float:
