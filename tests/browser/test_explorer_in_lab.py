@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from front_end import WIDGETS
 from matplotlib import cbook
 from PIL import Image
 
@@ -258,7 +259,11 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     assert notebook.errors == []
 
 
-@pytest.mark.parametrize(("width", "room"), [(700, 740), (1100, 670), (1920, 670)])
+# The classic Notebook leaves an output 170 to 330 pixels less than its window: more rows wrap.
+ROOM = {700: 740, 1100: 670, 1920: 670} if WIDGETS > 7 else {700: 880, 1100: 700, 1920: 670}
+
+
+@pytest.mark.parametrize(("width", "room"), ROOM.items())
 def test_two_rows_of_panels_on_a_small_screen(open_notebook, width, room):
     """What is looked at and what moves it stand together; the width is used, nothing overflows."""
     notebook = open_notebook(
