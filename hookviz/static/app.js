@@ -1,14 +1,16 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
+import { Colours } from "./colours.js";
 import { choose, mark, say, visible } from "./dom.js";
-import { fieldPart, fieldWords } from "./field.js";
 import { slide } from "./heading.js";
+import { Heatmaps, goalOf, noGradient } from "./heatmaps.js";
+import { numberOfObject } from "./identity.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
-import { heatRange, paint, paletteOf, toLevels } from "./levels.js";
-import { mapSize, short, shortest, times } from "./numbers.js";
-import { blended, upsampled } from "./overlay.js";
+import { paint, toLevels } from "./levels.js";
+import { mapSize, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
+import { showPointed } from "./pointed.js";
 import { State } from "./state.js";
 
 /**
@@ -42,20 +44,15 @@ export class App {
     this.state = new State(settings);
     /** @type {Layer | null} */
     this.data = null;
-    /** @type {Map<string, Uint32Array>} */
-    this.palettes = new Map();
     this.frame = 0;
-    this.dark = false;
-    this.heatNote = "";
-    this.heatOver = false; // whether the heatmap's picture has the input's places
     this.inputWords = "";
-    this.looked = -Infinity;
-    this.made = { key: "", values: /** @type {any} */ (null) };
     this.parts = new Layout(root, source, this.state, {
       target: (number) => this.toTarget(number),
       position: (place) => this.toPosition(place),
       again: () => this.schedule(),
     });
+    this.colours = new Colours(root, source);
+    this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -176,38 +173,9 @@ export class App {
     this.frame = -1;
   }
 
-  /** Whether the page is dark: its text is light. Asked now and then, since it costs a layout. */
-  look() {
-    if (performance.now() - this.looked < 400) return;
-    this.looked = performance.now();
-    const [r, g, b] = (getComputedStyle(this.root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
-    this.dark = r + g + b > 384;
-  }
-
-  /** @param {string} name */
-  palette(name) {
-    const known = this.palettes.get(name);
-    if (known) return known;
-    const text = this.facts.palettes[name] ?? this.facts.palettes.viridis;
-    const made = paletteOf(text);
-    this.palettes.set(name, made);
-    return made;
-  }
-
-  /**
-   * The colormap's own name where none is chosen.
-   * @param {boolean} diverging
-   * @param {boolean} [own] Whether the chosen one counts.
-   */
-  colormap(diverging, own = true) {
-    const [sequential, light, dark] = this.facts.auto;
-    if (own && this.at.cmap !== "auto") return this.at.cmap;
-    return diverging ? (this.dark ? dark : light) : sequential;
-  }
-
   draw() {
     this.frame = 0;
-    this.look();
+    this.colours.look();
     const { facts, at, source } = this;
     const data = source.layer(at);
     const waiting = !data;
@@ -223,9 +191,9 @@ export class App {
     if (source.live) this.parts.edits.show(facts.edits, at);
     this.drawMaps(shown);
     this.drawInput(shown);
-    this.drawHeat(shown);
-    this.drawStrip(shown);
-    this.point(shown);
+    this.heatmaps.show(shown, at);
+    this.heatmaps.strip(shown, at);
+    showPointed(this, shown);
     const key = `${numberOfObject(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
     this.parts.readings.note(this.notes(shown));
@@ -243,13 +211,13 @@ export class App {
     mark(this.parts.chip, "data-kind", facts.verdict.kind);
     mark(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
     this.parts.chip.disabled = facts.verdict.layer === null;
-    const goal = at.goal === null || this.source.live ? facts.target : this.goal();
+    const goal = goalOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
     this.parts.predictions.show(facts.predictions, goal, what);
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
     this.lists();
-    this.parts.ribbon.show(layers, at.layer, at.health, this.palette("viridis"));
+    this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
     const place = layers.findIndex((/** @type {any} */ each) => each.name === at.layer);
     const said = `${at.layer || "(model)"}, layer ${place + 1} of ${layers.length}`;
     slide(this.parts.layers, layers.length, place, said);
@@ -276,21 +244,15 @@ export class App {
     }));
   }
 
-  /** The class that is asked for in a page. */
-  goal() {
-    const { at, facts } = this;
-    return facts.predictions.find((/** @type {any} */ each) => each.number === at.goal);
-  }
-
   /** @param {Layer} data */
   drawMaps(data) {
-    const { at, facts } = this;
+    const { at, colours, facts } = this;
     const { channel, normalize, ends, slopeEnds } = at;
     const { layer, size, signed, magnitudes, which } = data.header;
     const where = numberOfObject(data); // what came for another run is another object
     const diverging = at.cmap === "auto" && signed;
-    const name = this.colormap(diverging);
-    const palette = this.palette(name);
+    const name = at.cmap === "auto" ? colours.automatic(diverging) : at.cmap;
+    const palette = colours.palette(name);
     const words = `channel ${channel} of ${data.count} of layer ${layer || "(model)"}`;
     const whole = { alt: `${words}, a map of ${mapSize(size)}, in ${facts.model}`, size };
     if (!data.width) return this.parts.map.tell("left out of this page for its size");
@@ -307,14 +269,14 @@ export class App {
     this.parts.mosaic.show(data, data.order(at.order), this.position, own, palette, `${key} ${at.order}`, by);
     this.parts.slope.title(`gradient of ${facts.target.name}`, "", `gradient of ${facts.target.name}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);
-    this.parts.slope.tell(data.graded ? "" : this.noGradient(data));
+    this.parts.slope.tell(data.graded ? "" : noGradient(data, facts));
     if (!data.graded) return undefined;
     const slopes = data.ranges("gradients", normalize, true)[channel];
     const chosen = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : slopes;
-    const dark = this.colormap(true, false);
+    const dark = colours.automatic(true);
     const slopeKey = `${where} ${normalize} ${dark} ${channel} ${slopeEnds?.low} ${slopeEnds?.high}`;
-    this.one(this.parts.slope, data, "gradients", chosen, this.palette(dark), slopeKey);
-    this.parts.bars.slope.show(slopes, slopeEnds, this.palette(dark), dark);
+    this.one(this.parts.slope, data, "gradients", chosen, colours.palette(dark), slopeKey);
+    this.parts.bars.slope.show(slopes, slopeEnds, colours.palette(dark), dark);
     return undefined;
   }
 
@@ -333,12 +295,6 @@ export class App {
       paint(panel.canvas, levels, width, height, palette);
     });
     panel.place();
-  }
-
-  /** @param {Layer} data */
-  noGradient(data) {
-    if (data.arrays.slopes) return "left out of this page for its size";
-    return this.facts.scored ? "no gradient arrives here" : "there is no score, so no gradient";
   }
 
   /** @param {Layer} data */
@@ -364,147 +320,13 @@ export class App {
     input.place();
   }
 
-  /**
-   * The heatmap's values: those of the chosen channel are made here.
-   * @param {Layer} data
-   * @returns {Heat | null}
-   */
-  heatOf(data) {
-    const { at, facts } = this;
-    if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.goal);
-    if (!data.graded || !data.width) return { values: null, shape: [], none: this.noGradient(data) };
-    const [height, width] = [data.height, data.width];
-    const map = data.map("maps", at.channel);
-    const [, tall, wide] = data.arrays.gradients.shape;
-    if (tall !== height || wide !== width)
-      return { values: null, shape: [], none: "gradient and map are of two sizes in this page" };
-    const slope = data.map("gradients", at.channel);
-    return { values: map.map((/** @type {number} */ value, /** @type {number} */ i) => value * slope[i]), shape: [height, width] };
-  }
-
-  /** @param {Layer} data */
-  drawHeat(data) {
-    const { at, facts } = this;
-    const { heat } = this.parts;
-    choose(this.parts.method, at.heatmap);
-    choose(this.parts.over, String(at.overlay));
-    const found = this.heatOf(data);
-    const picture = this.source.picture(data.header.place);
-    const goal = this.source.live || at.goal === null ? facts.target.name : this.goal()?.name;
-    const label = at.heatmap === facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${goal}`;
-    heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
-    this.heatOver = false;
-    if (!found) return heat.tell("on its way …");
-    const none = found.none ?? (found.values ? "" : "no gradient arrives here");
-    heat.tell(none);
-    this.heatNote = "";
-    visible(this.parts.bars.heat.root, !none || at.strip);
-    visible(this.parts.over, Boolean(picture));
-    if (none) return undefined;
-    const range = heatRange(found.values);
-    this.heatNote = emptiness(found.values, at.heatmap);
-    const [, light, dark, inferno] = facts.auto;
-    const name = range?.diverging ? (this.dark ? dark : light) : inferno;
-    const palette = this.palette(name);
-    const over = at.overlay && picture;
-    this.heatOver = Boolean(over) || at.heatmap === facts.effective;
-    const [tall, wide] = found.shape;
-    const channel = at.heatmap === facts.product ? at.channel : "";
-    const own = channel === "" ? numberOfObject(found) : `${numberOfObject(data)} ${channel}`;
-    const key = `${own} ${name}`;
-    heat.draw(`${key} ${over ? at.alpha : "alone"}`, () => {
-      if (!over) return paint(heat.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
-      // Kept while only the opacity moves.
-      if (this.made.key !== key)
-        this.made = { key, values: upsampled(found.values, tall, wide, picture.height, picture.width) };
-      const pixels = blended(picture.pixels, this.made.values, range, palette, at.alpha);
-      return putPicture(heat.canvas, { ...picture, pixels });
-    });
-    heat.canvas.classList.toggle("hv-smooth", Boolean(over));
-    heat.place();
-    this.parts.bars.heat.show(range ?? ZERO, null, palette, name);
-    visible(this.parts.opacity, Boolean(over));
-    slide(this.parts.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
-    return undefined;
-  }
-
-  /** @param {Layer} data */
-  drawStrip(data) {
-    const { at, facts, source } = this;
-    mark(this.parts.stripButton, "aria-pressed", at.strip ? "true" : "false");
-    visible(this.parts.strip.root, at.strip);
-    if (!at.strip) return;
-    const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
-    const asked = { ...at, heatmap: method, ofAll: true };
-    const found = facts.layers
-      .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.goal) }))
-      .filter((/** @type {any} */ each) => each.heat?.values);
-    const [, light, dark, inferno] = facts.auto;
-    const palette = (/** @type {boolean} */ diverging) =>
-      this.palette(diverging ? (this.dark ? dark : light) : inferno);
-    const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
-    const label = `${method} of ${facts.target.name}${other}: ${found.length} layers, each on its own scale`;
-    const key = `${found.map((/** @type {any} */ { heat }) => numberOfObject(heat)).join()} ${this.dark}`;
-    const said = { label, now: at.layer, alpha: at.alpha, key };
-    this.parts.strip.show(found, source.picture(data.header.place), palette, said);
-  }
-
-  /**
-   * What is under the pointer, or chosen.
-   * @param {Layer} data
-   */
-  point(data) {
-    const { place: chosen, channel } = this.at;
-    const { spot } = this.state;
-    const [height, width] = data.header.size;
-    const panels = [this.parts.input, this.parts.map, this.parts.slope, this.parts.heat];
-    if (!spot || !data.width) {
-      for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
-      say(this.parts.inputNote, this.inputWords);
-      return this.parts.readings.point([["pointer", "over a picture for exact values"]]);
-    }
-    const row = Math.min(Math.floor(spot.v * height), height - 1);
-    const column = Math.min(Math.floor(spot.u * width), width - 1);
-    const part = { u: (column + 0.5) / width, v: (row + 0.5) / height, wide: 1 / width, high: 1 / height };
-    for (const panel of panels) panel.outline(part);
-    const at = [data.header.depth, row, column];
-    const field = chosen && this.source.field(this.at); // found out once a place is chosen
-    const onInput = [this.parts.input, ...(this.heatOver ? [this.parts.heat] : [])];
-    for (const panel of panels)
-      panel.outline(field && onInput.includes(panel) ? fieldPart(field, at) : null, panel.field);
-    const sees = field ? fieldWords(field, at) : chosen ? "on its way …" : "click for its receptive field";
-    const said = field ? `sees ${sees}` : sees;
-    say(this.parts.inputNote, [this.inputWords, said].filter(Boolean).join("; "));
-    mark(this.parts.inputNote, "title", said);
-    const exact = this.source.value(this.at, row, column);
-    const value = (/** @type {"maps" | "gradients"} */ which) => {
-      if (!data.arrays[which]) return "not in this page";
-      if (exact) return shortest(exact[which], data.double);
-      const { shape, values, approximate } = data.arrays[which];
-      const [, tall, wide] = shape;
-      const y = Math.floor((row * tall) / height);
-      const x = Math.floor((column * wide) / width);
-      const number = values[(channel * tall + y) * wide + x];
-      const rough = approximate || tall !== height || wide !== width;
-      return rough ? `≈ ${short(number)}` : shortest(number, data.double);
-    };
-    const place = height > 1 ? `row ${row}, column ${column}` : `place ${column}`;
-    const graded = Boolean(data.arrays.slopes);
-    return this.parts.readings.point([
-      [`channel ${channel}`, place],
-      ["value", value("maps")],
-      ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
-      ...(this.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),
-    ]);
-  }
-
   /** @param {Layer} data */
   notes(data) {
     const { facts, at } = this;
     const own = data.header.notes ?? [];
     const other = !this.source.live && at.goal !== null && at.goal !== facts.target.number;
     const goal = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
-    const heat = this.heatNote ? [this.heatNote] : [];
+    const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
     return [...(facts.note ? [facts.note] : []), ...heat, ...goal, ...own, ...(facts.notes ?? [])];
   }
 
@@ -515,30 +337,3 @@ export class App {
     return [now + 1, now - 1, now + 2].flatMap((place) => names[place] ?? []);
   }
 }
-
-/** @type {WeakMap<object, number>} */
-const numbered = new WeakMap();
-let objects = 0;
-
-/**
- * A number that no other object has: what was drawn of one is not drawn of another.
- * @param {object} object
- */
-function numberOfObject(object) {
-  if (!numbered.has(object)) numbered.set(object, (objects += 1));
-  return numbered.get(object);
-}
-
-/**
- * What must be said of a heatmap without content, so that none is seen in it.
- * @param {ArrayLike<number>} values
- * @param {string} method
- */
-function emptiness(values, method) {
-  const bad = Array.prototype.filter.call(values, (value) => !Number.isFinite(value)).length;
-  if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
-  return Array.prototype.some.call(values, Boolean) ? "" : `${method} is zero everywhere.`;
-}
-
-/** @type {import("./levels.js").Range} */
-const ZERO = { low: 0, high: 1, precision: "mixed" };

@@ -1,6 +1,6 @@
 // The colours from low to high; a drag, or a number that is typed, chooses what they span.
 
-import { el, mark } from "./dom.js";
+import { el, mark, shareOf } from "./dom.js";
 import { COLOURS, paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
 
@@ -69,8 +69,7 @@ export class Colourbar {
     /** @type {number | null} */
     let from = null;
     const value = (/** @type {PointerEvent} */ event) => {
-      const box = track.getBoundingClientRect();
-      const share = Math.min(Math.max((event.clientX - box.left) / box.width, 0), 1);
+      const share = Math.min(Math.max(shareOf(event, track).x, 0), 1);
       return this.whole.low + share * (this.whole.high - this.whole.low);
     };
     track.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {

@@ -1,31 +1,35 @@
 // A layer's histograms over the steps: fastai's "colourful dimension".
 
-import { COLOURS } from "./levels.js";
-
-export const ODD = [255, 0, 255, 255]; // where there are NaN or Inf
+import { COLOURS, GAP, NAN, paint } from "./levels.js";
 
 /**
  * Steps × bins, the largest values at the top, coloured by the order of magnitude of the share.
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array[]} found A histogram for each step.
  * @param {{first: number, last: number}} bins Those that are shown.
- * @param {Uint8Array} palette
+ * @param {Uint32Array} palette
  */
 export function drawDimension(canvas, found, { first, last }, palette) {
-  const high = last - first + 1;
-  [canvas.width, canvas.height] = [found.length, high];
-  const pixels = new ImageData(found.length, high);
+  const [wide, high] = [found.length, last - first + 1];
+  const levels = new Uint8Array(wide * high).fill(GAP);
   found.forEach((counts, x) => {
     const total = counts.reduce((a, b) => a + b, 0);
     for (let bin = first; bin <= last; bin++) {
       if (!counts[bin]) continue;
-      const odd = bin === 0 || bin >= counts.length - 2;
-      const level = Math.round((COLOURS - 1) * Math.max(0, 1 + Math.log10(counts[bin] / total) / 5));
-      const colour = odd ? ODD : palette.subarray(4 * level, 4 * level + 4);
-      pixels.data.set(colour, 4 * ((last - bin) * found.length + x));
+      const size = Math.max(0, 1 + Math.log10(counts[bin] / total) / 5);
+      levels[(last - bin) * wide + x] = isOdd(bin, counts.length) ? NAN : Math.round((COLOURS - 1) * size);
     }
   });
-  /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d")).putImageData(pixels, 0, 0);
+  paint(canvas, levels, wide, high, palette);
+}
+
+/**
+ * Whether a bin is of NaN or Inf.
+ * @param {number} bin
+ * @param {number} count
+ */
+export function isOdd(bin, count) {
+  return bin === 0 || bin >= count - 2;
 }
 
 /**

@@ -44,6 +44,16 @@ export function mark(element, name, value) {
 }
 
 /**
+ * Where in an element the pointer is, 0 to 1 across and down.
+ * @param {MouseEvent} event
+ * @param {Element} element
+ */
+export function shareOf(event, element) {
+  const box = element.getBoundingClientRect();
+  return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
+}
+
+/**
  * Show or hide.
  * @param {HTMLElement} element
  * @param {boolean} shown

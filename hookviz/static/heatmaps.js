@@ -1,0 +1,169 @@
+// The heatmap, over the input or alone, and the strip with those of all layers.
+
+import { choose, mark, visible } from "./dom.js";
+import { slide } from "./heading.js";
+import { numberOfObject } from "./identity.js";
+import { heatRange, paint, toLevels } from "./levels.js";
+import { blended, upsampled } from "./overlay.js";
+import { putPicture } from "./panel.js";
+
+/**
+ * @typedef {import("./layer.js").Layer} Layer
+ * @typedef {import("./app.js").Heat} Heat
+ */
+
+/** What is drawn of the chosen method. */
+export class Heatmaps {
+  /**
+   * @param {import("./layout.js").Layout} parts
+   * @param {import("./app.js").Source} source
+   * @param {import("./colours.js").Colours} colours
+   */
+  constructor(parts, source, colours) {
+    this.parts = parts;
+    this.source = source;
+    this.colours = colours;
+    this.note = "";
+    this.over = false; // whether the picture has the input's places
+    this.made = { key: "", values: /** @type {any} */ (null) };
+    this.known = { key: "", note: "", range: /** @type {ReturnType<typeof heatRange>} */ (null) };
+  }
+
+  /**
+   * The values: those of the chosen channel are made here.
+   * @param {Layer} data
+   * @param {any} at
+   * @returns {Heat | null}
+   */
+  values(data, at) {
+    const { facts } = this.source;
+    if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.goal);
+    if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
+    const [height, width] = [data.height, data.width];
+    const map = data.map("maps", at.channel);
+    const [, tall, wide] = data.arrays.gradients.shape;
+    if (tall !== height || wide !== width)
+      return { values: null, shape: [], none: "gradient and map are of two sizes in this page" };
+    const slope = data.map("gradients", at.channel);
+    return { values: map.map((/** @type {number} */ value, /** @type {number} */ i) => value * slope[i]), shape: [height, width] };
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {any} at
+   */
+  show(data, at) {
+    const { parts, source } = this;
+    const { heat } = parts;
+    choose(parts.method, at.heatmap);
+    choose(parts.over, String(at.overlay));
+    const found = this.values(data, at);
+    const picture = source.picture(data.header.place);
+    const goal = goalOf(source, at)?.name;
+    const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${goal}`;
+    heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
+    this.over = false;
+    this.note = "";
+    if (!found) return heat.tell("on its way …");
+    const none = found.none ?? (found.values ? "" : "no gradient arrives here");
+    heat.tell(none);
+    visible(parts.bars.heat.root, !none || at.strip);
+    visible(parts.over, Boolean(picture));
+    if (!none) this.draw(data, at, found, picture);
+    return undefined;
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {any} at
+   * @param {Heat} found
+   * @param {any} picture
+   */
+  draw(data, at, found, picture) {
+    const { colours, parts, source } = this;
+    const { heat } = parts;
+    const product = at.heatmap === source.facts.product;
+    const own = product ? `${numberOfObject(data)} ${at.channel}` : `${numberOfObject(found)}`;
+    if (this.known.key !== own)
+      this.known = { key: own, note: emptiness(found.values, at.heatmap), range: heatRange(found.values) };
+    const { range } = this.known;
+    this.note = this.known.note;
+    const name = colours.ofHeatmap(Boolean(range?.diverging));
+    const palette = colours.palette(name);
+    const over = at.overlay && picture;
+    this.over = Boolean(over) || at.heatmap === source.facts.effective;
+    const [tall, wide] = found.shape;
+    const key = `${own} ${name}`;
+    heat.draw(`${key} ${over ? at.alpha : "alone"}`, () => {
+      if (!over) return paint(heat.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
+      // Kept while only the opacity moves.
+      if (this.made.key !== key)
+        this.made = { key, values: upsampled(found.values, tall, wide, picture.height, picture.width) };
+      const pixels = blended(picture.pixels, this.made.values, range, palette, at.alpha);
+      return putPicture(heat.canvas, { ...picture, pixels });
+    });
+    heat.canvas.classList.toggle("hv-smooth", Boolean(over));
+    heat.place();
+    parts.bars.heat.show(range ?? ZERO, null, palette, name);
+    visible(parts.opacity, Boolean(over));
+    slide(parts.opacity, 101, Math.round(100 * at.alpha), `${Math.round(100 * at.alpha)} %`);
+  }
+
+  /**
+   * All layers' heatmaps in a row.
+   * @param {Layer} data
+   * @param {any} at
+   */
+  strip(data, at) {
+    const { colours, parts, source } = this;
+    const { facts } = source;
+    mark(parts.stripButton, "aria-pressed", at.strip ? "true" : "false");
+    visible(parts.strip.root, at.strip);
+    if (!at.strip) return;
+    const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
+    const asked = { ...at, heatmap: method, ofAll: true };
+    const found = facts.layers
+      .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.goal) }))
+      .filter((/** @type {any} */ each) => each.heat?.values);
+    const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
+    const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
+    const label = `${method} of ${facts.target.name}${other}: ${found.length} layers, each on its own scale`;
+    const key = `${found.map((/** @type {any} */ { heat }) => numberOfObject(heat)).join()} ${colours.dark}`;
+    const said = { label, now: at.layer, alpha: at.alpha, key };
+    parts.strip.show(found, source.picture(data.header.place), palette, said);
+  }
+}
+
+/**
+ * The class that is asked for: a kernel's facts are of it, a page may have another one chosen.
+ * @param {import("./app.js").Source} source
+ * @param {any} at
+ */
+export function goalOf({ facts, live }, at) {
+  if (live || at.goal === null) return facts.target;
+  return facts.predictions.find((/** @type {any} */ each) => each.number === at.goal);
+}
+
+/**
+ * Why there is no gradient.
+ * @param {Layer} data
+ * @param {any} facts
+ */
+export function noGradient(data, facts) {
+  if (data.arrays.slopes) return "left out of this page for its size";
+  return facts.scored ? "no gradient arrives here" : "there is no score, so no gradient";
+}
+
+/**
+ * What must be said of a heatmap without content, so that none is seen in it.
+ * @param {ArrayLike<number>} values
+ * @param {string} method
+ */
+function emptiness(values, method) {
+  const bad = Array.prototype.filter.call(values, (value) => !Number.isFinite(value)).length;
+  if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
+  return Array.prototype.some.call(values, Boolean) ? "" : `${method} is zero everywhere.`;
+}
+
+/** @type {import("./levels.js").Range} */
+const ZERO = { low: 0, high: 1, precision: "mixed" };

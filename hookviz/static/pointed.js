@@ -1,0 +1,68 @@
+// What is under the pointer, or chosen: outlined in all pictures, its numbers said.
+
+import { mark, say } from "./dom.js";
+import { fieldPart, fieldWords } from "./field.js";
+import { short, shortest } from "./numbers.js";
+
+/** @typedef {import("./layer.js").Layer} Layer */
+
+/**
+ * @param {import("./app.js").App} app
+ * @param {Layer} data
+ */
+export function showPointed(app, data) {
+  const { parts, source, at } = app;
+  const { spot } = app.state;
+  const [height, width] = data.header.size;
+  const panels = [parts.input, parts.map, parts.slope, parts.heat];
+  if (!spot || !data.width) {
+    for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
+    say(parts.inputNote, app.inputWords);
+    return parts.readings.point([["pointer", "over a picture for exact values"]]);
+  }
+  const row = Math.min(Math.floor(spot.v * height), height - 1);
+  const column = Math.min(Math.floor(spot.u * width), width - 1);
+  const part = { u: (column + 0.5) / width, v: (row + 0.5) / height, wide: 1 / width, high: 1 / height };
+  for (const panel of panels) panel.outline(part);
+  const place = [data.header.depth, row, column];
+  const field = at.place && source.field(at); // found out once a place is chosen
+  const onInput = [parts.input, ...(app.heatmaps.over ? [parts.heat] : [])];
+  for (const panel of panels)
+    panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
+  const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
+  const said = field ? `sees ${sees}` : sees;
+  say(parts.inputNote, [app.inputWords, said].filter(Boolean).join("; "));
+  mark(parts.inputNote, "title", said);
+  const exact = source.value(at, row, column);
+  const value = (/** @type {"maps" | "gradients"} */ which) => {
+    if (!data.arrays[which]) return "not in this page";
+    return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
+  };
+  const where = height > 1 ? `row ${row}, column ${column}` : `place ${column}`;
+  const graded = Boolean(data.arrays.slopes);
+  return parts.readings.point([
+    [`channel ${at.channel}`, where],
+    ["value", value("maps")],
+    ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
+    ...(source.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),
+  ]);
+}
+
+/**
+ * What the browser has itself; about as large, where it was rounded or averaged.
+ * @param {Layer} data
+ * @param {"maps" | "gradients"} which
+ * @param {number} channel
+ * @param {number} row
+ * @param {number} column
+ */
+function valueHere(data, which, channel, row, column) {
+  const [height, width] = data.header.size;
+  const { shape, values, approximate } = data.arrays[which];
+  const [, tall, wide] = shape;
+  const y = Math.floor((row * tall) / height);
+  const x = Math.floor((column * wide) / width);
+  const number = values[(channel * tall + y) * wide + x];
+  const rough = approximate || tall !== height || wide !== width;
+  return rough ? `≈ ${short(number)}` : shortest(number, data.double);
+}
