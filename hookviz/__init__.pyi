@@ -13,6 +13,7 @@ from .attribution.metrics import (
 from .attribution.perturbation import ablationcam, scorecam
 from .browsers.channels import ChannelBrowser, browse
 from .browsers.link import Link, link
+from .browsers.player import Player
 from .browsers.side_by_side import SideBySide
 from .browsers.steps import LiveTraining
 from .comparison.comparison import Comparison
@@ -36,7 +37,6 @@ from .training.training import Training
 from .training.watch import Watch, watch
 from .training.watch_file import load_watch
 from .widgets.explorer import Explorer, explore
-from .widgets.player import Player
 
 __all__ = [
     "ATTRIBUTIONS",

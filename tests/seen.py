@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import ipywidgets as widgets
 
@@ -23,6 +26,12 @@ def labels(widget: widgets.Widget) -> dict[str, widgets.Widget]:
     """Label -> the control or button that has it."""
     found = ((getattr(part, "description", ""), part) for part in parts(widget))
     return {label: part for label, part in found if label}
+
+
+def registered() -> set[str]:
+    """Ids of all widgets that are alive, in ipywidgets 7 and 8."""
+    module = widgets.widgets.widget
+    return set(module._instances if hasattr(module, "_instances") else widgets.Widget.widgets)
 
 
 def control(widget: widgets.Widget, label: str) -> widgets.Widget:
@@ -51,3 +60,10 @@ OVERLAY, STRIP, TILES = 'alt="Heatmap over the input', "each on its own scale", 
 READINGS, TITLE, HEADING = 'class="numbers"', 'class="title"', 'class="heading"'
 NOTE = 'class="readings note"'
 RIBBON, MARKED, CAPTION = '<div class="ribbon ', ".t:nth-child(", 'class="plain "'
+
+
+def blocks(page: str) -> dict[str, Any]:
+    """What a page that `to_html` wrote holds as JSON, each by its id."""
+    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
+    assert len(dict(found)) == len(found)
+    return {name: json.loads(text) for name, text in found}

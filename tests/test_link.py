@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 
-import ipywidgets
 import numpy as np
 import pytest
 import torch
+from seen import registered
 from torch import nn
 from untouched import assert_untouched, snapshot
 
@@ -151,10 +151,9 @@ def test_only_layers_that_both_have(pictures):
 
 def test_closing_leaves_nothing(model, pictures):
     gc.collect()
-    registry = ipywidgets.widgets.widget._instances
-    before = len(registry)
+    before = registered()
     both = hookviz.compare(model, model, pictures[0], x_b=pictures[1]).explore()
-    assert len(registry) > before
+    assert registered() > before
     both.close()
-    assert len(registry) == before
+    assert registered() == before
     assert both.closed

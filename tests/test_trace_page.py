@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 
 import numpy as np
 import pytest
 import torch
+from seen import blocks
 from torch import nn
 
 import hookviz
@@ -27,6 +27,9 @@ class Broken(nn.ReLU):
         return x + torch.where(x > 0.5, torch.nan, torch.inf)[:, :, :1]
 
 
+NUMBERS = ("min", "max", "mean", "norm", "zeros", "NaN", "Inf")
+
+
 @pytest.fixture(scope="module")
 def trace():
     torch.manual_seed(0)
@@ -38,11 +41,6 @@ def trace():
 @pytest.fixture(scope="module")
 def page(trace):
     return trace.to_html()
-
-
-def blocks(page):
-    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
-    return {name: json.loads(text) for name, text in found}
 
 
 def test_all_that_the_player_says(page, trace):
@@ -57,11 +55,13 @@ def test_all_that_the_player_says(page, trace):
         assert [said[name] for name in told] == [getattr(event, name) for name in told]
         assert said.get("code", "") == event.code
         rows = dict(readings(event))
-        assert said["when"] == rows[f"{event.index} {event.kind}"][-1][1]
+        assert said["when"] == rows[f"event {event.index}"][-1][1]
         assert [["", each] for each in said.get("shapes", [])] == [
             list(pair) for pair in rows.get(received[event.kind], [])
         ]
-        assert said.get("numbers", []) == [list(pair) for pair in rows.get("values", [])]
+        numbers = [[name, rows[name][0][1]] for name in NUMBERS if name in rows]
+        assert said.get("numbers", []) == numbers
+        assert bool(numbers) == (event.statistics is not None)
         assert said.get("note", "") == event.note
     assert {event.fired for event in trace} == {True, False}
 

@@ -21,7 +21,19 @@ RECEIVED = {
 }
 """Kind of hook -> what is shown of that which it received."""
 
+SIDES = {
+    "forward": ("forward", "#2f7de1"),
+    "backward": ("backward", "#d97000"),
+    "unfired": ("did not fire", "#8a8f98"),
+}
+"""When a hook is called: its words and colour."""
+
 _TENSORS = 6  # whose shapes are shown
+
+
+def side(event: Event) -> str:
+    """Which of `SIDES` an event belongs to."""
+    return "unfired" if not event.fired else "backward" if event.backward else "forward"
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,14 +116,14 @@ def numbers(event: Event) -> list[tuple[str, str]]:
 
 
 def readings(event: Event) -> Readings:
-    """The event in words and exact numbers."""
+    """Where the event stands, its exact numbers, and what is odd about it."""
     call = [("call", str(event.call))] if event.call else []
-    module = [("", f"{event.name} ({event.type})"), *call, ("depth", str(event.depth))]
-    rows: Readings = [(f"{event.index} {event.kind}", [*module, ("", when(event))])]
+    rows: Readings = [
+        (f"event {event.index}", [*call, ("depth", str(event.depth)), ("", when(event))])
+    ]
     if event.shapes:
         rows.append((RECEIVED[event.kind], [("", each) for each in shapes(event)]))
-    if pairs := numbers(event):
-        rows.append(("values", pairs))
+    rows += [(name, [("", value)]) for name, value in numbers(event)]
     if event.note:
         rows.append(("note", [("", event.note)]))
     return rows

@@ -14,7 +14,7 @@ from ..render.bundle import script, style
 from ..render.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, to_levels
 from ..render.document import document, json_text
 from ..render.shown import small_png
-from .event_shown import RECEIVED, event_picture, numbers, shapes, when
+from .event_shown import RECEIVED, SIDES, event_picture, numbers, shapes, side, when
 from .events import BACKWARD, Event
 
 if TYPE_CHECKING:
@@ -132,11 +132,8 @@ def _figure(trace: Trace) -> Figure:
     """All events in their order, each as high as its module is deep in the model."""
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     axes = figure.subplots()
-    for name, colour, chosen in (
-        ("forward", "#2f7de1", [e for e in trace if e.fired and not e.backward]),
-        ("backward", "#d97000", [e for e in trace if e.fired and e.backward]),
-        ("did not fire", "#8a8f98", [e for e in trace if not e.fired]),
-    ):
+    for kind, (name, colour) in SIDES.items():
+        chosen = [event for event in trace if side(event) == kind]
         if chosen:
             at, high = zip(*((event.index, event.depth + 1) for event in chosen), strict=True)
             wide = min(max(500 / len(trace), 0.5), 8)

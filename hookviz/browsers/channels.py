@@ -229,6 +229,9 @@ class ChannelBrowser(LiveWidget):
         png = base64.b64encode(held.getvalue()).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
+    def _page(self, max_bytes: float) -> str | None:
+        return self.survey.to_html(layers=[self.layer], whole=self.whole, max_bytes=max_bytes)
+
     def close(self) -> None:
         """Release the survey and every widget that belongs to this one; may be called twice."""
         super().close()

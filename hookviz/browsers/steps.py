@@ -39,7 +39,7 @@ class LiveTraining(LiveWidget):
         close_earlier()
         super().__init__()
         self._training = training
-        self._next, self._pushed = 0.0, [-1]
+        self._next, self._pushed = 0.0, -1
         self._picture = widgets.Image(format="png")
         self._slider = widgets.IntSlider(description="recorded", min=0, max=0)
         self._slider.layout.width = "60%"
@@ -65,11 +65,17 @@ class LiveTraining(LiveWidget):
         if self._canvas is None or self._canvas not in self.children:
             self._draw()
         self._next = time.monotonic() + max(PAUSE, (time.monotonic() - start) / SHARE)
-        self._pushed = self._training.steps
+        self._pushed = self._last
+
+    @property
+    def _last(self) -> int:
+        """The last recorded step; asked of the log, since a watch would measure its update."""
+        steps = self._training.log.histories["train"].steps
+        return steps[-1].at if steps else -1
 
     def _cell_ran(self, *result: Any) -> None:
         """What came since the last push is shown when the training's cell has ended."""
-        if not self.closed and self._training.steps != self._pushed:
+        if not self.closed and self._last != self._pushed:
             self.push(now=True)
 
     def _draw(self) -> None:
@@ -108,6 +114,10 @@ class LiveTraining(LiveWidget):
             return {"text/plain": text}, {}
         png = base64.b64encode(small_png(self._training.figure())).decode()
         return {"text/plain": text, "image/png": png}, {"image/png": {"alt": text}}
+
+    def _page(self, max_bytes: float) -> str | None:
+        steps = len(self._training.steps)
+        return self._training.to_html(max_bytes=max_bytes) if steps else None
 
     def close(self) -> None:
         """Release every widget that belongs to it; the training goes on."""

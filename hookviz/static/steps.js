@@ -1,8 +1,8 @@
 // A training on a page: strips of layers × steps, and at one step a layer's histograms and maps.
 
-import { drawDimension, ODD, usedBins } from "./dimension.js";
-import { el, menu, say, visible } from "./dom.js";
-import { COLOURS, fromBase64 } from "./levels.js";
+import { drawDimension, isOdd, usedBins } from "./dimension.js";
+import { el, menu, say, shareOf, visible } from "./dom.js";
+import { COLOURS, GAP, NAN, paint, paletteOf } from "./levels.js";
 import { short } from "./numbers.js";
 import { RecordedStep } from "./recorded.js";
 
@@ -12,16 +12,6 @@ const WIDE = 24; // pixels that a step is wide at most
 /** @param {number} value NaN where nothing was recorded. */
 function inShort(value) {
   return Number.isNaN(value) ? "–" : short(value);
-}
-
-/**
- * Where in an element the pointer is, 0 to 1 across and down.
- * @param {MouseEvent} event
- * @param {Element} element
- */
-function shareOf(event, element) {
-  const box = element.getBoundingClientRect();
-  return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
 }
 
 /**
@@ -75,6 +65,9 @@ export class StepsView {
     this.bars = [0, 1].map(() => el("canvas", { class: "hv-steps-bars", role: "img", width: "520", height: "120" }));
     this.barWords = [0, 1].map(() => el("div", { class: "hv-dim" }));
     this.dimensions = [0, 1].map(() => el("canvas", { class: "hv-steps-dimension", role: "img" }));
+    /** @type {Record<string, Uint32Array> | null} */
+    this.palettes = null;
+    this.drawn = ["", ""]; // of which row and steps they are
     this.dimensionWords = [0, 1].map(() => el("div", { class: "hv-dim" }));
     for (const canvas of this.dimensions)
       canvas.addEventListener("click", (/** @type {MouseEvent} */ event) => {
@@ -127,8 +120,8 @@ export class StepsView {
       this.known.set(at, new RecordedStep(facts.layouts[facts.of[facts.steps.indexOf(at)]], facts, bytes));
     const kept = new Set(facts.steps);
     for (const at of [...this.known.keys()]) if (!kept.has(at)) this.known.delete(at);
-    this.palettes = Object.fromEntries(
-      Object.entries(facts.palettes).map(([name, text]) => [name, fromBase64(/** @type {string} */ (text))]),
+    this.palettes ??= Object.fromEntries(
+      Object.entries(facts.palettes).map(([name, text]) => [name, paletteOf(/** @type {string} */ (text))]),
     );
     const names = [...new Set(facts.layouts.flatMap((/** @type {any} */ layout) => layout.rows))];
     if (this.rows.length !== names.length) {
@@ -183,26 +176,16 @@ export class StepsView {
     const signed = ["mean", "min", "max"].includes(this.statistic.replace("gradient_", ""));
     const palette = /** @type {any} */ (this.palettes)[signed ? "diverging" : "sequential"];
     const level = (/** @type {number} */ value) => {
-      if (!Number.isFinite(value)) return -1;
+      if (!Number.isFinite(value)) return value === Infinity ? NAN : GAP;
       if (share) return Math.round((COLOURS - 1) * value);
       const kept = Math.min(Math.max(Math.abs(value), least), most);
       const size = Math.log(kept / least) / (Math.log(most / least) || 1);
       return Math.round((COLOURS - 1) * (signed ? 0.5 + 0.5 * Math.sign(value) * size : size));
     };
-    this.strip.width = steps.length;
-    this.strip.height = names.length;
     this.frame.style.maxWidth = `${WIDE * steps.length}px`;
     this.strip.style.height = `${Math.min(Math.max(6 * names.length, 90), 360)}px`;
-    const pixels = new ImageData(steps.length, names.length);
-    values.forEach((line, y) =>
-      line.forEach((value, x) => {
-        const from = level(value);
-        const colour = value === Infinity ? ODD : from < 0 ? [0, 0, 0, 0] : palette.subarray(4 * from, 4 * from + 4);
-        pixels.data.set(colour, 4 * (y * steps.length + x));
-      }),
-    );
+    paint(this.strip, Uint8Array.from(values.flat(), level), steps.length, names.length, palette);
     const context = this.strip.getContext("2d");
-    context.putImageData(pixels, 0, 0);
     const x = steps.indexOf(this.at);
     const y = names.indexOf(this.row);
     context.fillStyle = "#ff8c0070";
@@ -254,23 +237,21 @@ export class StepsView {
    */
   drawBars(step, what, side) {
     const found = step.histogram(this.row, side);
-    const total = found.reduce((a, b) => a + b, 0);
     const canvas = this.bars[side];
-    visible(canvas, total > 0);
-    if (!total) {
+    const bins = usedBins([found]);
+    visible(canvas, bins !== null);
+    if (!bins) {
       say(this.barWords[side], `no ${what} here`);
       return;
     }
-    const used = [...found.keys()].filter((place) => found[place] > 0);
-    const [first, last] = [used[0], used[used.length - 1]];
+    const { first, last } = bins;
     const context = canvas.getContext("2d");
     context.clearRect(0, 0, canvas.width, canvas.height);
     const most = Math.max(...found);
     const wide = canvas.width / (last - first + 1);
     const { octaves, count } = this.facts.bins;
     for (let place = first; place <= last; place++) {
-      const odd = place === 0 || place >= count - 2;
-      context.fillStyle = odd ? "#ff00ff" : place <= octaves ? "#3b6fb6" : place === octaves + 1 ? "#888" : "#c0504d";
+      context.fillStyle = isOdd(place, count) ? "#ff00ff" : place <= octaves ? "#3b6fb6" : place === octaves + 1 ? "#888" : "#c0504d";
       const height = found[place] ? Math.max(2, (found[place] / most) * canvas.height) : 0;
       context.fillRect((place - first) * wide, canvas.height - height, Math.max(1, wide - 1), height);
     }
@@ -285,6 +266,9 @@ export class StepsView {
    * @param {number} side
    */
   drawOverTime(steps, what, side) {
+    const key = `${this.row}: ${steps}`;
+    if (this.drawn[side] === key) return; // another step of the same ones is looked at
+    this.drawn[side] = key;
     const canvas = this.dimensions[side];
     const found = steps.map((at) => /** @type {RecordedStep} */ (this.known.get(at)).histogram(this.row, side));
     const bins = usedBins(found);
@@ -320,17 +304,14 @@ export class StepsView {
     const { count, height, width, levels } = found;
     const across = Math.min(count, 8);
     const [wide, high] = [across * (width + 1), Math.ceil(count / across) * (height + 1)];
-    const palette = /** @type {any} */ (this.palettes).diverging;
-    const pixels = new ImageData(wide, high);
+    const tiles = new Uint8Array(wide * high).fill(GAP);
     for (let map = 0; map < count; map++)
       for (let y = 0; y < height; y++)
         for (let x = 0; x < width; x++) {
-          const level = levels[(map * height + y) * width + x];
           const to = (Math.floor(map / across) * (height + 1) + y) * wide + (map % across) * (width + 1) + x;
-          pixels.data.set(palette.subarray(4 * level, 4 * level + 4), 4 * to);
+          tiles[to] = levels[(map * height + y) * width + x];
         }
-    [this.maps.width, this.maps.height] = [wide, high];
-    this.maps.getContext("2d").putImageData(pixels, 0, 0);
+    paint(this.maps, tiles, wide, high, /** @type {any} */ (this.palettes).diverging);
     this.maps.setAttribute("aria-label", `Maps of ${this.row} at step ${this.at}`);
   }
 }

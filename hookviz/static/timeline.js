@@ -1,6 +1,6 @@
 // Events in a row, a tick for each, as high as its module is deep; a click or a drag goes there.
 
-import { el, mark } from "./dom.js";
+import { el, mark, shareOf } from "./dom.js";
 
 const WIDEST = 18; // pixels that a tick and its gap take at most
 const FAINT = 0.16; // what a filter leaves out
@@ -45,8 +45,7 @@ export class Timeline {
   listen(onGo) {
     let held = false;
     const place = (/** @type {PointerEvent} */ event) => {
-      const box = this.root.getBoundingClientRect();
-      const at = Math.floor(((event.clientX - box.left) / box.width) * this.ticks.length);
+      const at = Math.floor(shareOf(event, this.root).x * this.ticks.length);
       return Math.min(Math.max(at, 0), this.ticks.length - 1);
     };
     this.root.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {

@@ -238,7 +238,7 @@ class TracePage {
     clearInterval(this.timer);
     this.timer = setInterval(() => {
       this.step(1);
-      if (!this.found.length || this.at === this.found[this.found.length - 1]) this.pause();
+      if (this.at === this.found[this.found.length - 1]) this.pause();
     }, 1000 / Number(this.speed.value));
     say(this.play, "pause");
   }

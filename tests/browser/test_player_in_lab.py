@@ -30,13 +30,16 @@ def wait_until(done, page, seconds=20):
 
 
 def lit(widget):
-    """The lit line of the tree: arrow, name's last part, type."""
-    return widget.locator(".lit").inner_text().split()
+    """The heading, and the chosen line of the tree: arrow, kind, name, type, name's last part."""
+    tree = widget.get_by_role("listbox", name="modules")
+    line = tree.evaluate("tree => tree.selectedOptions[0].textContent")
+    return [*widget.locator(".heading").inner_text().split(), line.split()[0]]
 
 
 def shown(event):
-    """What the lit line should say."""
-    return ["↑" if event.backward else "↓", event.name.rpartition(".")[2], event.type]
+    """What they should say."""
+    arrow = "↑" if event.backward else "↓"
+    return [arrow, event.kind, event.name, event.type, event.name.rpartition(".")[2]]
 
 
 def test_player_steps_by_keyboard(open_notebook, shots):
@@ -73,12 +76,12 @@ def test_player_steps_by_keyboard(open_notebook, shots):
     for _ in range(first):
         page.keyboard.press("ArrowRight")
     wait_until(lambda: trace[first].code in widget.inner_text(), page, 60)
-    assert widget.locator(".lit").count() == 1
     for theme in notebook.themes:
         notebook.theme(theme)
         widget.scroll_into_view_if_needed()
         page.screenshot(path=shots / f"player-{theme}.png")
 
+    before_x = widget.locator(".readings").bounding_box()["x"]
     slider.focus()
     page.keyboard.press("End")  # one that could not be set
     assert not trace[-1].fired
@@ -86,6 +89,7 @@ def test_player_steps_by_keyboard(open_notebook, shots):
     assert trace[-1].note in widget.inner_text()
     assert lit(widget) == shown(trace[-1])
     assert not picture.is_visible()
+    assert widget.locator(".readings").bounding_box()["x"] == before_x  # the text stays
     page.screenshot(path=shots / "player-note.png")
     assert notebook.errors == []
 
@@ -107,6 +111,40 @@ def test_play_runs_and_stops(open_notebook):
     assert notebook.errors == []
 
 
+def test_tree_words_and_timeline(open_notebook, shots):
+    notebook, trace = open_notebook(CELLS), twin()
+    page = notebook.page
+    widget = page.locator(PLAYER).first
+    widget.locator("figure .frame img").wait_for()
+    page.wait_for_timeout(2500)
+    module = "layer2.0.conv1"
+    assert any(event.module == module for event in trace)
+    tree = widget.get_by_role("listbox", name="modules")
+    place = [name for name, _ in trace._tree].index(module)
+    tree.select_option(index=place)
+    first = next(event for event in trace if event.module == module)
+    wait_until(lambda: lit(widget) == shown(first), page)
+    widget.get_by_role("button", name="first of backward").click()
+    back = next(event for event in trace if event.backward)
+    wait_until(lambda: lit(widget) == shown(back), page)
+    line, now = widget.locator(".timeline"), widget.locator(".timeline > i")
+    box, at = line.bounding_box(), now.bounding_box()
+    share = (at["x"] + at["width"] / 2 - box["x"]) / box["width"]
+    assert abs(share - (back.index + 0.5) / len(trace)) < 0.01
+    typed = widget.get_by_placeholder("find a module")
+    typed.fill("layer3 conv2d")
+    left = [event for event in trace if "layer3" in event.module and event.type == "Conv2d"]
+    counted = f"{len(left)} of {len(trace)} events"
+    wait_until(lambda: counted in widget.inner_text(), page)
+    assert tree.locator("option").count() == len({event.module for event in left})
+    for theme in notebook.themes:
+        notebook.theme(theme)
+        widget.scroll_into_view_if_needed()
+        page.screenshot(path=shots / f"player-words-{theme}.png")
+    assert widget.evaluate("widget => widget.scrollWidth <= widget.clientWidth")
+    assert notebook.errors == []
+
+
 def test_hostile_names_stay_text(open_notebook):
     notebook = open_notebook(
         [
@@ -118,7 +156,7 @@ def test_hostile_names_stay_text(open_notebook):
         ]
     )
     page = notebook.page
-    wait_until(lambda: page.locator(PLAYER).first.locator(".lit").count() == 1, page)
-    assert "<img" in page.locator(PLAYER).first.inner_text()
+    wait_until(lambda: page.locator(PLAYER).first.locator(".heading").count() == 1, page)
+    wait_until(lambda: "<img" in page.locator(PLAYER).first.inner_text(), page)
     assert page.evaluate("window.hacked") is None
     assert page.locator("img[src=x]").count() == 0
