@@ -61,7 +61,6 @@ html_static_path = ["static"]
 html_css_files = ["hookviz.css"]
 html_extra_path = ["extra"]
 (DOCS / "extra").mkdir(exist_ok=True)  # it is looked for before anything is gathered
-exclude_patterns = ["extra"]
 html_show_sphinx = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

@@ -133,7 +133,8 @@ PREPARED = {
 }
 LEFT_OUT = [
     ("README.md", "In Colab"),
-    ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),
+    ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # Colab
+    ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # marimo
 ]
 
 

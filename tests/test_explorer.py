@@ -8,7 +8,6 @@ import io
 import random
 import re
 
-import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -34,6 +33,7 @@ from seen import (
     html,
     is_shown,
     labels,
+    registered,
     says,
 )
 from torch import nn
@@ -57,14 +57,6 @@ def explorer():
 
 def png_in(html):
     return base64.b64decode(re.findall(r'base64,([^"]+)"', html)[0])
-
-
-def registry():
-    return len(
-        widgets.widgets.widget._instances
-        if hasattr(widgets.widgets.widget, "_instances")
-        else widgets.Widget.widgets
-    )
 
 
 # What is shown
@@ -402,10 +394,10 @@ def test_settings_at_the_start():
     explorer.close()
     with pytest.raises(TypeError, match="no setting 'chanel'; close to it: 'channel'"):
         hookviz.explore(MODEL, PICTURES[0], chanel=3)
-    count = registry()
+    count = len(registered())
     with pytest.raises(traitlets.TraitError):
         hookviz.explore(MODEL, PICTURES[0], channel=99)
-    assert registry() == count
+    assert len(registered()) == count
 
 
 def test_linked_explorers(explorer):
@@ -675,13 +667,13 @@ def test_static_picture_in_the_output(explorer):
 
 
 def test_open_and_close_leave_nothing():
-    count, figures = registry(), plt.get_fignums()
+    count, figures = len(registered()), plt.get_fignums()
     for _ in range(10):  # two hundred of them: tests/limits
         explorer = hookviz.explore(MODEL, PICTURES[0], layers="stem.*")
         explorer.channel = 3
         explorer.close()
         explorer.close()
-    assert registry() == count
+    assert len(registered()) == count
     assert plt.get_fignums() == figures
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in MODEL.modules())
     with pytest.raises(RuntimeError, match="closed"):

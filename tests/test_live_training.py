@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import base64
-import json
-import re
 
-import ipywidgets
 import numpy as np
 import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
+from seen import blocks, registered
 from torch import nn
 
 import hookviz
@@ -38,21 +36,23 @@ def core(monkeypatch):
     monkeypatch.setenv("HOOKVIZ_CANVAS", "off")
 
 
-def read(page, name):
-    (text,) = re.findall(f'<script type="application/json" id="{name}">(.*?)</script>', page)
-    return json.loads(text)
+def sent(step, name):
+    """An array of a step as a browser gets it."""
+    return step.dead().astype(np.float32) if name == "dead" else step.arrays[name]
 
 
 def test_the_page_holds_what_was_recorded():
     watch, _ = trained(probe=torch.zeros(1, 1, 6, 6))
     page = watch.to_html()
-    facts, steps = read(page, "facts"), read(page, "steps")
+    found = blocks(page)
+    assert list(found) == ["facts", "steps"]
+    facts, steps = found.values()
     assert facts["steps"] == watch.steps == [at for at, _ in steps] == [0, 2, 4]
     assert facts["layouts"][0]["rows"] == [named(row) for row in watch.rows()]
     for (_, text), step in zip(steps, watch.history().steps, strict=True):
         content, at = base64.b64decode(text), 0
         for name in ORDER:
-            kept = step.dead().astype(np.float32) if name == "dead" else step.arrays[name]
+            kept = sent(step, name)
             found = np.frombuffer(content, kept.dtype, len(kept), at)
             assert np.array_equal(found, kept, equal_nan=kept.dtype.kind == "f"), name
             at += kept.nbytes
@@ -78,13 +78,13 @@ def test_bytes_are_aligned_for_typed_arrays():
     watch, _ = trained(probe=torch.zeros(1, 1, 6, 6))
     step, at = watch.history().steps[0], 0
     for name in ORDER:
-        kept = step.dead().astype(np.float32) if name == "dead" else step.arrays[name]
+        kept = sent(step, name)
         assert at % kept.itemsize == 0
         at += kept.nbytes
 
 
 def test_core_widgets_follow_the_training(core):
-    before = set(ipywidgets.widgets.widget._instances)
+    before = registered()
     watch, shown = trained(live=True)
     shown.push(now=True)
     picture, slider, table = shown.children
@@ -95,7 +95,7 @@ def test_core_widgets_follow_the_training(core):
     assert "step 0;" in table.value
     assert watch.title.split(";")[0] in shown._repr_mimebundle_()[0]["text/plain"]
     shown.close()
-    assert set(ipywidgets.widgets.widget._instances) == before
+    assert registered() == before
 
 
 def test_the_training_is_the_same_to_the_bit(core):

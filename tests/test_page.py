@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import zlib
 
 import numpy as np
 import pytest
 import torch
+from seen import blocks
 from torch import nn
 
 import hookviz
@@ -28,11 +28,6 @@ def explorer():
 @pytest.fixture(scope="module")
 def page(explorer):
     return explorer.to_html()
-
-
-def blocks(page):
-    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
-    return {name: json.loads(text) for name, text in found}
 
 
 def arrays(block):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 import torch
 import traitlets
 from PIL import Image
+from seen import blocks
 from torch import nn
 
 import hookviz
@@ -241,11 +241,6 @@ def test_what_cannot_be_browsed_is_said(given, error, said, survey):
 
 
 # As a page
-
-
-def blocks(page):
-    found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
-    return {name: json.loads(text) for name, text in found}
 
 
 def test_a_page_has_all_channels(survey, tmp_path):

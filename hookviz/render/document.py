@@ -8,6 +8,16 @@ import json
 from html import escape
 from typing import Any
 
+IN_NOTEBOOK = 3e6
+"""Bytes of a page in a notebook's output, where nothing else is said: notebooks stay small."""
+
+# The page says how high it is; it has no other way to its surroundings.
+_SIZED = (
+    "const frame = this; addEventListener('message', (event) => { "
+    "if (event.source === frame.contentWindow && event.data.hookvizHeight) "
+    "frame.style.height = event.data.hookvizHeight + 'px'; });"
+)
+
 
 def json_text(value: Any) -> str:
     """As the text of a script, which nothing in it can end."""
@@ -62,6 +72,14 @@ def document(
 </body>
 </html>
 """
+
+
+def in_frame(page: str, label: str) -> str:
+    """A page as a part of another, which its program cannot reach."""
+    return (
+        f'<div><iframe sandbox="allow-scripts" title="{escape(label)}" srcdoc="{escape(page)}" '
+        f'style="width: 100%; height: 860px; border: 0" onload="{_SIZED}"></iframe></div>'
+    )
 
 
 def _hash(text: str) -> str:

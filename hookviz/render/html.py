@@ -13,6 +13,8 @@ from .colours import palette
 from .style import KEYBOARD, STYLE, dark_rule
 
 Box = tuple[float, float, float, float]
+"""Left, top, width and height of a part of a picture, as shares of the whole."""
+
 Readings = list[tuple[str, list[tuple[str, str]]]]
 """Lines of a heading and of pairs of a name and a value."""
 

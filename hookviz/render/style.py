@@ -73,6 +73,8 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
 .hookviz table.numbers :is(td, th) {padding: 1px 18px 1px 0; text-align: right; border: none;
   font-weight: 400; background: none; white-space: nowrap; vertical-align: baseline}
 .hookviz table.numbers th {color: var(--hv-dim)}
+.hookviz table.numbers thead th {white-space: normal}
+.hookviz:has(> table.numbers) {overflow-x: auto}
 .hookviz table.numbers th:first-child {text-align: left}
 .hookviz table.numbers tr {background: none; border: none}
 .hookviz .tiles {display: grid; gap: 4px;
@@ -117,7 +119,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
   --side: clamp(180px, min((100vh - 460px) / 2, 27cqi), 340px)}
 .hookviz-explorer :is(.widget-box, .jupyter-widgets-box) {overflow: visible}
 .hookviz-explorer .widget-html {margin: 0}
-.hookviz-explorer .widget-html-content {line-height: 1.4}
+.hookviz-explorer .widget-html-content {line-height: 1.4; min-width: 0}
 .hookviz-explorer .hookviz-hidden-label > .widget-label {position: absolute; width: 1px;
   height: 1px; overflow: hidden; clip-path: inset(50%); margin: 0}
 .hookviz-explorer .widget-label {color: var(--hv-dim)}

@@ -12,11 +12,11 @@ from ..fields.shown import outline, place_in
 from ..fields.shown import words as seen_words
 from ..hooking.tables import megabytes, number
 from ..render import html
-from ..render.html import Readings
+from ..render.html import Box, Readings
 from ..render.input_picture import UNDONE
 from ..render.mosaic import PAGE, Mosaic, mosaic
 from .difference import seen
-from .frame import Box, Frame, Panel, Sheet, Tiles
+from .frame import Frame, Panel, Sheet, Tiles
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
 from .predictions import signed

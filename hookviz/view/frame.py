@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..render.html import Readings
+from ..render.html import Box, Readings
 from ..render.mosaic import Mosaic
 from .predictions import Prediction
 from .ribbon import Cell, Verdict
 from .settings import Settings
 from .words import LayerWords
-
-Box = tuple[float, float, float, float]
-"""Left, top, width and height of a part of a picture, as shares of the whole."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

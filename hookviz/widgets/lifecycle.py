@@ -16,20 +16,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from functools import wraps
+from html import escape
 from typing import Any
 from weakref import WeakSet
 
 import ipywidgets as widgets
 import traitlets
 from IPython import get_ipython
-from IPython.display import display
+from IPython.display import HTML, display
 from ipywidgets.widgets import widget as registry
 
 from ..hooking.interrupts import defer_interrupts
+from ..render.document import IN_NOTEBOOK, in_frame
 
 AGAIN = (
     "This {} is closed, because the cell that made it ran again: run that cell once more and use "
     "what it makes, or make this one in a cell of its own."
+)
+
+NO_CORE_WIDGETS = (
+    "marimo shows no core ipywidgets, which this {} is made of: here is a still picture of it. "
+    "It moves in JupyterLab, Notebook, VS Code and Colab."
 )
 
 
@@ -41,6 +48,7 @@ class LiveWidget(widgets.VBox):
 
     closed = True  # until it is made
     why_closed = ""  # what to say, once it is, to who wants to use it
+    _canvas: Any = None  # what draws it in the browser without core widgets
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,6 +57,24 @@ class LiveWidget(widgets.VBox):
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a notebook's output holds for places without a kernel; and metadata."""
         return {"text/plain": repr(self)[:110]}, {}
+
+    def _page(self, max_bytes: float) -> str | None:
+        """The same as a page of its own, which needs no widgets; None where there is none."""
+        return None
+
+    def _display_(self) -> Any:
+        """What marimo shows, which knows anywidgets and no core widgets; nobody else asks this."""
+        if self.closed:
+            return HTML(escape(self.why_closed))
+        if self._canvas is not None:
+            return self._canvas
+        data, _ = self._output()
+        if page := self._page(IN_NOTEBOOK):
+            return HTML(in_frame(page, data["text/plain"]))
+        alt = escape(data["text/plain"])
+        picture = data.get("image/png")
+        still = f'<img alt="{alt}" src="data:image/png;base64,{picture}">' if picture else alt
+        return HTML(f"<div><p>{NO_CORE_WIDGETS.format(type(self).__name__)}</p>{still}</div>")
 
     def view(self) -> dict[str, Any]:
         """What a notebook's output holds of the live widget, which is shown there."""
@@ -146,6 +172,9 @@ def running() -> tuple[str, str] | None:
 
 def close_earlier() -> None:
     """Close what earlier runs of the running cell made, and is not to be seen anywhere else."""
+    for widget in _living():  # marimo cuts off what a cell made, before that runs again
+        if isinstance(widget, LiveWidget) and getattr(widget.comm, "_closed", False):
+            widget.close()
     here = running()
     if here and here[0] in _latest and _latest[here[0]].run != here[1]:
         _latest.pop(here[0]).close()

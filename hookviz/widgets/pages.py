@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from html import escape
 from pathlib import Path
 
 from IPython.display import HTML
@@ -12,19 +11,10 @@ from ..export.page import write_page
 from ..files import page_to
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
+from ..render.document import IN_NOTEBOOK, in_frame
 from ..run.progress import Progress
 from ..view.difference import seen
 from .editing import EditedWidget
-
-IN_NOTEBOOK = 3e6
-"""Bytes of a page in a notebook's output, where nothing else is said: notebooks stay small."""
-
-# The page says how high it is; it has no other way to its surroundings.
-_SIZED = (
-    "const frame = this; addEventListener('message', (event) => { "
-    "if (event.source === frame.contentWindow && event.data.hookvizHeight) "
-    "frame.style.height = event.data.hookvizHeight + 'px'; });"
-)
 
 
 class PageMaker(EditedWidget):
@@ -104,8 +94,7 @@ class PageMaker(EditedWidget):
         IPython.display.HTML
         """
         page = self.to_html(layers=layers, max_bytes=max_bytes, title=title) or ""
-        label = escape(title or self.frame.description)
-        return HTML(
-            f'<div><iframe sandbox="allow-scripts" title="{label}" srcdoc="{escape(page)}" '
-            f'style="width: 100%; height: 860px; border: 0" onload="{_SIZED}"></iframe></div>'
-        )
+        return HTML(in_frame(page, title or self.frame.description))
+
+    def _page(self, max_bytes: float) -> str | None:
+        return self.to_html(max_bytes=max_bytes)

@@ -75,7 +75,6 @@ class ViewWidget(LiveWidget, SettingTraits):
     """
 
     _given: Given
-    _canvas: Any = None
     _quiet = True  # settings change without being checked or drawn
 
     def __init__(self, view: View, run: Callable[[Session, Target], Run]) -> None:
@@ -205,6 +204,7 @@ class ViewWidget(LiveWidget, SettingTraits):
     def _take_place(self, change: dict[str, Any]) -> None:
         if self.closed or self._canvas is None or self._canvas in self.children:
             return
+        self._canvas.show(self.frame)  # settings may have been set since it was made
         drawn, *others = self.children
         self.set_trait("children", (self._canvas, *others))
         close_tree(drawn)

@@ -11,7 +11,7 @@ from lab import Lab, Notebook
 import hookviz
 from hookviz.render.colours import palette, to_levels
 
-pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook has a test of its own")
 
 ON = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'\nimport hookviz, ipywidgets"
 MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"

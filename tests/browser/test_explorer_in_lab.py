@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from front_end import WIDGETS
-from matplotlib import cbook
 from PIL import Image
 
 import hookviz
@@ -55,12 +54,8 @@ def decode(png):
 
 def twin():
     """The explorer of the tour's first picture, made here."""
-    try:
-        model, weights = hookviz.pretrained("resnet34")
-    except RuntimeError:
-        model, weights = hookviz.demo_model(), None
-    photograph = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
-    return hookviz.explore(model, photograph, weights=weights)
+    flower = next(each for each in hookviz.demo_images() if each.info["label"] == "flower")
+    return hookviz.explore(hookviz.demo_model(), flower)
 
 
 def expected(explorer, place):
@@ -302,6 +297,10 @@ def test_two_rows_of_panels_on_a_small_screen(open_notebook, width, room):
         assert slider.bounding_box()["width"] == before
     top = [image.bounding_box()["y"] for image in seen.all()]
     assert top == [box["y"] for box in images]  # no picture has jumped
+
+    for small in (527, 420):  # as the classic Notebook leaves of 700 pixels, and of 590
+        widget.evaluate("(e, small) => { e.style.width = `${small}px` }", small)
+        assert widget.evaluate("e => [e.clientWidth, e.scrollWidth]") == [small, small]
     assert notebook.errors == []
 
 

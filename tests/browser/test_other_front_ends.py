@@ -1,11 +1,13 @@
-"""Notebook 7 and Voilà in a real browser: the explorer appears, and its slider moves."""
+"""Notebook 7 and Voilà in a real browser: the explorer appears and moves; so does its canvas."""
 
 from __future__ import annotations
 
 import pytest
 from dashboard import Dashboard, Voila
-from front_end import WIDGETS, wait_for, write_notebook
+from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
 from notebook7 import Notebook7, Notebook7Page
+
+import hookviz
 
 pytestmark = pytest.mark.skipif(
     WIDGETS < 8, reason="Notebook 7 and Voilà show widgets of ipywidgets 8"
@@ -30,6 +32,67 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
         assert picture.get_attribute("src") != before
         assert widget.locator("figure .frame img:not(.dark)").count() == 4
         notebook.page.screenshot(path=shots / f"{front_end.__name__.lower()}.png")
+        assert notebook.errors == []
+        notebook.close()
+    finally:
+        server.close()
+
+
+# What Python has is shown, so that a test can wait for it.
+LIVE = """import os
+os.environ['HOOKVIZ_CANVAS'] = 'on'
+import hookviz, ipywidgets
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+said = ipywidgets.Label('').add_class('said')
+tell = lambda change: setattr(said, 'value', f'python has channel {change["new"]}')
+explorer.observe(tell, 'channel')
+back = ipywidgets.Button(description='python moves')
+back.on_click(lambda _: setattr(explorer, 'channel', 7))
+display(said, back)
+explorer"""
+
+
+@pytest.mark.parametrize(("front_end", "page_of"), [(Notebook7, Notebook7Page), (Voila, Dashboard)])
+def test_canvas(front_end, page_of, browser, tmp_path, shots):
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    maps = twin.cache["stem.0"].activation[0]
+    twin.close()
+    server = front_end(tmp_path)
+    try:
+        path = write_notebook(server.files / "explorer.ipynb", [LIVE])
+        notebook = page_of(server, browser, path, 240)
+        page, app = notebook.page, notebook.page.locator(".hookviz-app")
+        app.locator(".hv-tile").first.wait_for(timeout=120_000)
+        assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
+        canvas = app.locator(".hv-activation canvas").first
+        wait_for(lambda: canvas_pixels(canvas).any(), 20, "the first map")
+        wait_for(lambda: "on its way" not in app.inner_text(), 60, "all pictures")
+        before = canvas_pixels(canvas)
+
+        app.get_by_role("slider", name="channel").focus()
+        page.keyboard.press("ArrowRight")
+        said = page.locator(".said").first
+        wait_for(lambda: said.inner_text() == "python has channel 1", 20, "Python to follow")
+        assert (canvas_pixels(canvas) != before).any()
+
+        height, width = maps.shape[-2:]
+        box = app.locator(".hv-activation .hv-frame").bounding_box()
+        row, column = 20, 10
+        page.mouse.move(
+            box["x"] + box["width"] * (column + 0.5) / width,
+            box["y"] + box["height"] * (row + 0.5) / height,
+        )
+        shown = app.locator(".hv-here dd").nth(1)
+        wait_for(lambda: shown.count() and shown.inner_text(), 10, "the value")
+        wanted = maps[1, row, column].item()
+        assert float(shown.inner_text().replace("−", "-")) == pytest.approx(wanted, rel=1e-3)
+
+        page.get_by_role("button", name="python moves").click()
+        slider = app.get_by_role("slider", name="channel")
+        wait_for(
+            lambda: slider.get_attribute("aria-valuetext") == "channel 7 of 24", 20, "channel 7"
+        )
+        page.screenshot(path=shots / f"{front_end.__name__.lower()}-canvas.png")
         assert notebook.errors == []
         notebook.close()
     finally:

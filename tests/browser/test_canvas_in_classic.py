@@ -1,0 +1,80 @@
+"""The canvas in the classic Notebook 6: with anywidget's extension, and where it is not there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from classic import Classic, ClassicNotebook
+from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
+
+pytestmark = pytest.mark.skipif(WIDGETS > 7, reason="the classic Notebook shows ipywidgets 7 alone")
+
+# What Python has is shown, so that a test can wait for it.
+CELL = """import os
+os.environ['HOOKVIZ_CANVAS'] = 'on'
+import hookviz, ipywidgets
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+said = ipywidgets.Label('').add_class('said')
+tell = lambda change: setattr(said, 'value', f'python has channel {change["new"]}')
+explorer.observe(tell, 'channel')
+display(said)
+explorer"""
+
+
+class WithoutAnywidget(Classic):
+    """A Notebook whose server has no front end for the canvas."""
+
+    def configure(self) -> None:
+        super().configure()
+        folder = self.home / "config" / "nbconfig"
+        folder.mkdir(parents=True)
+        off = {"load_extensions": {"anywidget/extension": False}}
+        (folder / "notebook.json").write_text(json.dumps(off))
+
+
+def opened(server, browser):
+    path = write_notebook(server.files / "explorer.ipynb", [CELL])
+    return ClassicNotebook(server, browser, path, 240)
+
+
+def one_to_the_right(page):
+    slider = page.locator(".hookviz-explorer").get_by_role("slider", name="channel")
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    said = page.locator(".said").first
+    wait_for(lambda: said.inner_text() == "python has channel 1", 30, "Python to follow")
+
+
+def test_it_takes_over(lab, browser, shots):
+    notebook = opened(lab, browser)
+    page, app = notebook.page, notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
+    wait_for(lambda: "on its way" not in app.inner_text(), 60, "all pictures")
+    canvas = app.locator(".hv-activation canvas").first
+    before = canvas_pixels(canvas)
+    one_to_the_right(page)
+    assert (canvas_pixels(canvas) != before).any()
+    page.screenshot(path=shots / "canvas-classic.png")
+    assert notebook.errors == []
+    notebook.close()
+
+
+def test_without_its_front_end_core_widgets_stay(browser, tmp_path, shots, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # the folder of its own goes first
+    server = WithoutAnywidget(tmp_path)
+    try:
+        notebook = opened(server, browser)
+        page = notebook.page
+        page.locator(".hookviz-explorer figure .frame img:visible").nth(3).wait_for(timeout=60_000)
+        page.wait_for_timeout(3000)
+        assert page.locator(".hookviz-app").count() == 0
+        one_to_the_right(page)
+        picture = page.locator("figure .frame img:visible").nth(1)
+        assert "channel 1 of 24" in picture.get_attribute("alt")
+        page.screenshot(path=shots / "canvas-classic-without.png")
+        assert "rror" not in page.locator(".output_wrapper").first.inner_text()
+        notebook.close()
+    finally:
+        server.close()
