@@ -34,7 +34,8 @@ def run(path: Path) -> None:
     """Run one notebook from top to bottom, and write it back with its outputs."""
     book = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(path.parent)}}
-    NotebookClient(book, timeout=600, resources=resources).execute()
+    # What a cell prints is one output, however often it was flushed.
+    NotebookClient(book, timeout=600, coalesce_streams=True, resources=resources).execute()
     for cell in book.cells:
         cell.metadata.pop("execution", None)  # times of day, which would differ each run
         if cell.cell_type == "code":

@@ -100,8 +100,11 @@ def test_each_section_has_a_text_code_a_widget_an_exercise_and_a_solution(number
 
 def test_committed_as_it_runs_here(lesson):
     """The committed outputs say what the cells say, but for times, weights and versions."""
-    printed = "".join(o.text for c in BOOK.cells for o in c.get("outputs", ()) if "text" in o)
+    outputs = [output for cell in BOOK.cells for output in cell.get("outputs", ())]
+    printed = "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
     assert printed.count("Not answered yet. Hint: ") == len(NUMBERS)
+    assert printed.count("0 of 12 done") == len(NUMBERS)
+    assert "as in the picture: True" in printed
     assert "36 outputs" in printed
     assert "15 of 15" in printed
     assert "{'before': 2.0, 'grad_output': 2.0, 'grad_input': 4.0, 'weight.grad': 6.0}" in printed
@@ -459,7 +462,7 @@ def test_no_answer_gets_a_hint(lesson, capsys, number):
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("answer", [17, "x", lambda: None], ids=["number", "text", "function"])
 def test_any_nonsense_gets_a_sentence(lesson, capsys, number, answer):
-    assert said(lesson, capsys, number, answer).startswith("Not yet: ")
+    assert said(lesson, capsys, number, answer).startswith(("Not yet: ", "Error: "))
 
 
 def in_place_nan(grad):
@@ -689,9 +692,9 @@ WRONG = {
 )
 def test_wrong_answers_are_told_what_is_wrong(lesson, capsys, number, answer, fault):
     text = said(lesson, capsys, number, answer)
-    assert text.startswith("Not yet: ")
-    assert fault in text
-    assert len(text.strip().splitlines()) == 1
+    assert text.startswith("Error: " if fault == "TypeError" else "Not yet: ")
+    assert fault in text.splitlines()[0]
+    assert text.splitlines()[-1].count(" of 12 done") == 1
 
 
 RIGHT = {

@@ -21,10 +21,11 @@ def test_tutorial(open_notebook, shots, monkeypatch):
     page = notebook.page
     move_the_linear_example(page)
     move_the_channel(page)
+    look_at_the_picture(page)
+    answer_exercises(page)
     for theme in notebook.themes:
         notebook.theme(theme)
         shoot_sections(page, shots, theme)
-    answer_the_first_exercise(page)
     assert notebook.errors == []
 
 
@@ -64,24 +65,43 @@ def move_the_channel(page):
     wait_until(lambda: shown() == before, page)
 
 
-def answer_the_first_exercise(page):
-    cell = page.locator(CELL, has_text="answer_1 = None")
+def answer_exercises(page):
+    """Each verdict says in words what it is, in which line, and how many exercises are done."""
+    answer(page, 1, "{'a', 'b'}", "Not yet", "b was made by", "line 1: answer_1 = {'a', 'b'}", 0)
+    answer(page, 1, "{'a'}", "Right", "Only a is", "", 1)
+    answer(page, 2, "lambda grad: grad[9]", "Error", "IndexError", "line 1: answer_2 = lambda", 1)
+    answer(page, 3, "lambda *given: None", "Not yet", "nothing changed", "line 1: answer_3 =", 1)
+
+
+def answer(page, number, typed, words, said, line, done):
+    cell = page.locator(CELL, has_text=f"check_{number}(answer_{number})")
     cell.scroll_into_view_if_needed()
     cell.locator(LINE).first.click()
-    cell = page.locator(CELL, has_text="check_1(answer_1)")
-    for typed, told in (("{'a', 'b'}", "Not yet: b was made by"), ("{'a'}", "Right. Only a is")):
-        page.keyboard.press("Control+Home")
-        page.keyboard.press("Shift+End")
-        page.keyboard.insert_text(f"answer_1 = {typed}")
-        page.keyboard.press("Control+Enter")
-        wait_until(lambda told=told: told in cell.inner_text(), page)
-        page.keyboard.press("Enter")  # back into the editor
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("Shift+End")
+    page.keyboard.insert_text(f"answer_{number} = {typed}")
+    page.keyboard.press("Control+Enter")
+    verdict = cell.get_by_role("status")
+    wait_until(lambda: verdict.locator("b").inner_text().endswith(words), page)
+    text = verdict.inner_text()
+    assert said in text and line in text
+    assert f"{done} of 12 done" in text
+    dots = verdict.get_by_role("img").get_attribute("aria-label")
+    assert dots.startswith("done: 1; to do: 2" if done else "to do: 1, 2")
+
+
+def look_at_the_picture(page):
+    """The browser draws it as wide as the page, and says what it shows."""
+    picture = page.get_by_role("img", name="One forward and one backward through a module")
+    size = picture.evaluate("image => [image.complete, image.naturalWidth, image.clientWidth]")
+    assert size[0] and size[1] > 0 and size[2] > 600
+    assert "3 tensor hook on y; 4 full backward pre-hook" in picture.get_attribute("alt")
 
 
 def shoot_sections(page, folder, theme):
     """One picture of each section, from its heading to the next."""
     headings = page.locator(HEADING).all()
-    assert len(headings) == 13
+    assert len(headings) == 14
     for number, heading in enumerate(headings, 1):
         page.set_viewport_size({"width": WIDTH, "height": 1000})
         top = heading.bounding_box()["y"]

@@ -1,0 +1,388 @@
+"""The tutorial's page: what a check shows, what is done, what is folded away, and the one picture.
+
+Only the cells that this needs are run, each as a file of its own, as a notebook does it.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import html
+import linecache
+import re
+import sys
+from itertools import count
+from pathlib import Path
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+import torch
+from torch import nn
+
+TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
+CELLS = nbformat.read(TUTORIAL, as_version=4).cells
+CODE = [cell for cell in CELLS if cell.cell_type == "code"]
+CHECKS = [cell.source for cell in CODE if "\ndef check_" in cell.source]
+PAGES = {"light": "#ffffff", "dark": "#111111"}  # JupyterLab's
+
+
+def cell_with(text):
+    return next(cell.source for cell in CODE if text in cell.source)
+
+
+class Notebook(dict):
+    """Names that cells have made; `shown` is what they displayed."""
+
+    number = count()
+
+    def __init__(self):
+        super().__init__(__name__="notebook")
+        self.shown = []
+        self.run(cell_with("class Verdict"))
+        self["display"] = lambda shown, **_: self.shown.append(shown)
+        self.run("import torch\nfrom torch import nn")
+
+    def run(self, source):
+        """Run a cell; returns what it displayed last, if anything."""
+        name = f"<cell {next(self.number)}>"
+        linecache.cache[name] = len(source), None, source.splitlines(True), name
+        exec(compile(ast.parse(source), name, "exec"), self)
+        return self.shown[-1] if self.shown else None
+
+
+@pytest.fixture
+def notebook():
+    book = Notebook()
+    for check in CHECKS[:7]:
+        book.run(check)
+    return book
+
+
+# The verdicts
+
+RIGHT_2 = """
+answer_2 = lambda grad: torch.where(grad.isnan(), 0.0, grad)
+"""
+RIGHT_7 = """
+def answer_7(grad):
+    return torch.cat([torch.zeros(1, 3), grad[1:]])
+"""
+WRONG_7 = """
+answer_7 = lambda grad: grad
+"""
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def contrast(one, other):
+    """WCAG 2.2: 4.5 for words, 3 for large ones and for shapes."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_each_verdict_has_a_look_of_its_own(notebook):
+    looks = notebook["LOOKS"]
+    assert list(looks) == ["right", "not yet", "error", "waiting"]
+    for ways in zip(*looks.values(), strict=True):
+        assert len(set(ways)) == len(looks)  # words, signs, colours and edges
+    for words, sign, colour, edge in looks.values():
+        assert contrast("#ffffff", colour) >= 4.5
+        assert all(contrast(colour, page) >= 3 for page in PAGES.values())
+        page = notebook["Verdict"](next(k for k in looks if looks[k][1] == sign), "a < b")
+        seen = page._repr_html_()
+        assert f"border-left:6px {edge} {colour}" in seen
+        assert f"background:{colour};color:#fff" in seen
+        assert f"{sign}</span> {words.strip('.:')}</b> a &lt; b" in seen
+        assert repr(page) == f"{words} a < b\n0 of 12 done"
+
+
+IN_THE_FUNCTION = """
+def answer_2(grad):
+    twice = 2 * grad
+    twice[9] = 0
+    return twice
+"""
+IN_A_HOOK_WITHIN_BACKWARD = """
+def answer_5(module, grad_input, grad_output):
+    return (grad_input.clamp(min=0),)
+"""
+IN_WHAT_IT_CALLS = """
+def answer_3(module, args, output):
+    return torch.cat([output, args])
+"""
+IN_ITS_SIGNATURE = """
+def answer_2():
+    return 0
+"""
+IN_A_HELPER = """
+def answer_2(grad):
+    return scaled(grad)
+
+def scaled(grad):
+    return grad * missing
+"""
+NO_SET = """
+answer_1 = 17
+"""
+WHAT_IT_RETURNED = """
+def answer_3(module, args, output):
+    output[:, 5] = 0
+    return output
+"""
+ONE_OF_TWO_WAYS = """
+def answer_7(grad):
+    if grad[0].any():
+        return grad[1:]
+    return grad
+"""
+THE_HOOK_THAT_IT_MADE = """
+def answer_6(store):
+    def hook(module, args, output):
+        store[module] = output
+
+    return hook
+"""
+A_VALUE = """
+answer_1 = {"a", "b"}
+"""
+TOLD = [  # the cell, its verdict, and which line
+    (IN_THE_FUNCTION, "error", "your code raised IndexError: index 9", 4),
+    (IN_A_HOOK_WITHIN_BACKWARD, "error", "your code raised AttributeError: 'tuple' object", 3),
+    (IN_WHAT_IT_CALLS, "error", "your code raised TypeError: ", 3),
+    (IN_ITS_SIGNATURE, "error", "this was raised: TypeError: answer_2() takes 0", 2),
+    (IN_A_HELPER, "error", "your code raised NameError: name 'missing'", 6),
+    (NO_SET, "error", "this was raised: TypeError: 'int' object is not iterable", 2),
+    (WHAT_IT_RETURNED, "not yet", "in place", 4),
+    (ONE_OF_TWO_WAYS, "not yet", "the same shape", 4),
+    (THE_HOOK_THAT_IT_MADE, "not yet", "filled in the forward pass", 4),
+    (A_VALUE, "not yet", "b was made by .double()", 2),
+]
+
+
+def checked(source):
+    """The cell, with its check below as in the notebook."""
+    number = re.search(r"answer_(\d+)", source)[1]
+    return f"{source}\ncheck_{number}(answer_{number})"
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "fault", "number"), TOLD, ids=[fault for _, _, fault, _ in TOLD]
+)
+def test_the_line_is_told(notebook, source, kind, fault, number):
+    verdict = notebook.run(checked(source))
+    line = f"line {number}: {source.splitlines()[number - 1].strip()}"
+    assert (verdict.kind, verdict.line) == (kind, line)
+    assert fault in verdict.said
+    assert f"  {line}\n" in repr(verdict)
+    assert f">{html.escape(line)}</code>" in verdict._repr_html_()
+
+
+def test_a_line_of_another_cell(notebook):
+    """The answer made in one cell, checked in the next; the lesson's own lines are not told."""
+    notebook.run("def helper(grad):\n    raise KeyError('mine')")
+    notebook.run("\n\ndef answer_2(grad):\n    return helper(grad)")
+    verdict = notebook.run("check_2(answer_2)")
+    assert verdict.said == "your code raised KeyError: 'mine'"
+    assert verdict.line == "line 4: return helper(grad)"
+
+
+def test_a_check_leaves_no_profiler(notebook):
+    def mine(*_):
+        return None
+
+    before = sys.getprofile()
+    sys.setprofile(mine)
+    try:
+        for source in (IN_THE_FUNCTION, A_VALUE, RIGHT_2):
+            notebook.run(checked(source))
+            kept = sys.getprofile()
+            assert kept is mine
+    finally:
+        sys.setprofile(before)
+
+
+def test_what_is_done(notebook):
+    assert len(CHECKS) == notebook["EXERCISES"] == 12
+
+    def progress():
+        verdict = notebook.shown[-1]
+        label = re.search(r'role="img" aria-label="([^"]*)"', verdict._repr_html_())[1]
+        number = re.search(r"<div>(\d+ of 12 done) ", verdict._repr_html_())[1]
+        assert number in repr(verdict)
+        return repr(verdict).splitlines()[-1], label.partition("; to do")[0]
+
+    notebook.run("check_2(None)")
+    assert progress() == ("0 of 12 done", "to do: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")
+    notebook.run(checked(RIGHT_7))
+    assert notebook.shown[-1].kind == "right"
+    notebook.run(checked(RIGHT_7))  # once more is the same one
+    assert progress() == ("1 of 12 done: 7", "done: 7")
+    notebook.run(checked(RIGHT_2))
+    assert progress() == ("2 of 12 done: 2, 7", "done: 2, 7")
+    notebook.run(checked(WRONG_7))
+    assert notebook.shown[-1].kind == "not yet"
+    assert progress() == ("2 of 12 done: 2, 7", "done: 2, 7")  # right once is done
+
+
+# What is folded
+
+
+DRAWING = r"(?m)^def draw_|^Live\(|^show\(|^@exercise|^class Live|^HOOKS = "
+
+
+def folded(cell):
+    return cell.metadata.get("jupyter", {}).get("source_hidden") is True
+
+
+def test_code_that_only_draws_is_folded_and_no_other():
+    for cell in CODE:
+        draws = re.search(
+            r"^def draw_|^Live\(|^show\(|^@exercise|^class Live", cell.source, re.MULTILINE
+        )
+        picture = "\nHOOKS = [" in cell.source
+        assert folded(cell) == bool(draws or picture), cell.source[:60]
+        if folded(cell):
+            assert cell.metadata["cellView"] == "form"  # for Colab
+            assert cell.metadata["tags"] == ["hide-input"]  # for the documentation
+            assert cell.source.startswith("# @title ")
+            if not cell.source.startswith(
+                "# @title The check"
+            ):  # a check's hooks are not the lesson
+                assert not re.search(r"\.register_|hookviz\.(edit|capture)", cell.source)
+
+
+# The picture
+
+
+@pytest.fixture
+def picture():
+    book = Notebook()
+    book.run(cell_with("\nHOOKS = ["))
+    return book
+
+
+def order_of(layer, x):
+    """Nine hooks around a layer, by the picture's names, in the order in which they fire."""
+    fired = []
+
+    def add(name, register):
+        register(lambda *given: fired.append(name))
+
+    def leave_one(module, args, output):
+        fired.append("forward hook")
+        add("tensor hook, set by hook 2", output.register_hook)
+
+    add("full backward hook", layer.register_full_backward_hook)
+    add("full backward pre-hook", layer.register_full_backward_pre_hook)
+    add("forward pre-hook", layer.register_forward_pre_hook)
+    layer.register_forward_hook(leave_one)
+    add("post-accumulate-grad hook", layer.weight.register_post_accumulate_grad_hook)
+    add("tensor hook on the weight", layer.weight.register_hook)
+    add("tensor hook on x", x.register_hook)
+    y = layer(x)
+    add("tensor hook on y", y.register_hook)
+    y.sin().sum().backward()
+    return fired
+
+
+class Several(nn.Module):
+    """The weight is in the middle of other operations, or comes first or last."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.weight, self.place = nn.Parameter(torch.ones(3, 3)), place
+
+    def forward(self, x):
+        steps = [torch.tanh, torch.exp]
+        steps.insert(self.place, lambda x: x @ self.weight)
+        for step in steps:
+            x = step(x)
+        return x + 1
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(3, 2), (2, 3)),
+    "convolution": (lambda: nn.Conv2d(3, 4, 2), (1, 3, 5, 5)),
+    "norm": (lambda: nn.BatchNorm2d(3), (2, 3, 5, 5)),
+    **{f"weight at {place}": (lambda place=place: Several(place), (2, 3)) for place in range(3)},
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_the_picture_has_the_order_of_torch(picture, kind):
+    make, shape = LAYERS[kind]
+    drawn = [name for name, *_ in picture["HOOKS"]]
+    assert order_of(make(), torch.rand(shape, requires_grad=True)) == drawn
+    picture.run("import torch\n" + cell_with("def firing_order"))  # what the page itself asks
+    assert picture["firing_order"](make(), torch.rand(shape, requires_grad=True)) == drawn
+
+
+def test_what_the_picture_says_of_its_hooks(picture):
+    """Each is called with as many values as stand below its name."""
+    called = {name: words for name, words, *_ in picture["HOOKS"]}
+    given, layer, x = {}, nn.Linear(3, 2), torch.rand(2, 3, requires_grad=True)
+
+    def note(name):
+        return lambda *values: given.update({name: len(values)})
+
+    layer.register_forward_pre_hook(note("forward pre-hook"))
+    layer.register_forward_hook(note("forward hook"))
+    layer.register_full_backward_pre_hook(note("full backward pre-hook"))
+    layer.register_full_backward_hook(note("full backward hook"))
+    layer.weight.register_hook(note("tensor hook on the weight"))
+    layer.weight.register_post_accumulate_grad_hook(note("post-accumulate-grad hook"))
+    x.register_hook(note("tensor hook on x"))
+    layer(x).sum().backward()
+    assert given == {name: called[name].count(",") + 1 for name in given}
+    assert len(given) == 7  # the other two are tensor hooks as well
+
+
+def test_each_hook_is_explained_in_its_lesson(picture):
+    lessons = re.split(r"(?m)^## \d+\. ", "\n".join(cell.source for cell in CELLS))
+    methods = {
+        "forward pre-hook": "register_forward_pre_hook",
+        "forward hook": "register_forward_hook",
+        "tensor hook on y": "y.register_hook",
+        "full backward pre-hook": "register_full_backward_pre_hook",
+        "tensor hook, set by hook 2": "output.register_hook",
+        "tensor hook on the weight": "parameter.register_hook",
+        "post-accumulate-grad hook": "register_post_accumulate_grad_hook",
+        "full backward hook": "register_full_backward_hook",
+        "tensor hook on x": "tensor.register_hook",
+    }
+    assert {name: methods[name] in lessons[lesson] for name, _, lesson, *_ in picture["HOOKS"]} == (
+        dict.fromkeys(methods, True)
+    )
+
+
+def test_the_picture_is_as_its_list_and_can_be_read(picture):
+    shown = picture.shown[-1]
+    source = re.search(r'src="data:image/svg\+xml;base64,([^"]*)"', shown["text/html"])[1]
+    drawing = ElementTree.fromstring(base64.b64decode(source))
+    texts = [(each.text, each.attrib) for each in drawing.iter() if each.tag.endswith("}text")]
+    numbers = [words for words, _ in texts if words.isdigit()]
+    names = [name for name, *_ in picture["HOOKS"]]
+    assert numbers == [str(number) for number in range(1, len(names) + 1)]
+    assert [words for words, _ in texts if words in names] == names
+    # Time runs down in the first column, and up in each of the others.
+    for column, sign in enumerate((1, -1, -1)):
+        rows = [sign * row for *_, where, row in picture["HOOKS"] if where == column]
+        assert rows == sorted(rows) and len(rows) == len(set(rows))
+    # Every word is in a box of its own colour or large, so the page's colour does not matter.
+    boxes = [each.attrib for each in drawing.iter() if each.tag.endswith("}rect")]
+    fills = {box["fill"] for box in boxes} - {"none"}
+    assert all(contrast("#ffffff", fill) >= 4.5 for fill in fills)
+    assert all(contrast(fill, page) >= 3 for fill in fills for page in PAGES.values())
+    for _, look in texts:
+        if look["fill"] not in {"#fff", *fills}:
+            assert "bold 20px" in look["style"]
+            assert all(contrast(look["fill"], page) >= 3 for page in PAGES.values())
+    alt = re.search(r'alt="([^"]*)"', shown["text/html"])[1]
+    assert alt == shown["text/plain"]
+    places = [alt.index(f"{number} {name}") for number, name in enumerate(names, 1)]
+    assert places == sorted(places)
