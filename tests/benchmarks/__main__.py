@@ -9,7 +9,7 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, edits, guard, heatmaps, keypress, memory, survey, watch
+from . import capture, drawing, edits, guard, heatmaps, keypress, memory, pages, survey, watch
 
 BENCHMARKS = {
     "capture": capture.run,
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "heatmaps": heatmaps.run,
     "keypress": keypress.run,
     "memory": memory.run,
+    "pages": pages.run,
     "survey": survey.run,
     "watch": watch.run,
 }

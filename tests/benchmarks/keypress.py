@@ -1,4 +1,6 @@
-"""How long it takes from a key press on a slider to the new picture, in a real JupyterLab.
+"""From a key press on a slider to the new picture, and how many pictures come while it is held.
+
+In a real JupyterLab, with what the kernel and the page tell each other at a step of the layer.
 
 The clock is in the page: it starts when the page gets the key and stops when what
 belongs to the new channel has arrived, is decoded, and the next animation frame begins.
@@ -7,6 +9,7 @@ belongs to the new channel has arrived, is decoded, and the next animation frame
 from __future__ import annotations
 
 import importlib
+import statistics
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -56,17 +59,21 @@ import hookviz
 hookviz.explore(model, image, layer="conv1")
 """
 
+CANVAS = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
+HELD = 3  # seconds
+
 # For each part: [selector, index], as many promises of the milliseconds it takes to be there.
 CLOCK = """parts => {
   const find = ([selector, index]) => Array.from(document.querySelectorAll(selector)).at(index);
-  const read = part => { const e = find(part); return e && (e.src || e.textContent); };
+  const said = e => e.src || e.ariaLabel || e.textContent;
+  const read = part => { const e = find(part); return e && said(e); };
   const changed = (part, before) => new Promise(resolve => {
     const observer = new MutationObserver(() => {
       const now = read(part);
       if (now && now !== before) { observer.disconnect(); resolve(); }
     });
     observer.observe(document.body, {
-      subtree: true, childList: true, characterData: true, attributeFilter: ["src"]
+      subtree: true, childList: true, characterData: true, attributeFilter: ["src", "aria-label"]
     });
   });
   const visible = async part => {
@@ -87,6 +94,24 @@ CLOCK = """parts => {
   });
 }"""
 
+# A key that is held: one event a frame, to and fro; how many pictures there are to see, a second.
+HOLD = """([[selector, index], seconds]) => new Promise(resolve => {
+  const find = () => Array.from(document.querySelectorAll(selector)).at(index);
+  const read = () => { const e = find(); return e.src || e.ariaLabel; };
+  const target = document.activeElement;
+  const start = performance.now();
+  let [frames, seen, last] = [0, 0, read()];
+  const frame = now => {
+    const shown = read();
+    if (shown !== last) { seen += 1; last = shown; }
+    if (now - start > 1000 * seconds) return resolve([seen / seconds, frames / seconds]);
+    const key = Math.floor(frames++ / 50) % 2 ? "ArrowLeft" : "ArrowRight";
+    target.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+})"""
+
 
 @dataclass
 class Contender:
@@ -99,16 +124,29 @@ class Contender:
     parts : list of tuple
         CSS selector and index of what is new after a press.
     page : playwright.sync_api.Page
+    slider, layers : str
+        Where a key moves the channel, and where the layer, if there is such a place.
+    told : int
+        Bytes between page and kernel, so far.
     first, all : list of float
         Seconds until the first part is there, and all are.
+    held : list of (float, float)
+        Distinct pictures a second while a key is held, and frames that the browser drew.
+    steps : list of float
+        Bytes for each step of the layer.
     """
 
     name: str
     cells: list[str]
     parts: list[tuple[str, int]]
+    slider: str = ".widget-slider:has-text('channel') .noUi-handle"
+    layers: str = ""
     page: Any = None
+    told: int = 0
     first: list[float] = field(default_factory=list)
     all: list[float] = field(default_factory=list)
+    held: list[tuple[float, float]] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
 
     def press(self) -> list[float]:
         """Press the right arrow once; seconds until each part is there."""
@@ -121,14 +159,36 @@ class Contender:
     def block(self, presses: int) -> None:
         """Some presses in a row, measured but for the first."""
         self.page.bring_to_front()  # a page behind another one gets no animation frames
-        slider = self.page.locator(".widget-slider", has_text="channel").first
-        slider.locator(".noUi-handle").focus()
+        self.page.locator(self.slider).first.focus()
         self.page.wait_for_timeout(300)
         self.press()
         for _ in range(presses):
             times = self.press()
             self.first.append(times[0])
             self.all.append(max(times))
+        self.held.append(self.page.evaluate(HOLD, [self.parts[0], HELD]))
+        self.page.wait_for_timeout(1500)
+        self.step_layers()
+
+    def step_layers(self) -> None:
+        """Some steps to and fro, none before all of the last one has come."""
+        if not self.layers:
+            return
+        self.page.locator(self.layers).first.focus()
+        before = self.told
+        for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Home"):
+            self.page.keyboard.press(key)
+            self.page.wait_for_timeout(1000)
+        self.steps.append((self.told - before) / 4)
+
+    def count(self, socket: Any) -> None:
+        """Count what a WebSocket carries from now on."""
+
+        def add(payload: Any) -> None:
+            self.told += len(payload)
+
+        socket.on("framesent", add)
+        socket.on("framereceived", add)
 
 
 def contenders() -> list[Contender]:
@@ -148,8 +208,16 @@ def contenders() -> list[Contender]:
             [
                 ('.hookviz img[alt^="channel "]', 0),
                 ('.hookviz img[alt^="gradient "]', 0),
-                (".hookviz .readings", -1),
+                (".hookviz table.numbers", -1),
             ],
+            layers=".widget-slider.hookviz-by-layer .noUi-handle",
+        ),
+        Contender(
+            "hookviz.explore, canvas",
+            [MODEL, CANVAS, EXPLORE],
+            [(".hv-activation .hv-frame", 0), (".hv-gradient .hv-frame", 0)],
+            slider=".hookviz-app input[type=range][aria-label='channel']",
+            layers=".hookviz-app input[type=range][aria-label='layer']",
         ),
     ]
 
@@ -166,6 +234,12 @@ def run(*, quick: bool = False) -> None:
             seconds[contender.name] = contender.first
             seconds[f"{contender.name}, all panels"] = contender.all
     print_table("key press to new picture in JupyterLab", seconds)
+    for contender in racing:
+        seen, frames = (statistics.median(each) for each in zip(*contender.held, strict=True))
+        told = f"  {contender.name}: {seen:.0f} pictures a second in {frames:.0f} frames, key held"
+        if contender.steps:
+            told += f"; {statistics.median(contender.steps) / 1000:,.0f} kB for a step of the layer"
+        print(told)
 
 
 def press_all(racing: list[Contender], blocks: int, home: Path) -> None:
@@ -179,7 +253,11 @@ def press_all(racing: list[Contender], blocks: int, home: Path) -> None:
             )
             for number, contender in enumerate(racing):
                 path = write_notebook(lab.files / f"{number}.ipynb", contender.cells)
-                contender.page = tools.Notebook(lab, browser, path, 120).page
+                context = browser.new_context()
+                count = contender.count
+                context.on("page", lambda page, count=count: page.on("websocket", count))
+                contender.page = tools.Notebook(lab, context, path, 120).page
+                contender.page.locator(contender.slider).first.wait_for(timeout=60_000)
             for number in range(blocks):
                 for contender in turns(racing, number):
                     contender.block(BLOCK)
