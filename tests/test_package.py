@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from environments import pins_here
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 TRY = """
@@ -73,3 +74,15 @@ def test_no_file_names_a_package_registry():
             (ROOT / name).read_bytes().decode("utf-8", "ignore") if (ROOT / name).is_file() else ""
         )
         assert not [host for host in hosts if host in text], name
+
+
+def test_the_readme_moves_and_is_light():
+    path = ROOT / "assets" / "explorer-moves.png"
+    assert path.name in (ROOT / "README.md").read_text()
+    assert path.stat().st_size < 3e6
+    with Image.open(path) as moving:
+        frames = []
+        for number in range(moving.n_frames):
+            moving.seek(number)
+            frames.append(moving.convert("RGB").tobytes())
+    assert len(set(frames)) > 10
