@@ -1,0 +1,91 @@
+"""Whether all words on a page stand out: at least 4.5 to 1, as WCAG's level AA has it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import hookviz
+
+# Every visible word's contrast with what is behind it; where that lets a picture through, with
+# the worse one of a black and a white picture. What cannot be used may be faint.
+FAINT = """() => {
+  const channels = text => {
+    const numbers = text.match(/[\\d.]+/g).map(Number);
+    const whole = text.startsWith("color(") ? 255 : 1;
+    const [alpha = 1] = numbers.slice(3);
+    return [...numbers.slice(0, 3).map(n => whole * n), alpha];
+  };
+  const over = (top, below) => below.map((each, i) => top[i] * top[3] + each * (1 - top[3]));
+  const light = rgb => {
+    const linear = n => n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4;
+    const [red, green, blue] = rgb.map(n => linear(n / 255));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  const ratio = (one, other) => {
+    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const found = [];
+  const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let count = 0;
+  while (words.nextNode()) {
+    const element = words.currentNode.parentElement;
+    const text = words.currentNode.textContent.trim();
+    if (!text || element.closest("script, style, noscript, :disabled, [aria-disabled]")) continue;
+    if (!element.checkVisibility({visibilityProperty: true, opacityProperty: true})) continue;
+    count += 1;
+    const layers = [];
+    for (let each = element; each; each = each.parentElement) {
+      const colour = channels(getComputedStyle(each).backgroundColor);
+      if (colour[3] > 0) layers.push(colour);
+      if (colour[3] === 1) break;
+    }
+    const onPicture = Boolean(element.closest(".hv-tile"));
+    const bases = onPicture ? [[0, 0, 0], [255, 255, 255]] : [[255, 255, 255]];
+    const own = channels(getComputedStyle(element).color);
+    const least = Math.min(...bases.map(base => {
+      const shown = onPicture ? layers.filter(each => each[3] < 1) : layers;
+      const back = shown.reduceRight((below, top) => over(top, below), base);
+      return ratio(over(own, back), back);
+    }));
+    if (least < 4.5) found.push(`${least.toFixed(2)}: ${text.slice(0, 40)} (${element.className})`);
+  }
+  return [count, found];
+}"""
+
+
+@pytest.fixture(scope="module")
+def pages():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], "layer3.*")
+    explorer.strip = True
+    trace = hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[12])
+    survey = hookviz.survey(hookviz.demo_model(), hookviz.demo_images()[:6], "layer3.1.conv2")
+    made = {
+        "explorer": explorer.to_html(max_bytes=3e6),
+        "trace": trace.to_html(max_bytes=1e6),
+        "survey": survey.to_html(),
+        "training": _training(),
+    }
+    explorer.close()
+    return made
+
+
+def _training():
+    torch.manual_seed(0)
+    model = hookviz.demo_model().train()
+    watch = hookviz.watch(model)
+    for _ in range(2):
+        with watch:
+            model(torch.rand(2, 3, 112, 112)).square().mean().backward()
+    return watch.to_html()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["explorer", "trace", "survey", "training"])
+def test_all_words_stand_out(name, theme, pages, shown):
+    page = shown(pages[name], color_scheme=theme)
+    page.wait_for_timeout(2500)
+    count, faint = page.evaluate(FAINT)
+    assert count > 5
+    assert faint == []
