@@ -231,6 +231,15 @@ def test_a_gradient_scaler_that_settles(x, made_by):
     assert findings[0].severity == "error"
 
 
+def test_a_scaler_does_not_excuse_what_is_wrong_without_it(x):
+    model = Net(lambda x: (x * 0).sqrt())
+    scaler = torch.amp.GradScaler("cpu")
+    with hookviz.diagnose(model) as findings:
+        scaler.scale(model(x)["logits"].sum()).backward()
+    assert [(f.kind, f.phase, f.severity) for f in findings[:1]] == [("inf", "backward", "error")]
+    assert "GradScaler" not in findings[0].message
+
+
 def test_silent_channels(x):
     def build(*layers):
         torch.manual_seed(1)

@@ -90,7 +90,7 @@ class Examination:
     backward: bool = False  # whether there was one
     raised: Operation | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
-    scale: float = 0.0  # by what a GradScaler multiplied the loss; 0 if none did
+    scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
 
 
 class Examiner(HookSet):

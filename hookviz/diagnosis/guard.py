@@ -25,7 +25,7 @@ from ..run.session import Session
 from .checks import findings_in, looked_at
 from .examination import Examination, examine
 from .findings import Diagnosis, Finding
-from .trouble import SETTLING, SKIPPED, gradient_scale
+from .trouble import SETTLING, SKIPPED, gradient_scale, nan_and_inf
 
 OFTEN = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -55,10 +55,10 @@ class Started:
         for device, state in devices.items():
             _rng(device).set_rng_state(state, device)
 
-    def score(self, output: Any, *_: object) -> Tensor | None:
-        """A score whose gradient at each output is the one that came to it."""
+    def score(self, output: Any, *_: object, scale: float = 1.0) -> Tensor | None:
+        """A score whose gradient at each output is the one that came to it, divided by a scale."""
         tensors = [tensor for _, tensor in tensors_in(output)]
-        weighted = [(tensors[i] * gradient).sum() for i, gradient in self.gradients.items()]
+        weighted = [(tensors[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
         return sum(weighted[1:], weighted[0]) if weighted else None
 
 
@@ -227,8 +227,13 @@ class Guard(HookSet, Diagnosis):
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
-            seen = examine(session, score_of=started.score, begin=started.restore, told=False)
-        seen.scale = gradient_scale()
+            again = partial(examine, session, begin=started.restore, told=False)
+            seen = again(score_of=started.score)
+            first = next(nan_and_inf(seen), None)
+            if first is not None and first.phase == "backward" and (scale := gradient_scale()):
+                # Only what is well without the scale is the scale's doing.
+                unscaled = again(score_of=partial(started.score, scale=scale))
+                seen.scale = scale if next(nan_and_inf(unscaled), None) is None else 0.0
         return seen
 
 

@@ -32,7 +32,7 @@ ANOMALY = {"detect_anomaly": TOOLS["detect_anomaly"]}
 def test_named_and_untouched(name):
     result = check(FAULTS[name], NONE)
     assert not result.faults
-    assert all(answer.named for answer in result.answers.values())
+    assert [answer for answer in result.answers.values() if not answer.named] == []
     assert (AROUND in result.answers) == (FAULTS[name].numeric or name == "cat of other sizes")
 
 
