@@ -135,6 +135,38 @@ def test_dead_channels_are_counted_and_crossed_out():
         conv.weight[2] = 0
     explorer = hookviz.explore(conv, torch.rand(1, 3, 8, 8))
     assert says(explorer, "1 constant, crossed out")
+    assert explorer.frame.verdict.kind == "good"
+    with torch.no_grad():
+        conv.bias[:2] = conv.weight[:2] = 0
+    explorer.refresh()
+    explorer.channel = 1
+    assert says(explorer, "2 dead, 1 constant, crossed out") and says(explorer, "zero everywhere")
+    assert [(cell.dead, cell.channels) for cell in explorer.frame.ribbon] == [(2, 4)]
+    assert explorer.frame.verdict == (
+        "2 of 4 channels dead (zero everywhere) in (model)",
+        "odd",
+        "",
+    )
+    assert says(explorer, "2 of 4 channels dead")
+    explorer.close()
+
+
+def test_what_counts_as_dead():
+    """Of a ReLU it is told where it stands, but no verdict; a map of one place is not constant."""
+    conv, linear = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
+    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model = nn.Sequential(conv, nn.ReLU(), pool, linear)
+    with torch.no_grad():
+        conv.bias[:5] = -100
+    explorer = hookviz.explore(model, torch.rand(2, 3, 8, 8), layers=["0", "1", "3"], layer="3")
+    assert "constant" not in explorer.frame.tiles.caption
+    assert [cell.dead for cell in explorer.frame.ribbon] == [0, 5, 0]
+    assert explorer.frame.verdict.kind == "good" and "dead" not in explorer.frame.verdict.text
+    with torch.no_grad():
+        linear.bias[1] = linear.weight[1] = 0
+    explorer.refresh()
+    assert explorer.frame.tiles.caption.endswith("1 dead, crossed out")
+    assert "healthy: no NaN or Inf, 1 of 5 channels dead" in explorer.frame.verdict.text
     explorer.close()
 
 

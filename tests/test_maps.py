@@ -67,7 +67,11 @@ def test_channel_statistics_agree_with_the_tensors():
             if channel == 4 and name == "norm":
                 continue  # nothing finite: 0 there, NaN here
             assert value == pytest.approx(wanted, rel=1e-5, nan_ok=True), (channel, name)
-    assert got.dead.tolist() == [False, True, False, False, False]
+    assert got.constant.tolist() == [False, True, False, False, False]
+    assert got.dead.tolist() == got.constant.tolist() and got.still == "1 dead"
+    one = channel_statistics(np.array([[[2.0]], [[0.0]], [[np.nan]]]))
+    assert one.constant.tolist() == one.dead.tolist() == [False, True, False]
+    assert one.still == "1 dead"
 
 
 def test_orders():

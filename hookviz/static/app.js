@@ -49,6 +49,7 @@ export class App {
     this.parts = new Layout(root, source, this.state, {
       target: (number) => this.toTarget(number),
       position: (place) => this.toPosition(place),
+      order: (name) => this.toOrder(name),
       again: () => this.schedule(),
     });
     this.colours = new Colours(root, source);
@@ -87,6 +88,16 @@ export class App {
     if (!this.data) return;
     const order = this.data.order(this.at.order);
     this.state.set({ channel: order[Math.min(Math.max(position, 0), order.length - 1)] });
+  }
+
+  /**
+   * The first by another order is shown; what is lost without a channel may have to be found first.
+   * @param {string} order
+   */
+  toOrder(order) {
+    const { data } = this;
+    const known = order !== "index" && (order !== "ablation" || data?.arrays.drops);
+    this.state.set(data && known ? { order, channel: data.order(order)[0] } : { order });
   }
 
   /** @param {number} by */
@@ -259,7 +270,8 @@ export class App {
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
-    this.parts.map.tell("");
+    const still = data.still[channel];
+    this.parts.map.tell(still && (still === "dead" ? "zero everywhere" : "the same everywhere"), true);
     this.parts.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
     this.one(this.parts.map, data, "maps", own[channel], palette, `${key} ${channel}`);
     this.parts.bars.map.show(range[channel], ends, palette, name);

@@ -44,16 +44,26 @@ export class Edits {
     this.drawn = "";
     this.timer = 0;
     this.factor.addEventListener("input", () => this.moved());
-    this.off.addEventListener("click", () => this.send(this.known === 0 ? 1 : 0));
+    this.off.addEventListener("click", () => {
+      const factor = this.known === 0 ? 1 : 0;
+      this.stand(factor);
+      this.send(factor);
+    });
     this.list.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const chosen = /** @type {HTMLElement} */ (event.target).closest("button");
       if (chosen) onEdit({ set: "drop", number: Number(chosen.dataset.number) });
     });
   }
 
+  /** @param {number} factor What slider and number say. */
+  stand(factor) {
+    if (this.factor.value !== String(Math.min(factor, 2))) this.factor.value = String(factor);
+    say(this.number, `× ${factor.toFixed(2)}`);
+  }
+
   /** The slider moves: the number at once, the network when it rests a moment. */
   moved() {
-    say(this.number, `× ${Number(this.factor.value).toFixed(2)}`);
+    this.stand(Number(this.factor.value));
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.send(Number(this.factor.value)), REST);
   }
@@ -80,10 +90,7 @@ export class Edits {
     mark(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
     mark(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");
     // A hand on the slider is ahead of the kernel.
-    if (moved || (!this.timer && document.activeElement !== this.factor)) {
-      if (this.factor.value !== String(Math.min(this.known, 2))) this.factor.value = String(this.known);
-      say(this.number, `× ${this.known.toFixed(2)}`);
-    }
+    if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     mark(this.factor, "aria-valuetext", this.number.textContent ?? "");
     visible(this.version, edits.length > 0);
     choose(this.version, at.version);

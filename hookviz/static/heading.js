@@ -35,8 +35,9 @@ export class Heading {
    * @param {any} facts
    * @param {(position: number) => void} toChannel
    * @param {(name: string) => void} toLayer
+   * @param {(order: string) => void} toOrder
    */
-  constructor(state, facts, toChannel, toLayer) {
+  constructor(state, facts, toChannel, toLayer, toOrder) {
     this.name = el("h2", { class: "hv-name" });
     this.words = el("span", { class: "hv-dim hv-does" });
     this.find = new Search("find a layer", "find a layer: name, type, size …", toLayer);
@@ -46,7 +47,7 @@ export class Heading {
     this.order = menu(
       "order of the channels",
       facts.choices.order.map((/** @type {string} */ name) => [name, ORDERS[name] ?? name]),
-      (order) => state.set({ order }),
+      toOrder,
     );
     /** @type {Record<string, any>} */
     this.others = {};

@@ -66,6 +66,22 @@ export class Layer {
   }
 
   /**
+   * What a channel is that says nothing about this input: "dead", zero everywhere, or "constant".
+   * @returns {string[]} "" of those that say something.
+   */
+  get still() {
+    return this.once("still", () => {
+      const [least, most] = [this.row("numbers", "min"), this.row("numbers", "max")];
+      const [height, width] = this.header.size;
+      return Array.from(least, (/** @type {number} */ low, /** @type {number} */ channel) => {
+        if (low !== most[channel]) return "";
+        if (low === 0) return "dead";
+        return height * width > 1 ? "constant" : "";
+      });
+    });
+  }
+
+  /**
    * Channel numbers in the order in which the slider and the mosaic have them.
    * @param {string} name
    * @returns {ArrayLike<number>}

@@ -13,8 +13,10 @@ import { Search } from "./search.js";
 import { Strip } from "./strip.js";
 
 /**
- * Where a hand leads: to a class, to a place in the order of the channels; or to a new drawing.
- * @typedef {{target: (number: number) => void, position: (place: number) => void, again: () => void}} Go
+ * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
+ * a new drawing.
+ * @typedef {{target: (number: number) => void, position: (place: number) => void,
+ *   order: (name: string) => void, again: () => void}} Go
  */
 
 /** The parts, each made once. */
@@ -44,6 +46,7 @@ export class Layout {
       facts,
       go.position,
       (layer) => set({ layer }),
+      go.order,
     );
     this.edits = new Edits(
       (what) => source.edit(what),
@@ -71,8 +74,8 @@ export class Layout {
       normalize.map((/** @type {string} */ name) => [name, RANGES[name] ?? name]),
       (value) => state.set({ normalize: value }),
     );
-    this.map.head.append(this.cmap, this.normalize);
-    this.bars.map.middle.append(this.map.side);
+    this.map.head.append(this.cmap);
+    this.bars.map.middle.append(this.normalize);
     this.bars.slope.middle.append(this.slope.side);
     this.method = menu("heatmap", same(heatmap), (value) => state.set({ heatmap: value }));
     this.over = menu(

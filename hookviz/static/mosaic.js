@@ -130,10 +130,11 @@ export class Mosaic {
       tile.drop.style.width = `${most ? (100 * Math.abs(drops[channel])) / most : 0}%`;
       tile.drop.classList.toggle("hv-gain", drops[channel] < 0);
     }
-    const dead = data.row("numbers", "min")[channel] === data.row("numbers", "max")[channel];
-    tile.root.classList.toggle("hv-dead", dead);
-    mark(tile.root, "aria-label", `channel ${channel}${dead ? ", the same everywhere" : ""}`);
-    mark(tile.root, "title", dead ? `channel ${channel}: the same value everywhere` : null);
+    const still = data.still[channel];
+    const said = still && `${still}: ${still === "dead" ? "zero" : "the same"} everywhere`;
+    tile.root.classList.toggle("hv-dead", Boolean(still));
+    mark(tile.root, "aria-label", `channel ${channel}${said && `, ${said}`}`);
+    mark(tile.root, "title", said ? `channel ${channel}, ${said}` : null);
     say(tile.number, fit.width > 30 ? String(channel) : "");
   }
 
@@ -159,14 +160,13 @@ export class Mosaic {
    */
   words(data, first, last, by) {
     const all = last - first === data.count;
-    const dead = data.once("dead", () => {
-      const [least, most] = ["min", "max"].map((name) => data.row("numbers", name));
-      return least.filter((/** @type {number} */ low, /** @type {number} */ i) => low === most[i])
-        .length;
+    const crossed = ["dead", "constant"].flatMap((word) => {
+      const count = data.still.filter((each) => each === word).length;
+      return count ? [`${count} ${word}`] : [];
     });
     const which = all ? `all ${data.count}` : `${first + 1}–${last} of ${data.count}`;
-    const constant = dead ? `, ${dead} constant` : "";
-    say(this.label, `${data.count === 1 ? "the channel" : `${which} channels`}${by}${constant}`);
+    const channels = `${data.count === 1 ? "the channel" : `${which} channels`}${by}`;
+    say(this.label, [channels, ...crossed].join(", "));
     this.side.hidden = this.count === 1;
     say(this.pages, `page ${this.page + 1} of ${this.count}`);
     this.back.disabled = this.page === 0;

@@ -58,16 +58,19 @@ export class Panel {
     say(this.label, label);
     mark(this.label, "title", label);
     say(this.side, side);
+    mark(this.side, "title", side || null);
     mark(this.frame, "aria-label", alt);
   }
 
   /**
-   * Say something in the picture's place; nothing shows the picture.
+   * Say something in the picture's place, or on it; nothing shows the picture.
    * @param {string} text
+   * @param {boolean} on
    */
-  tell(text) {
+  tell(text, on = false) {
     say(this.words, text);
-    this.canvas.hidden = Boolean(text);
+    this.words.classList.toggle("hv-tag", on && Boolean(text));
+    this.canvas.hidden = Boolean(text) && !on;
   }
 
   /** Follow zoom and crosshair. */

@@ -38,7 +38,7 @@ export function showPointed(app, data) {
     if (!data.arrays[which]) return "not in this page";
     return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
   };
-  const where = height > 1 ? `row ${row}, column ${column}` : `place ${column}`;
+  const where = `${height > 1 ? `row ${row}, column ${column}` : `place ${column}`} (from 0)`;
   const graded = Boolean(data.arrays.slopes);
   return parts.readings.point([
     [`channel ${at.channel}`, where],

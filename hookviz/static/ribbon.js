@@ -5,10 +5,10 @@ import { COLOURS } from "./levels.js";
 import { percent, short } from "./numbers.js";
 
 /** @typedef {{name: string, block: string, side: number, activation: number | null,
- *   gradient: number | null, zeros: number, nans: number, infs: number, kind: string,
- *   text: string, size: string}} Cell */
+ *   gradient: number | null, zeros: number, nans: number, infs: number, channels: number,
+ *   dead: number | null, kind: string, text: string, size: string}} Cell */
 
-const MEASURES = ["gradient", "activation", "zeros"];
+const MEASURES = ["gradient", "activation", "zeros", "dead"];
 
 /** The ribbon; `onChoose` gets a layer's name. */
 export class Ribbon {
@@ -30,12 +30,13 @@ export class Ribbon {
       ["gradient", "size of gradients"],
       ["activation", "size of activations"],
       ["zeros", "share of zeros"],
+      ["dead", "share of dead channels"],
     ];
     this.measure = menu("what the colour of a layer says", names, onMeasure);
-    this.from = el("span");
-    this.to = el("span");
+    this.from = el("span", { class: "hv-from" });
+    this.to = el("span", { class: "hv-to" });
     this.bar = el("i", { class: "hv-legend" });
-    this.legend = el("span", { class: "hv-dim hv-measure" }, this.measure);
+    this.legend = el("span", { class: "hv-dim hv-measure" }, "colour of a layer:", this.measure);
     this.legend.append(this.from, this.bar, this.to);
     this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
     this.drawn = "";
@@ -130,6 +131,10 @@ function scaleOf(layers, measure) {
     const share = (/** @type {Cell} */ layer) => layer.zeros;
     return { share, from: "0 %", to: "100 %" };
   }
+  if (measure === "dead") {
+    const share = (/** @type {Cell} */ { dead, channels }) => (dead === null ? null : dead / channels);
+    return { share, from: "0 %", to: "100 %" };
+  }
   const size = (/** @type {any} */ layer) => layer[measure];
   const known = layers.map(size).filter((value) => value > 0);
   if (!known.length) return { share: () => null, from: "none", to: "" };
@@ -163,6 +168,7 @@ function words(layer) {
     `activation ${size(layer.activation)}`,
     `gradient ${size(layer.gradient)}`,
     `zeros ${percent(layer.zeros)}`,
+    ...(layer.dead ? [`${layer.dead} of ${layer.channels} channels dead`] : []),
   ];
   return [...facts, ...wrong].join(", ");
 }

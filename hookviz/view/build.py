@@ -138,21 +138,22 @@ def _tiles(view: View) -> Tiles:
     cmap, low, high = ShownMaps(view).colours()
     page, place = divmod(view.position, PAGE)
     here = order[page * PAGE : (page + 1) * PAGE]
-    dead = layer.statistics.dead
+    constant = layer.statistics.constant
 
     def make() -> Mosaic:
-        return mosaic(layer.maps, low, high, dead, here)
+        return mosaic(layer.maps, low, high, constant, here)
 
     # All maps but "auto" give the same ranges, so the same tiles.
     key = (layer, at.order, page, at.normalize, at.cmap == "auto")
     drawn = view.memo.once("tiles", key, make)
-    constant, count = int(dead.sum()), len(layer.maps)
+    count = len(layer.maps)
     pages = math.ceil(count / PAGE)
     first = page * PAGE + (at.order != "index")  # ranks count from 1, channels from 0
     caption = f"all {count} channels" if pages == 1 else f"{first}–{first + len(here) - 1}"
     if pages > 1:
         caption = f"{'channels' if at.order == 'index' else 'ranks'} {caption} of {count}"
-    caption += f"; {constant} constant, crossed out" if constant else ""
+    still = layer.statistics.still
+    caption += f"; {still}, crossed out" if still else ""
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
     drops = None if view.drops is None else view.drops[here]

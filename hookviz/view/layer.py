@@ -25,11 +25,24 @@ class ChannelStatistics:
     norm: np.ndarray  # sqrt(sum(x**2))
     nans: np.ndarray
     infs: np.ndarray
+    places: int  # of each map
 
     @property
     def dead(self) -> np.ndarray:
+        """Whether a channel is zero everywhere."""
+        return (self.min == 0) & (self.max == 0)
+
+    @property
+    def constant(self) -> np.ndarray:
         """Whether a channel says nothing about this input: the same value everywhere."""
-        return self.min == self.max
+        return self.min == self.max if self.places > 1 else self.dead
+
+    @property
+    def still(self) -> str:
+        """How many are, in words: ``"3 dead, 1 constant"``; empty if none is."""
+        dead = int(self.dead.sum())
+        counts = {"dead": dead, "constant": int(self.constant.sum()) - dead}
+        return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +121,7 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
         scaled = known / most[:, None]
         norm = most * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
     norm = np.where(np.isnan(low), np.nan, norm)  # of nothing but NaN it is not 0
-    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs)
+    return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, flat.shape[1])
 
 
 ABLATION = "ablation"

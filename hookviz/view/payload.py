@@ -95,6 +95,7 @@ def layer_list(view: View) -> list[dict[str, Any]]:
         numbers = {name: _json(value) for name, value in asdict(cell).items()}
         numbers["nans"] += numbers.pop("gradient_nans")
         numbers["infs"] += numbers.pop("gradient_infs")
+        del numbers["weighted"]
         found.append(numbers | {"kind": words.kind, "text": words.text, "size": words.size})
     return found
 

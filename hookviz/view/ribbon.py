@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import torch
 
-from ..hooking.layout import as_maps
+from ..hooking.layout import as_maps, channel_dimension
 from ..hooking.records import Call, CapturedTensor, FeatureCache, statistics
+from ..hooking.select import is_convolution
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Cell:
         How many of the activations are.
     gradient_nans, gradient_infs : int
         How many of the gradients are.
+    channels : int
+    dead : int or None
+        How many channels are zero everywhere; None where the values were not kept.
+    weighted : bool
+        Whether it is a convolution or a linear layer: a ReLU's channels may well be zero.
     """
 
     name: str
@@ -46,6 +52,9 @@ class Cell:
     infs: int
     gradient_nans: int = 0
     gradient_infs: int = 0
+    channels: int = 0
+    dead: int | None = 0
+    weighted: bool = True
 
     @property
     def wrong(self) -> bool:
@@ -78,8 +87,8 @@ def ribbon(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
 
 
 def _cell(call: Call, name: str, block: str) -> Cell:
-    output = call.outputs[0]
-    shape = as_maps(torch.empty(output.shape, device="meta"), call.module, call.grid).shape
+    output, module = call.outputs[0], call.module
+    shape = as_maps(torch.empty(output.shape, device="meta"), module, call.grid).shape
     own, slopes = _pass(output, False), _pass(output, True)
     assert own is not None  # of a gradient alone there may be none
     return Cell(
@@ -93,7 +102,20 @@ def _cell(call: Call, name: str, block: str) -> Cell:
         own.infs,
         0 if slopes is None else slopes.nans,
         0 if slopes is None else slopes.infs,
+        shape[1],
+        _dead(call, shape[1], own.zeros),
+        isinstance(module, torch.nn.Linear) or (module is not None and is_convolution(module)),
     )
+
+
+def _dead(call: Call, channels: int, zeros: float) -> int | None:
+    """How many channels are zero everywhere; most layers have too few zeros to be asked."""
+    if zeros in (0, 1) or zeros * channels < 1 - 1e-6:
+        return channels if zeros == 1 else 0
+    if (values := values_of(call.outputs[0], False)) is None:
+        return None
+    across = channel_dimension(values, call.module, call.grid)
+    return int((values.movedim(across, 0) == 0).flatten(1).all(1).sum())
 
 
 class _Passed(NamedTuple):
@@ -169,6 +191,8 @@ def verdict(cells: Sequence[Cell]) -> Verdict:
 kind='good', layer=None)
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     Verdict(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a')
+    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, dead=32)])
+    Verdict(text='32 of 64 channels dead (zero everywhere) in a', kind='odd', layer='a')
     """
     wrong = (  # activations first: a gradient's NaN goes back from there through all layers
         ("NaN", [cell for cell in cells if cell.nans]),
@@ -188,16 +212,32 @@ kind='good', layer=None)
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
             return Verdict(f"{words} {odd[0].name or '(model)'}{more}", "odd", odd[0].name)
+    silent = _silent(cells)
+    if silent.kind == "odd":
+        return silent
     slopes = [cell.gradient for cell in cells if cell.gradient]
-    clean = "no NaN or Inf, no layer of zeros"
+    clean = f"no NaN or Inf, {silent.text}"
     if not slopes:
-        return Verdict(f"healthy: {clean}", "good")
+        return Verdict(f"healthy: {clean}", "good", silent.layer)
     span = max(1, math.ceil(math.log10(max(slopes) / min(slopes)) - 1e-9))
     power = "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(span))
     power = "10" if span == 1 else power
     if span > _WIDE:
-        return Verdict(f"{clean}; but gradients differ by up to {power}", "odd")
-    return Verdict(f"healthy: {clean}, gradients within a factor of {power}", "good")
+        return Verdict(f"{clean}; but gradients differ by up to {power}", "odd", silent.layer)
+    text = f"healthy: {clean}, gradients within a factor of {power}"
+    return Verdict(text, "good", silent.layer)
+
+
+def _silent(cells: Sequence[Cell]) -> Verdict:
+    """The convolution or linear layer with most channels that are zero; odd if half of them are."""
+    layers = [cell for cell in cells if cell.dead and cell.weighted]
+    if not layers:
+        return Verdict("no layer of zeros", "good")
+    most = max(layers, key=lambda cell: (cell.dead or 0) / cell.channels)
+    text = f"{most.dead} of {most.channels} channels dead (zero everywhere)"
+    text += f" in {most.name or '(model)'}"
+    text += f", some in {len(layers) - 1} more" if len(layers) > 1 else ""
+    return Verdict(text, "odd" if 2 * (most.dead or 0) >= most.channels else "good", most.name)
 
 
 _WIDE = 5  # powers of ten between the largest and the smallest gradient

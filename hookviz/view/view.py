@@ -346,8 +346,11 @@ class ShownMaps:
     def _stretched(self, slopes: bool, low: float, high: float) -> str:
         """What must be said of a map whose colours span next to nothing."""
         statistics = self.view.layer.gradient_statistics if slopes else self.view.layer.statistics
-        if statistics is None or statistics.dead[self.view.at.channel]:
-            return ""  # the same everywhere: nothing is stretched
+        here = self.view.at.channel
+        if statistics is None:
+            return ""
+        if statistics.constant[here]:
+            return f"{'zero' if statistics.dead[here] else 'the same'} everywhere"
         most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
         known = [cell.gradient if slopes else cell.activation for cell in self.view.ribbon]
         scales = {

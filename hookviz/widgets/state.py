@@ -186,6 +186,7 @@ class ViewWidget(LiveWidget, SettingTraits):
             if wanted != getattr(view.at, name) and (name == "version" or wanted == ABLATION):
                 self._user_set(name, wanted)
                 view = self._now
+                settings = settings | {"channel": view.at.channel}  # the first of an order
         for name in SETTINGS:  # the layer says what is in range
             if name in settings and settings[name] != getattr(view.at, name):
                 view = view.moved(**{name: check(name, settings[name], view)})

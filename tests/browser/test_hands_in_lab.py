@@ -77,7 +77,7 @@ def test_with_the_canvas(open_notebook, twin, shots):
         assert each.change in bar.inner_text()
     chip = app.get_by_role("button", name="layer3.1.conv2, channel 32: off")
     chip.wait_for()
-    wait_for(lambda: "0" in app.locator(".hv-number-now").nth(1).inner_text(), 5, "the factor")
+    wait_for(lambda: "0.00" in app.locator(".hv-hands b").inner_text(), 5, "the factor")
     page.screenshot(path=shots / "hands-canvas.png")
 
     factor = app.get_by_role("slider", name="factor of 32")
@@ -93,6 +93,7 @@ def test_with_the_canvas(open_notebook, twin, shots):
     wait_for(lambda: "edited − original" in app.inner_text(), 30, "the difference")
     app.get_by_role("combobox", name="order of the channels").select_option("ablation")
     wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, 60, "the bars of the tiles")
+    wait_for(lambda: "1st of" in app.locator(".hv-by").inner_text(), 30, "the first of them")
     page.screenshot(path=shots / "hands-ablation.png")
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()
