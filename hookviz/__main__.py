@@ -237,7 +237,18 @@ def timm_model(name: str, pretrained: bool) -> Any:
         import timm
     except ImportError:
         raise CommandError(f"timm:{name} needs timm: pip install timm.") from None
-    return timm.create_model(name, pretrained=pretrained)
+    from .hooking.select import close_names
+
+    if ":" not in name and not timm.is_model(name.partition(".")[0]):
+        raise CommandError(f"timm has no model {name!r}; {close_names(name, timm.list_models())}.")
+    try:
+        return timm.create_model(name, pretrained=pretrained)
+    except OSError as error:  # the hub's errors among them
+        why = str(error).partition("\n")[0].rstrip(".")
+        raise CommandError(
+            f"the weights of timm:{name} could not be downloaded ({why}): try again with a network "
+            "connection, or take --weights none for random ones."
+        ) from None
 
 
 def built(module: str, name: str) -> Any:
@@ -267,11 +278,18 @@ def load(model: Any, path: str) -> None:
         raise CommandError(f"{path!r} holds no weights that can be read as data alone.") from None
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     try:
-        model.load_state_dict(state)
+        missing, unknown = model.load_state_dict(state, strict=False)
     except (RuntimeError, TypeError) as error:
         first = str(error).strip().split("\n")
         why = (first[1] if len(first) > 1 else first[0]).strip()
         raise CommandError(f"the weights in {path!r} do not fit the model: {why}") from None
+    wrong = {"the file lacks": missing, "the model has no place for": unknown}
+    said = [
+        f"{words} {len(names)}, such as {names[0]!r}" for words, names in wrong.items() if names
+    ]
+    if said:
+        why = " and ".join(said)
+        raise CommandError(f"the weights in {path!r} do not fit the model: {why}.")
 
 
 def tell(words: str) -> None:

@@ -51,6 +51,12 @@ def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
         (["hookviz:demo_images", "PHOTO"], "gave a list, not a model"),
         (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "there is no file 'no.pt'"),
         (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "holds no weights"),
+        (
+            ["hookviz:demo_model", "PHOTO", "--weights", "OTHER"],
+            "such as 'stem.0.weight'",
+        ),
+        (["hookviz:demo_model", "PHOTO", "--weights", "OTHER"], "no place for 1, such as 'own'."),
+        (["timm:convnext_att", "PHOTO", "--weights", "none"], "close to it: 'convnext_atto'"),
         (["--demo", "--layers", "nothing*"], "nothing"),
         (["--demo", "--target", "unicorn"], "No class is called 'unicorn'"),
         (["--demo", "--target", "99"], "its classes are 0 to 9"),
@@ -58,9 +64,29 @@ def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
 )
 def test_errors_are_a_sentence(given, said, photo, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["page", *(photo if each == "PHOTO" else each for each in given)]) == 2
+    torch.save({"own": torch.zeros(1)}, "other.pt")
+    meant = {"PHOTO": photo, "OTHER": "other.pt"}
+    assert main(["page", *(meant.get(each, each) for each in given)]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith("hookviz: ") and said in last
+
+
+def test_a_timm_model(tmp_path, photo, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    layers = ["--layers", "stages.3.blocks.*.conv_dw"]
+    assert main(["page", "timm:convnext_atto", photo, "--weights", "none", *layers]) == 0
+    assert "2 layers" in capsys.readouterr().err
+    page = (tmp_path / "view.html").read_text(encoding="utf-8")
+    assert "u00d73\\u00d7224\\u00d7224" in page and "stages.3.blocks.1.conv_dw" in page
+
+    def no_network(*args, **options):
+        raise FileNotFoundError("Name or service not known.\nmore")
+
+    monkeypatch.setattr("timm.create_model", no_network)
+    assert main(["page", "timm:convnext_atto", photo]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "timm:convnext_atto could not be downloaded (Name or service not known): " in last
+    assert "--weights none" in last
 
 
 def test_help_teaches(capsys):
