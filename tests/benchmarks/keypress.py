@@ -160,7 +160,8 @@ class Contender:
         """Some presses in a row, measured but for the first."""
         self.page.bring_to_front()  # a page behind another one gets no animation frames
         self.page.locator(self.slider).first.focus()
-        self.page.wait_for_timeout(300)
+        self.page.keyboard.press("Home")  # where no press finds itself at the end
+        self.page.wait_for_timeout(1500)
         self.press()
         for _ in range(presses):
             times = self.press()
