@@ -1,7 +1,8 @@
 // All channels as tiles, as large as fit; what does not fit is on the next page.
 
 import { el, mark, say } from "./dom.js";
-import { paint, toLevels } from "./levels.js";
+import { toLevels } from "./levels.js";
+import { Sheet } from "./sheet.js";
 
 /**
  * @typedef {import("./layer.js").Layer} Layer
@@ -32,6 +33,7 @@ export class Mosaic {
       "aria-label": "all channels",
     });
     this.root = el("div", { class: "hv-mosaic" }, this.head, this.grid);
+    this.sheet = new Sheet();
     /** @type {any[]} */
     this.tiles = [];
     this.page = 0;
@@ -81,15 +83,16 @@ export class Mosaic {
     this.page = Math.min(this.page, this.count - 1);
     const first = this.page * this.size;
     const last = Math.min(first + this.size, data.count);
-    const now = `${key} ${first} ${last} ${fit.columns} ${fit.width}`;
+    const now = `${key} ${first} ${last} ${fit.columns} ${fit.width} ${globalThis.devicePixelRatio}`;
     if (now !== this.drawn) {
       this.drawn = now;
       this.grid.style.setProperty("--columns", String(fit.columns));
       this.grid.style.setProperty("--wide", `${fit.width}px`);
       this.grid.style.setProperty("--high", `${fit.height}px`);
       this.fill(last - first);
+      this.sheet.begin({ ...fit, space: SPACE }, last - first);
       for (let place = first; place < last; place++)
-        this.draw(this.tiles[place - first], data, order[place], ranges, palette, fit);
+        this.draw(place - first, data, order[place], ranges, palette, fit);
     }
     this.choose(position >= first && position < last ? position - first : Infinity);
     this.words(data, first, last, by);
@@ -98,29 +101,29 @@ export class Mosaic {
   /** @param {number} count How many tiles there are. */
   fill(count) {
     while (this.tiles.length < count) {
-      const canvas = el("canvas", { class: "hv-map" });
       const number = el("i", { class: "hv-number" });
-      const root = el("div", { class: "hv-tile", role: "option" }, canvas, number);
-      this.tiles.push({ root, canvas, number });
+      const root = el("div", { class: "hv-tile", role: "option" }, number);
+      this.tiles.push({ root, number });
     }
     const shown = this.tiles.slice(0, count).map((tile) => tile.root);
-    if (this.grid.children.length !== count) this.grid.replaceChildren(...shown);
+    if (this.grid.children.length !== count + 1)
+      this.grid.replaceChildren(this.sheet.canvas, ...shown);
   }
 
   /**
-   * @param {any} tile
+   * @param {number} place On the page.
    * @param {Layer} data
    * @param {number} channel
    * @param {Range[]} ranges
    * @param {Uint32Array} palette
    * @param {Grid} fit
    */
-  draw(tile, data, channel, ranges, palette, fit) {
+  draw(place, data, channel, ranges, palette, fit) {
+    const tile = this.tiles[place];
     const device = fit.width * (globalThis.devicePixelRatio || 1);
     const factor = Math.max(1, Math.floor(data.width / device));
     const { values, height, width } = data.small(factor, channel);
-    paint(tile.canvas, toLevels(values, ranges[channel]), width, height, palette);
-    tile.canvas.classList.toggle("hv-smooth", width > device);
+    this.sheet.draw(place, toLevels(values, ranges[channel]), width, height, palette);
     tile.root.dataset.channel = String(channel);
     const drops = data.arrays.drops?.values;
     tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));

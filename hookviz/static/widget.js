@@ -6,7 +6,8 @@ import { Layer } from "./layer.js";
 import { pictureOf } from "./pictures.js";
 
 const BUDGET = 300e6; // bytes of layers that are kept
-const PAUSE = 80; // milliseconds between two messages about the settings
+const SOON = 60; // milliseconds until the kernel is told of a setting
+const PAUSE = 200; // and between two such messages: at each the front end shows a busy kernel
 
 /** What the kernel sends, remembered. */
 class KernelSource {
@@ -201,8 +202,10 @@ function sourceOf(model) {
 function follow(model, app) {
   let sent = JSON.stringify(model.get("settings"));
   let timer = 0;
+  let last = -Infinity;
   const send = () => {
     timer = 0;
+    last = performance.now();
     const settings = app.state.settings;
     const text = JSON.stringify(settings);
     if (text === sent) return;
@@ -211,7 +214,8 @@ function follow(model, app) {
     model.save_changes();
   };
   app.state.onChange(() => {
-    if (!timer && JSON.stringify(app.state.settings) !== sent) timer = setTimeout(send, PAUSE);
+    if (timer || JSON.stringify(app.state.settings) === sent) return;
+    timer = setTimeout(send, Math.max(SOON, last + PAUSE - performance.now()));
   });
   const changed = () => {
     const text = JSON.stringify(model.get("settings"));

@@ -46,6 +46,16 @@ def expected(panel):
     return palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
 
 
+def tiles(page, height, width):
+    """Of each tile, what is drawn in the middle of each value of its map."""
+    sheet, origin = pixels(page.locator(".hv-sheet")), page.locator(".hv-sheet").bounding_box()
+    for each in page.locator(".hv-tile").all():
+        box = each.bounding_box()
+        x = box["x"] - origin["x"] + (np.arange(width) + 0.5) * box["width"] / width
+        y = box["y"] - origin["y"] + (np.arange(height) + 0.5) * box["height"] / height
+        yield sheet[np.ix_(y.astype(int), x.astype(int))]
+
+
 def settle(page):
     page.evaluate(
         "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -63,6 +73,8 @@ def test_each_pixel_is_as_render_draws_it(shown):
         for normalize in RANGES:
             page.get_by_label("range of the colours").select_option(normalize)
             explorer.cmap, explorer.normalize = cmap, normalize
+            settle(page)
+            small = list(tiles(page, 6, 7))
             for channel in range(9):
                 page.locator(".hv-tile").nth(channel).click()
                 settle(page)
@@ -70,6 +82,7 @@ def test_each_pixel_is_as_render_draws_it(shown):
                 wanted = expected(explorer.frame.panels[0])
                 got = pixels(canvas)
                 assert (got == wanted).all(), (cmap, normalize, channel)
+                assert (small[channel] == wanted).all(), (cmap, normalize, channel)
     explorer.close()
 
 

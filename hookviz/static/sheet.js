@@ -1,0 +1,64 @@
+// All tiles' pictures on one canvas: to a browser each canvas is a layer, and to put together a
+// hundred of them in each frame takes longer than a frame.
+
+import { el } from "./dom.js";
+import { paint } from "./levels.js";
+
+/** @typedef {{columns: number, width: number, height: number, space: number}} Places */
+
+/** The canvas that lies behind the tiles. */
+export class Sheet {
+  constructor() {
+    this.canvas = el("canvas", { class: "hv-sheet", width: 0, height: 0, "aria-hidden": "true" });
+    this.one = el("canvas"); // a tile at its own pixels; never on the page
+    this.ratio = 1;
+    /** @type {Places} */
+    this.places = { columns: 1, width: 0, height: 0, space: 0 };
+  }
+
+  /**
+   * Take the tiles away, and make room for others.
+   * @param {Places} places
+   * @param {number} count
+   */
+  begin(places, count) {
+    this.places = places;
+    this.ratio = globalThis.devicePixelRatio || 1;
+    const last = this.box(places.columns * Math.ceil(count / places.columns) - 1);
+    this.canvas.width = last.right;
+    this.canvas.height = last.bottom;
+    this.canvas.style.width = `${last.right / this.ratio}px`;
+    this.canvas.style.height = `${last.bottom / this.ratio}px`;
+  }
+
+  /**
+   * Where a tile is, in pixels of the screen.
+   * @param {number} place
+   */
+  box(place) {
+    const { columns, width, height, space } = this.places;
+    const left = (place % columns) * (width + space);
+    const top = Math.floor(place / columns) * (height + space);
+    const [x, y, right, bottom] = [left, top, left + width, top + height].map((end) =>
+      Math.round(this.ratio * end),
+    );
+    return { left: x, top: y, right, bottom };
+  }
+
+  /**
+   * Draw one tile: pixels with their edges, or smoothly where there are more than fit.
+   * @param {number} place
+   * @param {Uint8Array} levels
+   * @param {number} width Of the map.
+   * @param {number} height
+   * @param {Uint32Array} palette
+   */
+  draw(place, levels, width, height, palette) {
+    const context = this.canvas.getContext("2d");
+    if (!context) return;
+    const { left, top, right, bottom } = this.box(place);
+    paint(this.one, levels, width, height, palette);
+    context.imageSmoothingEnabled = width > right - left || height > bottom - top;
+    context.drawImage(this.one, left, top, right - left, bottom - top);
+  }
+}
