@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
+import nbformat
 import numpy as np
 import pytest
 import torch
 from front_end import canvas_pixels as pixels
+from nbconvert import HTMLExporter
 from torch import Tensor, nn
 
 import hookviz
@@ -161,3 +163,25 @@ def test_without_scripts_the_picture_stands(chrome, tmp_path):
     assert page.get_by_role("img").get_attribute("alt") == explorer.frame.description
     explorer.close()
     context.close()
+
+
+def test_in_an_exported_notebook(chrome, tmp_path):
+    """What `explorer.page` leaves in a saved notebook moves in what nbconvert makes of that."""
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    data = {"text/html": explorer.page(layers="layer3.*").data}
+    explorer.close()
+    output = nbformat.v4.new_output("display_data", data)
+    cell = nbformat.v4.new_code_cell("explorer.page()", outputs=[output])
+    book, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    (tmp_path / "book.html").write_text(book, encoding="utf-8")
+    page = chrome.new_page(viewport={"width": 1280, "height": 900})
+    page.context.set_offline(True)
+    page.goto((tmp_path / "book.html").as_uri(), wait_until="domcontentloaded")
+    inside = page.frame_locator("iframe")
+    inside.locator(".hv-tile").first.wait_for()
+    inside.get_by_role("slider", name="channel").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    inside.locator(".hv-label", has_text="channel 1").wait_for()
+    inside.locator(".hv-name", has_text="layer3.0.conv2").wait_for()
+    page.close()
