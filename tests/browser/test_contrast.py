@@ -32,10 +32,13 @@ FAINT = """() => {
   while (words.nextNode()) {
     const element = words.currentNode.parentElement;
     const text = words.currentNode.textContent.trim();
-    if (!text || element.closest("script, style, noscript, :disabled, [aria-disabled]")) continue;
+    const unused = ":disabled:not(.hv-chip), [aria-disabled]"; // the verdict may lead nowhere
+    if (!text || element.closest(`script, style, noscript, ${unused}`)) continue;
     if (!element.checkVisibility({visibilityProperty: true, opacityProperty: true})) continue;
     count += 1;
     const layers = [];
+    let whole = 1;
+    for (let each = element; each; each = each.parentElement) whole *= getComputedStyle(each).opacity;
     for (let each = element; each; each = each.parentElement) {
       const colour = channels(getComputedStyle(each).backgroundColor);
       if (colour[3] > 0) layers.push(colour);
@@ -44,6 +47,7 @@ FAINT = """() => {
     const onPicture = Boolean(element.closest(".hv-tile"));
     const bases = onPicture ? [[0, 0, 0], [255, 255, 255]] : [[255, 255, 255]];
     const own = channels(getComputedStyle(element).color);
+    own[3] *= whole;
     const least = Math.min(...bases.map(base => {
       const shown = onPicture ? layers.filter(each => each[3] < 1) : layers;
       const back = shown.reduceRight((below, top) => over(top, below), base);
