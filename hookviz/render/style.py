@@ -123,11 +123,11 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 .hookviz-explorer .hookviz-hidden-label > .widget-label {position: absolute; width: 1px;
   height: 1px; overflow: hidden; clip-path: inset(50%); margin: 0}
 .hookviz-explorer .widget-label {color: var(--hv-dim)}
-.hookviz-explorer :is(select, input) {background-color: var(--hv-field) !important;
+.hookviz-explorer :is(select, input)CORE {background-color: var(--hv-field) !important;
   color: var(--hv-ink) !important; border: 1px solid var(--hv-line) !important;
   border-radius: 3px; font-size: 12px}
 .hookviz-explorer input::placeholder {color: var(--hv-dim); opacity: 1}
-.hookviz-explorer select {background-image: ARROW !important; background-size: 16px;
+.hookviz-explorer selectCORE {background-image: ARROW !important; background-size: 16px;
   background-repeat: no-repeat; background-position: right 2px center; padding-right: 18px}
 .hookviz-explorer .hookviz-preds {display: grid; gap: 8px; align-items: center; margin: 3px 0;
   grid-template-columns: repeat(5, minmax(0, 1fr)) minmax(120px, 0.8fr)}
@@ -214,13 +214,16 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 }
 """
 
+# The canvas in an explorer has a style of its own; another explorer on the page may have this one.
+_CORE = ":not(:where(.hookviz-app *))"
+
 STYLE = (
     "<style>"
     + _COLOURS
     + _PARTS
-    + _EXPLORER.replace("ARROW", _ARROW.replace("COLOUR", "%235d6673"))
+    + _EXPLORER.replace("ARROW", _ARROW.replace("COLOUR", "%235d6673")).replace("CORE", _CORE)
     + dark_rule(
-        ".hookviz-explorer select",
+        f".hookviz-explorer select{_CORE}",
         f"background-image: {_ARROW.replace('COLOUR', '%23c5ccd6')} !important",
     )
     + "</style>"

@@ -93,6 +93,24 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     assert notebook.errors == []
 
 
+def test_an_explorer_without_a_canvas_beside_it(open_notebook):
+    """The style of core widgets stays with them: both look as they do alone."""
+    other = MAKE.replace("explorer =", "other =")
+    off = f"os.environ['HOOKVIZ_CANVAS'] = 'off'\n{other}\nother"
+    notebook = open_notebook([ON, MAKE, "explorer", off], seconds=300, own_kernel=True)
+    app = notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    core = notebook.page.locator(".hookviz-find input").first
+    core.wait_for()
+    look = "all => [...new Set(all.map((e) => getComputedStyle(e).{}))]"
+    sliders, ends = app.locator("input[type=range]"), app.locator("input.hv-end")
+    assert sliders.evaluate_all(look.format("borderTopWidth")) == ["0px"]
+    assert ends.evaluate_all(look.format("borderTopColor")) == ["rgba(0, 0, 0, 0)"]
+    assert app.locator("select").evaluate_all(look.format("backgroundImage")) == ["none"]
+    assert core.evaluate("(e) => getComputedStyle(e).borderTopWidth") == "1px"
+    assert notebook.errors == []
+
+
 def test_channels_move_while_the_kernel_is_busy(open_notebook):
     busy = "import time\nb = ipywidgets.Button(description='train')\n"
     busy += "b.on_click(lambda _: time.sleep(8))\ndisplay(b)"

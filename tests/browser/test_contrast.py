@@ -37,8 +37,9 @@ FAINT = """() => {
     if (!element.checkVisibility({visibilityProperty: true, opacityProperty: true})) continue;
     count += 1;
     const layers = [];
-    let whole = 1;
-    for (let each = element; each; each = each.parentElement) whole *= getComputedStyle(each).opacity;
+    let whole = 1; // opacity
+    for (let each = element; each; each = each.parentElement)
+      whole *= getComputedStyle(each).opacity;
     for (let each = element; each; each = each.parentElement) {
       const colour = channels(getComputedStyle(each).backgroundColor);
       if (colour[3] > 0) layers.push(colour);
