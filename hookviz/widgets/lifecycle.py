@@ -47,12 +47,20 @@ class LiveWidget(widgets.VBox):
     """
 
     closed = True  # until it is made
+    _connected = False
     why_closed = ""  # what to say, once it is, to who wants to use it
     _canvas: Any = None  # what draws it in the browser without core widgets
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
+        # Without a kernel ipywidgets 7 has comms that never were open.
+        self._connected = not getattr(self.comm, "_closed", True)
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the front end has ended the connection that there was."""
+        return self._connected and getattr(self.comm, "_closed", False)
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a notebook's output holds for places without a kernel; and metadata."""
@@ -173,7 +181,7 @@ def running() -> tuple[str, str] | None:
 def close_earlier() -> None:
     """Close what earlier runs of the running cell made, and is not to be seen anywhere else."""
     for widget in _living():  # marimo cuts off what a cell made, before that runs again
-        if isinstance(widget, LiveWidget) and getattr(widget.comm, "_closed", False):
+        if isinstance(widget, LiveWidget) and widget.cut_off:
             widget.close()
     here = running()
     if here and here[0] in _latest and _latest[here[0]].run != here[1]:
