@@ -504,8 +504,8 @@ def through_numpy(y):
     return y + torch.from_numpy(y.numpy() * 1)
 
 
-@torch.library.custom_op("hookviz_tests::strange", mutates_args=())
-def strange(y: torch.Tensor) -> torch.Tensor:
+@torch.library.custom_op("hookviz_tests::strange", mutates_args=(), schema="(Tensor y) -> Tensor")
+def strange(y):
     return y.flip(-1).clone()
 
 

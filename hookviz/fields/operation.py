@@ -67,11 +67,11 @@ class Operation:
         return getattr(packet, self.function._overloadname, None)
 
     def simpler(self) -> Callable[..., Any] | None:
-        """The same in simpler operations; None if torch knows none."""
+        """The same in simpler operations, which may give NotImplemented; None if there is none."""
         pure = self.pure
         if pure is None or pure in decomposition_table:
             return decomposition_table.get(pure)
-        return pure.decompose if pure._can_decompose() else None
+        return pure.decompose
 
     def shade(self, tensor: Tensor) -> Tensor:
         """The shadow ``(P, *shape)`` of a tensor, empty for a constant."""

@@ -293,10 +293,10 @@ _KINDS: list[tuple[Callable[[Operation], Any], str]] = [
     (
         windows.moved,
         "index unsafe_index index_select gather slice_scatter select_scatter diagonal_scatter "
-        "as_strided_scatter index_put index_copy index_fill scatter roll flip repeat take "
-        "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d "
-        "replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle im2col tril triu "
-        "diag_embed masked_select masked_scatter embedding unfold_copy stack",
+        "as_strided_scatter index_put unsafe_index_put index_copy index_fill scatter roll "
+        "flip repeat take reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
+        "replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle channel_shuffle im2col "
+        "tril triu diag_embed masked_select masked_scatter embedding unfold_copy stack",
     ),
     (windows.gathered, "scatter_add scatter_reduce index_add"),
     (

@@ -177,7 +177,9 @@ class Shadows(TorchDispatchMode):
             with self:
                 found = simpler(*operation.args, **operation.kwargs)
         except (RuntimeError, NotImplementedError, TypeError, ValueError):
-            return NotImplemented
+            found = NotImplemented
+        if found is NotImplemented:
+            return found
         parts = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
         if [each.shape for each in parts] != [each.shape for each in operation.made]:
             return NotImplemented

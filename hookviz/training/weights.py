@@ -84,5 +84,5 @@ def _norm(tensors: list[Tensor]) -> Tensor:
 
 def _is_plain(parameter: Tensor) -> bool:
     """Whether all of it is here: shards of one are not, nor are weights yet to be made."""
-    kinds = nn.Parameter, nn.parameter.Buffer, Tensor
+    kinds = nn.Parameter, Tensor
     return type(parameter) in kinds and not parameter.is_meta and parameter.numel() > 0

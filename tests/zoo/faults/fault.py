@@ -214,4 +214,5 @@ def own(module: nn.Module, *given: Any) -> Any:
 
 def replace(model: nn.Module, name: str, module: nn.Module) -> None:
     """Put another module in a layer's place, in the mode of the model."""
-    model.set_submodule(name, module.train(model.training))
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, module.train(model.training))
