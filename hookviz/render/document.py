@@ -82,5 +82,31 @@ def in_frame(page: str, label: str) -> str:
     )
 
 
+def in_place_of_error(name: str, png: str, alt: str) -> str:
+    """A picture that is seen only where JupyterLab says that the next output's widget is lost.
+
+    Of an output it takes the widget and not the picture beside it, and of a widget that was saved
+    without its kernel it shows an error. All is a style, so that what shows no styles of others,
+    such as GitHub, shows nothing of this.
+
+    Parameters
+    ----------
+    name : str
+        Of the element: no other in the page may have it.
+    png : str
+        The file in base64.
+    alt : str
+        What it shows, in words.
+    """
+    output = f".jp-OutputArea-child:has(> * > #{name})"
+    lost = f"{output}:has(+ * > .lm-Widget.jupyter-widgets)"
+    return f"""<style>
+#{name}, {output}, .output_area:has(> * > #{name}) {{ display: none }}
+{lost} {{ display: table }}
+{lost} #{name} {{ display: block; max-width: 100%; content: url(data:image/png;base64,{png}) }}
+{lost} + .jp-OutputArea-child {{ display: none }}
+</style><div id="{name}" role="img" aria-label="{escape(alt)}"></div>"""
+
+
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

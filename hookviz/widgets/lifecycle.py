@@ -27,7 +27,7 @@ from IPython.display import HTML, display
 from ipywidgets.widgets import widget as registry
 
 from ..hooking.interrupts import defer_interrupts
-from ..render.document import IN_NOTEBOOK, in_frame
+from ..render.document import IN_NOTEBOOK, in_frame, in_place_of_error
 
 AGAIN = (
     "This {} is closed, because the cell that made it ran again: run that cell once more and use "
@@ -91,6 +91,10 @@ class LiveWidget(widgets.VBox):
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         data, metadata = self._output()
+        if "image/png" in data and hasattr(get_ipython(), "kernel"):
+            name = f"hookviz-still-{self.model_id}"
+            still = in_place_of_error(name, data["image/png"], data["text/plain"])
+            display({"text/plain": "", "text/html": still}, raw=True)
         return data | {"application/vnd.jupyter.widget-view+json": self.view()}, metadata
 
     if hasattr(widgets.VBox, "_ipython_display_"):  # ipywidgets 7 displays itself

@@ -359,27 +359,6 @@ def test_progress_bar_comes_and_goes(open_notebook):
     assert notebook.errors == []
 
 
-def test_static_picture_without_a_kernel(open_notebook, lab, shots):
-    notebook = open_notebook(
-        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"]
-    )
-    notebook.page.keyboard.press("Escape")
-    notebook.page.keyboard.press("Control+s")
-    import json
-
-    def saved():
-        book = json.loads((lab.files / notebook.name).read_text())
-        found = [o for cell in book["cells"] for o in cell["outputs"] if "image/png" in o["data"]]
-        return found[0] if found else None
-
-    wait_until(saved, notebook.page)
-    output = saved()
-    assert output["metadata"]["image/png"]["alt"].startswith("channel 0 of 24")
-    picture = Image.open(io.BytesIO(base64.b64decode(output["data"]["image/png"])))
-    picture.save(shots / "static.png")
-    assert picture.size[0] > 500
-
-
 def wait_until(done, page, seconds=15):
     for _ in range(seconds * 10):
         if done():

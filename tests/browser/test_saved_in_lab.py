@@ -1,0 +1,81 @@
+"""A notebook that was saved, and is opened again without the kernel that ran it."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import nbformat
+import numpy as np
+from front_end import wait_for
+from nbconvert import HTMLExporter
+from PIL import Image
+
+CELL = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+LOST = "Error displaying widget"
+
+
+def saved(path):
+    """What the outputs hold that have a picture, once the file has any."""
+
+    def read():
+        book = nbformat.read(path, as_version=4)
+        outputs = [output["data"] for cell in book.cells for output in cell.outputs]
+        return [data for data in outputs if "image/png" in data]
+
+    return wait_for(read, 15, "the notebook to be saved")
+
+
+def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
+    notebook = open_notebook([CELL])
+    notebook.page.keyboard.press("Escape")
+    notebook.page.keyboard.press("Control+s")
+    (data,) = saved(lab.files / notebook.name)
+    book, _ = HTMLExporter().from_filename(str(lab.files / notebook.name))
+    (tmp_path / "book.html").write_text(book, encoding="utf-8")
+    page = chrome.new_page(viewport={"width": 1280, "height": 900})
+    page.context.set_offline(True)
+    page.goto((tmp_path / "book.html").as_uri(), wait_until="domcontentloaded")
+    picture = page.locator(".jp-OutputArea-output img")
+    picture.wait_for()
+    assert picture.count() == 1
+    assert picture.get_attribute("src").endswith("".join(data["image/png"].split()))
+    assert not page.locator("[id^=hookviz-still]").is_visible()
+    page.close()
+
+
+def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
+    notebook = open_notebook([CELL, "'the next cell'"], own_kernel=True)
+    page = notebook.page
+    page.locator(".hookviz-explorer figure .frame img").first.wait_for()
+    still = page.locator("[id^=hookviz-still]")
+    assert still.count() == 1
+    assert not still.is_visible()
+    shown = [each for each in page.locator(".jp-OutputArea-child").all() if each.is_visible()]
+    assert len(shown) == 2  # the explorer, and the next cell's: the picture takes no room
+
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+s")
+
+    (data,) = saved(lab.files / notebook.name)
+    assert data["text/plain"].startswith("channel 0 of 24")
+    picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+    assert picture.size[0] > 500
+
+    lab.end_kernel(lab.files / notebook.name)
+    page.reload()
+    still.wait_for(timeout=60_000)
+    assert not page.get_by_text(LOST).first.is_visible()
+    assert still.get_attribute("aria-label") == data["text/plain"]
+    assert page.get_by_text("the next cell").last.is_visible()
+    box = still.bounding_box()
+    assert box["height"] / box["width"] == (picture.height / picture.width)
+    page.screenshot(path=shots / "reopened.png")
+    seen = Image.open(io.BytesIO(still.screenshot())).convert("RGB")
+    drawn = picture.convert("RGB").resize(seen.size)
+    difference = np.abs(np.asarray(seen, int) - np.asarray(drawn, int))
+    assert difference.mean() < 4
+
+    notebook.run_all(120)
+    page.locator(".hookviz-explorer figure .frame img").first.wait_for()
+    assert not still.is_visible()
