@@ -10,7 +10,7 @@ import { Search } from "./search.js";
  * @param {(position: number) => void} onMove
  */
 export function slider(label, onMove) {
-  const made = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": label });
+  const made = el("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": label, title: label });
   made.addEventListener("input", () => onMove(Number(made.value)));
   return made;
 }
@@ -93,7 +93,7 @@ export class Heading {
   show(counts, at, position) {
     slide(this.channel, counts.channel, position, `channel ${at.channel} of ${counts.channel}`);
     say(this.number, String(at.channel));
-    const by = at.order === "index" ? `of ${counts.channel} by` : `${ordinal(position + 1)} of ${counts.channel} by`;
+    const by = at.order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
     say(this.rank, by);
     choose(this.order, at.order);
     for (const [name, { made, number, root }] of Object.entries(this.others)) {

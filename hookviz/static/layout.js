@@ -87,7 +87,7 @@ export class Layout {
       (value) => state.set({ overlay: value === "true" }),
     );
     this.opacity = slider("opacity of the heatmap", (place) => state.set({ alpha: place / 100 }));
-    this.stripButton = el("button", { class: "hv-toggle" }, "all layers");
+    this.stripButton = el("button", { class: "hv-toggle", title: "the heatmaps of all layers" }, "all layers");
     this.stripButton.addEventListener("click", () => state.set({ strip: !state.values.strip }));
     this.heat.head.replaceChildren(this.method, this.over);
     this.bars.heat.middle.append(this.opacity, this.stripButton);

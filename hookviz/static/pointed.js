@@ -18,7 +18,10 @@ export function showPointed(app, data) {
   if (!spot || !data.width) {
     for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
     say(parts.inputNote, app.inputWords);
-    return parts.readings.point([["pointer", "over a picture for exact values"]]);
+    return parts.readings.point([
+      ["pointer", "over a picture for exact values"],
+      ["keys", "←→ channel, ↑↓ layer, ⇧ place"],
+    ]);
   }
   const row = Math.min(Math.floor(spot.v * height), height - 1);
   const column = Math.min(Math.floor(spot.u * width), width - 1);

@@ -39,7 +39,7 @@ export class Readings {
       [`layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
     ];
     const bad = rows.some(([, numbers]) => numbers.nans || numbers.infs);
-    const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : []), ...(graded ? ["weight"] : [])];
+    const names = [...NAMES, ...(bad ? ["NaN", "Inf"] : []), ...(graded ? ["Grad-CAM weight"] : [])];
     const cells = [
       ["", ...names],
       ...rows.map(([name, numbers], place) => {
@@ -95,7 +95,7 @@ function text(column, numbers, weight) {
   if (column === "zeros") return percent(numbers.zeros);
   if (column === "NaN") return numbers.nans ? String(numbers.nans) : "";
   if (column === "Inf") return numbers.infs ? String(numbers.infs) : "";
-  if (column === "weight") return weight === null ? "" : short(weight);
+  if (column === "Grad-CAM weight") return weight === null ? "" : short(weight);
   return short(numbers[column]);
 }
 

@@ -72,6 +72,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
 
     box = app.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 10.5 / 56, box["y"] + box["height"] * 20.5 / 56)
+    app.locator(".hv-here dt", has_text="value").wait_for()
     record = twin.cache["layer1.0.conv1"]
     for place, tensor in ((1, record.activation), (2, record.gradient)):
         value = tensor[0, 17, 20, 10].item()

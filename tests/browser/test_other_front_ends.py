@@ -82,6 +82,7 @@ def test_canvas(front_end, page_of, browser, tmp_path, shots):
             box["x"] + box["width"] * (column + 0.5) / width,
             box["y"] + box["height"] * (row + 0.5) / height,
         )
+        app.locator(".hv-here dt", has_text="value").wait_for()
         shown = app.locator(".hv-here dd").nth(1)
         wait_for(lambda: shown.count() and shown.inner_text(), 10, "the value")
         wanted = maps[1, row, column].item()

@@ -123,6 +123,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown):
     assert explorer.channel == explorer.frame.channels[0]
     assert agrees()
 
+    assert "⇧ place" in page.locator(".hv-here").inner_text()  # until the pointer is somewhere
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
     settle(page)
