@@ -45,6 +45,7 @@ export class App {
     /** @type {Layer | null} */
     this.data = null;
     this.frame = 0;
+    this.toFirst = false;
     this.inputWords = "";
     this.parts = new Layout(root, source, this.state, {
       target: (number) => this.toTarget(number),
@@ -91,11 +92,13 @@ export class App {
   }
 
   /**
-   * The first by another order is shown; what is lost without a channel may have to be found first.
+   * The first by another order is shown, once the layer is here; what is lost without a channel may
+   * have to be found first.
    * @param {string} order
    */
   toOrder(order) {
-    const { data } = this;
+    const data = this.source.layer(this.at);
+    this.toFirst = !data;
     const known = order !== "index" && (order !== "ablation" || data?.arrays.drops);
     this.state.set(data && known ? { order, channel: data.order(order)[0] } : { order });
   }
@@ -184,6 +187,7 @@ export class App {
     this.frame = -1;
   }
 
+  /** @returns {void} */
   draw() {
     this.frame = 0;
     this.colours.look();
@@ -193,6 +197,10 @@ export class App {
     this.root.classList.toggle("hv-waiting", waiting);
     if (data) {
       this.data = data;
+      if (this.toFirst) {
+        this.toOrder(at.order);
+        return this.draw();
+      }
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
     }
     this.top(waiting);

@@ -94,7 +94,7 @@ class LiveWidget(widgets.VBox):
         if "image/png" in data and hasattr(get_ipython(), "kernel"):
             name = f"hookviz-still-{self.model_id}"
             still = in_place_of_error(name, data["image/png"], data["text/plain"])
-            display({"text/plain": "", "text/html": still}, raw=True)
+            display({"text/plain": data["text/plain"], "text/html": still}, raw=True)
         return data | {"application/vnd.jupyter.widget-view+json": self.view()}, metadata
 
     if hasattr(widgets.VBox, "_ipython_display_"):  # ipywidgets 7 displays itself

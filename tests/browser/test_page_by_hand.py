@@ -161,6 +161,15 @@ def test_the_verdict_leads_to_the_layer(browser, tmp_path):
     page.close()
 
 
+# Another order before the browser has read the layer.
+AT_ONCE = """() => {
+  document.querySelector(".hv-chip").click();
+  const order = document.querySelector("[aria-label='order of the channels']");
+  order.value = "zeros";
+  order.dispatchEvent(new Event("change"));
+}"""
+
+
 def test_dead_channels_are_found(browser, tmp_path):
     """By the verdict, by the colour of the layers, and in an order; and they are called so."""
     model = hookviz.demo_model()
@@ -187,6 +196,12 @@ def test_dead_channels_are_found(browser, tmp_path):
     names = [each.get_attribute("data-layer") for each in page.locator(".hv-layer").all()]
     other = [n for n, colour in zip(names, colours, strict=True) if colour != colours[0]]
     assert other == ["layer2.1.conv1"]
+
+    page.reload()
+    page.locator(".hv-tile").first.wait_for()
+    page.evaluate(AT_ONCE)
+    page.locator(".hv-by", has_text="1st of 48").wait_for()
+    assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
     page.close()
 
 
