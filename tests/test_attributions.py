@@ -17,9 +17,12 @@ from torch.nn import functional
 import hookviz
 from hookviz.attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 
-MODEL = hookviz.demo_model()
+# In float64: in float32 two orders of summation may take different sides of a ReLU, and how often
+# they do depends on the processor.
+MODEL = hookviz.demo_model().double()
 PICTURES = hookviz.demo_images()
-X = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])[..., ::2, ::2]
+X = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])
+X = X[..., ::2, ::2].double()
 
 # Enough to see that a method works; the defaults are for pictures.
 QUICK = {"smoothgrad": {"nt_samples": 3}, "integrated_gradients": {"n_steps": 3}}
@@ -65,7 +68,8 @@ def test_each_sample_has_its_own_top_class():
 def test_smoothgrad_is_a_mean_over_noisy_copies():
     def by_hand(x, target, seed, stdev):
         torch.manual_seed(seed)
-        copies = [x + torch.normal(0, torch.full_like(x, stdev)) for _ in range(4)]
+        stdevs = torch.full_like(x, stdev, dtype=torch.float32)  # captum draws in float32
+        copies = [x + torch.normal(0, stdevs) for _ in range(4)]
         return sum(gradient(logit(target), noisy) for noisy in copies) / 4
 
     top = MODEL(X).argmax(1).tolist()
@@ -89,7 +93,7 @@ def test_smoothgrad_repeats_itself():
     torch.testing.assert_close(at_once, without_noise)
 
 
-@pytest.mark.parametrize("baselines", [0, -1.0, torch.rand(1, 3, 1, 1)])
+@pytest.mark.parametrize("baselines", [0, -1.0, torch.full((1, 3, 1, 1), 0.4)])
 def test_integrated_gradients_by_hand(baselines):
     points, widths = np.polynomial.legendre.leggauss(5)
     start = torch.zeros_like(X) + baselines
@@ -497,15 +501,15 @@ def test_inputs_and_models_that_have_no_attribution():
     with pytest.raises(ValueError, match=r"torch\.int64, which has no gradient"):
         attribute(MODEL, X.long())
     with pytest.raises(ValueError, match=r"shape \(2, 4, 56, 56\), does not fit layer 'stem\.0'"):
-        attribute(MODEL, torch.rand(2, 4, 56, 56))
+        attribute(MODEL, torch.rand(2, 4, 56, 56).double())
     with pytest.raises(ValueError, match=r"class scores \(2, K\), .* tensor of shape \(2, 4, 54"):
-        attribute(nn.Conv2d(3, 4, 3), X)
+        attribute(nn.Conv2d(3, 4, 3).double(), X)
     with pytest.raises(ValueError, match=r"'0' is lazy"):
         attribute(nn.Sequential(nn.LazyConv2d(4, 3)), X)
 
 
 def test_an_error_of_the_model_keeps_its_cause():
-    model = Small()
+    model = Small().double()
     model.features = lambda x: torch.rand(2).backward()
     with pytest.raises(RuntimeError, match="The model raised RuntimeError in Small") as caught:
         attribute(model, X)
@@ -513,7 +517,7 @@ def test_an_error_of_the_model_keeps_its_cause():
 
 
 def test_scores_that_do_not_depend_on_the_input():
-    model = Small()
+    model = Small().double()
     model.features = lambda x: x.detach()
     with pytest.raises(ValueError, match="does not depend on the input"):
         attribute(model, X)
@@ -522,7 +526,7 @@ def test_scores_that_do_not_depend_on_the_input():
 
 
 def test_guided_backprop_without_a_relu():
-    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten())
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten()).double()
     with pytest.raises(ValueError, match=r"No ReLU ran, .* take method='saliency'"):
         attribute(model, X, "guided_backprop")
 

@@ -22,7 +22,7 @@ from hookviz.attribution.perturbation import ablationcam, scorecam
 from hookviz.run.inputs import prepare_input
 
 METHODS = [scorecam, ablationcam]
-DEMO = hookviz.demo_model()
+DEMO = hookviz.demo_model().double()  # sums in another order differ by too little to matter
 PICTURES = hookviz.demo_images()
 CONVOLUTION = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 POOL = {1: nn.AdaptiveAvgPool1d, 2: nn.AdaptiveAvgPool2d, 3: nn.AdaptiveAvgPool3d}
@@ -145,8 +145,8 @@ def test_is_what_a_slow_loop_gives(method, layer, spatial):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_demo_model_before_an_in_place_addition(method):
-    x = prepare_input(PICTURES[4], DEMO).args[0]
-    found = method(DEMO, PICTURES[4], "layer1.0.bn2", "fish")
+    x = prepare_input(PICTURES[4], DEMO).args[0].double()
+    found = method(DEMO, x, "layer1.0.bn2", "fish")
     expected = slowly(method, DEMO, x, "layer1.0.bn2", [2])
     assert found.shape == (1, 56, 56)
     torch.testing.assert_close(found, expected, atol=2e-5 * expected.max().item(), rtol=0)
@@ -158,7 +158,7 @@ def test_the_demo_model_before_an_in_place_addition(method):
 @pytest.fixture(scope="module")
 def resnet():
     torch.manual_seed(1)
-    return torchvision.models.resnet18().eval()
+    return torchvision.models.resnet18().eval().double()
 
 
 @pytest.fixture
@@ -185,9 +185,10 @@ def case(request, resnet):
     name, layer = request.param.split()
     if name == "demo":
         x = torch.cat([prepare_input(PICTURES[number], DEMO).args[0] for number in (3, 20)])
+        x = functional.interpolate(x, (64, 64)).double()
         return DEMO, x, layer, DEMO(x).argmax(1).tolist()
     torch.manual_seed(0)
-    x = torch.randn(1, 3, 64, 64)
+    x = torch.randn(1, 3, 32, 32, dtype=torch.float64)
     return resnet, x, layer, resnet(x).argmax(1).tolist()
 
 
@@ -207,7 +208,7 @@ def test_scorecam_is_pytorch_grad_cams_but_for_the_corners(case, raw_peer, monke
 
 
 def test_scorecam_is_close_to_pytorch_grad_cams(raw_peer):
-    x = prepare_input(PICTURES[3], DEMO).args[0]
+    x = prepare_input(PICTURES[3], DEMO).args[0].double()
     pair = scorecam(DEMO, x, "stem", 1), raw_peer("ScoreCAM", DEMO, x, "stem", [1])
     assert torch.corrcoef(torch.stack([each.flatten() for each in pair]))[0, 1] > 0.99
 
