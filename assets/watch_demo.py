@@ -19,8 +19,8 @@ from train_demo_model import data_set
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import hookviz
+from hookviz.draw.shown import small_png
 from hookviz.models import DemoNet
-from hookviz.render.shown import small_png
 
 OUT = Path(__file__).resolve().parent
 PICTURES, BATCH, STEPS, EVERY = 640, 16, 360, 10

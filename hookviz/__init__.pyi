@@ -1,6 +1,4 @@
 # The public names and where they live. `__init__.py` reads this file, so this is the only list.
-from .analysis.standing import hooks, remove_hooks
-from .analysis.trace import Trace, trace
 from .attribution.cam import HEATMAPS, heatmap
 from .attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 from .attribution.metrics import (
@@ -11,32 +9,32 @@ from .attribution.metrics import (
     pointing_game,
 )
 from .attribution.perturbation import ablationcam, scorecam
-from .browsers.channels import ChannelBrowser, browse
-from .browsers.link import Link, link
-from .browsers.player import Player
-from .browsers.side_by_side import SideBySide
-from .browsers.steps import LiveTraining
-from .comparison.comparison import Comparison
-from .comparison.likeness import Similarity, similarity
-from .comparison.row import LayerDifference
-from .comparison.two_runs import compare
-from .dataset.layer_survey import LayerSurvey
-from .dataset.survey_file import load_survey
-from .dataset.survey_run import survey
-from .dataset.surveyed import Survey
-from .diagnosis.doctor import diagnose
-from .diagnosis.findings import Diagnosis, Finding
-from .fields.field import ReceptiveField, receptive_field, receptive_fields
 from .hooking.capture import capture
-from .hooking.changes import clip_norm, noise
-from .hooking.edit import edit
+from .hooking.edit import clip_norm, edit, noise
 from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
 from .models import demo_images, demo_model, pretrained
 from .run.inputs import prepare_input
-from .training.training import Training
-from .training.watch import Watch, watch
-from .training.watch_file import load_watch
+from .studies.compare.compare import compare
+from .studies.compare.comparison import Comparison, LayerDifference
+from .studies.compare.similarity import Similarity, similarity
+from .studies.diagnosis.diagnose import diagnose
+from .studies.diagnosis.findings import Diagnosis, Finding
+from .studies.hook_table import hooks, remove_hooks
+from .studies.receptive_field.field import ReceptiveField, receptive_field, receptive_fields
+from .studies.survey.file import load_survey
+from .studies.survey.layer_survey import LayerSurvey
+from .studies.survey.run import survey
+from .studies.survey.survey import Survey
+from .studies.trace.trace import Trace, trace
+from .studies.watch.file import load_watch
+from .studies.watch.training import Training
+from .studies.watch.watch import Watch, watch
+from .widgets.channels import ChannelBrowser, browse
 from .widgets.explorer import Explorer, explore
+from .widgets.link import Link, link
+from .widgets.live_training import LiveTraining
+from .widgets.player import Player
+from .widgets.side_by_side import SideBySide
 
 __all__ = [
     "ATTRIBUTIONS",

@@ -12,8 +12,8 @@ except ImportError:
     except ImportError:
         Callback = object
 
-from .training.watch import Watch as _Watch
-from .training.watch import watch
+from .studies.watch.watch import Watch as _Watch
+from .studies.watch.watch import watch
 
 
 class Watch(Callback):

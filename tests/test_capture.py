@@ -16,8 +16,8 @@ from reference import assert_exact, true_outputs
 from torch import Tensor, nn
 
 import hookviz
-from hookviz.hooking.nested import tensors_in
 from hookviz.hooking.select import CONVOLUTIONS
+from hookviz.hooking.tensors import tensors_in
 
 
 def small():

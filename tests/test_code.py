@@ -27,7 +27,7 @@ from torch.nn.functional import interpolate
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.render.overlay import heat_colours, muted, upsample
+from hookviz.draw.overlay import heat_colours, muted, upsample
 from hookviz.run.inputs import prepare_input
 from hookviz.view.settings import PRODUCT
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.comparison.difference import difference
+from hookviz.studies.compare.difference import difference
 
 PLANTED = [
     "a weight, one bit of its exponent",

@@ -22,7 +22,7 @@ from torch import nn
 
 import hookviz
 from hookviz import models
-from hookviz.render.html import note
+from hookviz.draw.html import note
 
 EVIL = "<img src=x onerror=alert(1)>\"'&amp;</style><script>alert(2)</script> $x_1$ {0}"
 ROOT = Path(hookviz.__file__).parent

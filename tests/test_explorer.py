@@ -40,7 +40,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.render.colours import DIVERGING, map_png
+from hookviz.draw.colours import DIVERGING, map_png
 from hookviz.run.inputs import prepare_input
 from hookviz.view.layer import LayerView
 

@@ -19,8 +19,8 @@ from seen import INPUT, OVERLAY, READINGS, STRIP, control, html, labels, says
 from torch import nn
 
 import hookviz
+from hookviz.draw.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
 from hookviz.hooking.tables import number
-from hookviz.render.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
 from hookviz.view.settings import PRODUCT
 
 MODEL = hookviz.demo_model()
@@ -356,6 +356,6 @@ def test_attributions_are_offered_and_run(explorer, monkeypatch):
 
 def test_embedding_models_by_a_function():
     output = SimpleNamespace(logits=torch.zeros(1, 3))
-    from hookviz.run.targets import logits_of
+    from hookviz.run.target import logits_of
 
     assert logits_of(output).shape == (1, 3)

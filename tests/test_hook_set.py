@@ -13,8 +13,8 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
+from hookviz.hooking.checkpoint import Running
 from hookviz.hooking.handles import HookSet
-from hookviz.hooking.running import Running
 
 
 def nothing(*given):

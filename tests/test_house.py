@@ -88,7 +88,7 @@ def test_one_owner_of_hooks():
             name = node.attr if isinstance(node, ast.Attribute) else ""
             if said(path) != "hooking/handles.py":
                 # The printed lesson of guided backpropagation sets a tensor hook of its own.
-                allowed = {"register_hook"} if said(path) == "attribution/guided.py" else set()
+                allowed = {"register_hook"} if said(path) == "attribution/gradients.py" else set()
                 sets = name.startswith("register_") and name.endswith("hook")
                 assert not sets or name in allowed, f"{said(path)} calls {name}"
 

@@ -15,10 +15,9 @@ from torchvision.models import Inception_V3_Weights, ResNet34_Weights
 from torchvision.transforms import v2
 
 import hookviz
-from hookviz.render.input_picture import picture_of
-from hookviz.run.class_names import class_names_of
-from hookviz.run.images import load_picture
-from hookviz.run.inputs import prepare_input
+from hookviz.draw.input_picture import picture_of
+from hookviz.run.inputs import load_picture, prepare_input
+from hookviz.run.target import class_names_of
 
 RGB = nn.Conv2d(3, 2, 1)
 

@@ -12,8 +12,8 @@ from seen import blocks, registered
 from torch import nn
 
 import hookviz
-from hookviz.training.payload import ORDER, bytes_of, facts_of
-from hookviz.training.strips import named
+from hookviz.studies.watch.page import ORDER, bytes_of, facts_of
+from hookviz.studies.watch.strips import named
 
 
 def trained(steps=6, every=2, probe=None, live=False):
@@ -106,8 +106,8 @@ def test_the_training_is_the_same_to_the_bit(core):
 
 
 def test_a_view_that_breaks_does_not_end_a_training(core, monkeypatch):
-    monkeypatch.setattr("hookviz.browsers.steps.small_png", lambda figure: 1 / 0)
-    monkeypatch.setattr("hookviz.browsers.steps.PAUSE", 0.0)
+    monkeypatch.setattr("hookviz.widgets.live_training.small_png", lambda figure: 1 / 0)
+    monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 0.0)
     watch, shown = trained(every=1, live=True)
     assert watch.steps == list(range(6))
     assert "live() was left out (ZeroDivisionError" in watch.title
@@ -115,7 +115,7 @@ def test_a_view_that_breaks_does_not_end_a_training(core, monkeypatch):
 
 
 def test_the_canvas_gets_each_step_once(monkeypatch):
-    from hookviz.browsers.steps_canvas import StepsCanvas
+    from hookviz.widgets.live_training import StepsCanvas
 
     sent = []
     monkeypatch.setattr(
@@ -133,8 +133,8 @@ def test_the_canvas_gets_each_step_once(monkeypatch):
 
 def test_the_last_step_is_shown_when_the_cell_has_ended(core, monkeypatch):
     shell = InteractiveShell()
-    monkeypatch.setattr("hookviz.browsers.steps.get_ipython", lambda: shell)
-    monkeypatch.setattr("hookviz.browsers.steps.PAUSE", 1e9)  # nothing is pushed meanwhile
+    monkeypatch.setattr("hookviz.widgets.live_training.get_ipython", lambda: shell)
+    monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 1e9)  # nothing is pushed meanwhile
     before = len(shell.events.callbacks["post_run_cell"])
     _, shown = trained(live=True)
     _, slider, table = shown.children

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from hookviz.hooking.layout import as_maps
+from hookviz.draw.arrays import to_numpy
 from hookviz.hooking.records import statistics
-from hookviz.render.arrays import to_numpy
+from hookviz.hooking.tensors import as_maps
 from hookviz.view.layer import channel_order, channel_statistics, layer_view
 
 

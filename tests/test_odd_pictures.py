@@ -13,9 +13,8 @@ import torch
 from PIL import Image, ImageFile
 
 import hookviz
-from hookviz.render.input_picture import picture_of
-from hookviz.run.images import load_picture
-from hookviz.run.inputs import prepare_input
+from hookviz.draw.input_picture import picture_of
+from hookviz.run.inputs import load_picture, prepare_input
 
 MODEL = hookviz.demo_model()
 SIDE = 112  # the demo model takes this size: nothing is resized, pixels can be compared

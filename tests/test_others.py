@@ -24,9 +24,9 @@ from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.render.input_picture import picture_of
-from hookviz.run.class_names import class_names_of
+from hookviz.draw.input_picture import picture_of
 from hookviz.run.inputs import ModelInput
+from hookviz.run.target import class_names_of
 
 TESTS = Path(__file__).parent
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import hookviz
+from hookviz.draw.colours import COLOURS, GAP, NAN, PLUS_INF, to_levels
+from hookviz.draw.document import STATIC, script, style
 from hookviz.export.packing import EXACT, LADDER, OUT, Part, fit, half, raw, stepped
-from hookviz.render.bundle import STATIC, script, style
-from hookviz.render.colours import COLOURS, GAP, NAN, PLUS_INF, to_levels
 from hookviz.view.layer import ORDERS, channel_order
 from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
 from hookviz.view.settings import SETTINGS, Settings

@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hookviz
-from hookviz.fields.shown import MOST_PLACES, outline, payload, place_in, words
+from hookviz.studies.receptive_field.field import MOST_PLACES, outline, payload, place_in, words
 from hookviz.view import view as view_module
 from hookviz.view.settings import EFFECTIVE
 

@@ -11,8 +11,8 @@ from matplotlib import colormaps
 from matplotlib.colors import Normalize, to_rgb
 from PIL import Image
 
-from hookviz.render import html
-from hookviz.render.colours import (
+from hookviz.draw import html
+from hookviz.draw.colours import (
     DIVERGING,
     GAP,
     SEQUENTIAL,
@@ -25,7 +25,7 @@ from hookviz.render.colours import (
     picture_png,
     to_levels,
 )
-from hookviz.render.mosaic import mosaic
+from hookviz.draw.mosaic import mosaic
 
 RANDOM = np.random.default_rng(0)
 

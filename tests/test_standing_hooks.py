@@ -21,8 +21,8 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from torchvision.models import resnet18
 
 import hookviz
-from hookviz.analysis.hook_places import KINDS
 from hookviz.hooking.handles import HookSet
+from hookviz.studies.hook_table import KINDS
 
 SETTERS = {
     "forward_pre": "register_forward_pre_hook",

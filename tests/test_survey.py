@@ -15,9 +15,9 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.dataset.marks import Spans
-from hookviz.dataset.rows import picked
-from hookviz.hooking.layout import as_maps
+from hookviz.hooking.tensors import as_maps
+from hookviz.studies.survey.batch_statistics import picked
+from hookviz.studies.survey.fingerprint import Spans
 
 
 def brute_force(model, inputs, layer, k=K, batch=BATCH):

@@ -15,9 +15,9 @@ from seen import blocks
 from torch import nn
 
 import hookviz
-from hookviz.dataset.surveyed import Survey
-from hookviz.dataset.words import channel_words
-from hookviz.render.pieces import FEW, data_url, row, strip
+from hookviz.draw.pieces import FEW, data_url, row, strip
+from hookviz.studies.survey.layer_survey import channel_words
+from hookviz.studies.survey.survey import Survey
 
 LAYERS = ["layer2.1.conv2", "layer3.1.conv2"]
 EVIL = "</script><img src=x onerror=hacked=1>"

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.analysis.events import SIDE, Event, sample_of
+from hookviz.studies.trace.events import SIDE, Event, sample_of
 
 IN_PLACE = "in place, an error under a full backward hook, not under a tensor hook"
 

@@ -12,8 +12,8 @@ from seen import blocks
 from torch import nn
 
 import hookviz
-from hookviz.analysis.event_shown import event_picture, readings
-from hookviz.render.colours import DIVERGING, to_levels
+from hookviz.draw.colours import DIVERGING, to_levels
+from hookviz.studies.trace.events import event_picture, readings
 
 EVIL = "</script><img src=x onerror=hacked=1>"
 FIRST_LEFT_OUT = ("tensor", "full_backward_pre", "forward_pre", "full_backward", "forward")

@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.training.history import History
-from hookviz.training.measured import (
+from hookviz.studies.watch.log import History
+from hookviz.studies.watch.measured import (
     BINS,
     MOST,
     OCTAVES,
@@ -490,7 +490,7 @@ def test_layers_that_return_several_tensors_or_none_that_counts():
 
 
 def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
-    import hookviz.training.recorder as recorder
+    import hookviz.studies.watch.recorder as recorder
 
     def refuses(tensor, channel):
         raise TypeError("no such tensor. Do this.")
@@ -649,7 +649,7 @@ def test_it_goes_on_where_it_was(tmp_path):
 
 
 def test_it_is_written_at_most_once_a_minute(tmp_path, monkeypatch):
-    import hookviz.training.watch_file as watch_file
+    import hookviz.studies.watch.file as watch_file
 
     path, model, now = tmp_path / "run.npz", made(), [0.0]
     monkeypatch.setattr(watch_file.time, "monotonic", lambda: now[0])
@@ -699,7 +699,7 @@ def test_a_file_of_another_training_is_refused(tmp_path, model, options, words):
 KILLED = """
 import os, sys, torch, hookviz
 from torch import nn
-import hookviz.training.watch_file as watch_file
+import hookviz.studies.watch.file as watch_file
 watch_file.PAUSE = 0.2
 path, ends = sys.argv[1:]
 model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
@@ -733,7 +733,7 @@ def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
 
 
 def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
-    import hookviz.training.watch_file as watch_file
+    import hookviz.studies.watch.file as watch_file
 
     monkeypatch.setattr(watch_file, "PAUSE", 0.0)
     folder = tmp_path / "gone"
@@ -861,7 +861,7 @@ def test_strips_are_layers_by_steps():
 
 
 def test_colours_follow_the_values():
-    from hookviz.training.strips import NAMES, strip
+    from hookviz.studies.watch.strips import NAMES, strip
 
     model = made()
     watch = hookviz.watch(model, every=1)

@@ -19,9 +19,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..hooking.layout import as_maps, at_least_float32
 from ..hooking.records import Call, LayerRecord
 from ..hooking.select import close_names
+from ..hooking.tensors import as_maps, at_least_float32
 
 Method = Callable[..., Tensor]
 

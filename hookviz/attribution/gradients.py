@@ -9,19 +9,99 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
-from ..hooking.nested import change_tensors, tensors_in
 from ..hooking.select import check_model, close_names
-from ..run.inputs import ModelInput
+from ..hooking.tensors import change_tensors, tensors_in
+from ..run.inputs import ModelInput, Transform
 from ..run.session import Session
-from ..run.targets import Target, check_target, described, logits_of, sample_scores, score_of
-from ..run.transforms import Transform
-from .guided import GuidedReLUs
-from .options import baseline_like, is_number, rows_at_once, seed_generators, whole_number
+from ..run.target import Target, check_target, described, logits_of, sample_scores, score_of
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name}={value!r} cannot be used: give a whole number from {least} up.")
+    return int(value)
+
+
+def rows_at_once(name: str, given: int | None, least: int, chosen: Tensor | None) -> int:
+    """How many samples go through the model at once."""
+    if given is None:
+        return least
+    if chosen is None:
+        # It would be given several copies of the batch as if they were one.
+        raise ValueError(f"{name}={given} needs a class as target, not a function: leave it out.")
+    return max(whole_number(name, given), least)
+
+
+def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
+    if not isinstance(given, Tensor) and not is_number(given):
+        raise ValueError(
+            f"{name}={given!r} cannot be used: give a number or a tensor of the input's shape."
+        )
+    try:
+        value = given.detach() if isinstance(given, Tensor) else torch.tensor(float(given))
+        return value.to(x).expand_as(x).clone()
+    except RuntimeError:
+        raise ValueError(
+            f"{name}= has shape {tuple(given.shape)}, which does not fit the input's "
+            f"{tuple(x.shape)}: give a number or a tensor of the input's shape."
+        ) from None
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators that `preserved_state` puts back; torch.manual_seed would seed others."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
+
+
+class GuidedReLUs(TorchFunctionMode):
+    """Within the block, each ReLU passes on only the positive part of its gradient.
+
+    Reached are ``nn.ReLU``, ``functional.relu``, ``torch.relu`` and ``Tensor.relu``, in place or
+    not, used once or often. Not reached, so that they keep their own gradient: other activations
+    (ReLU6, LeakyReLU, GELU, hardswish), a ReLU spelt ``clamp(min=0)``, and code that does not run
+    in Python (TorchScript, C++).
+
+    Notes
+    -----
+    ``[f > 0] * max(R, 0) = max([f > 0] * R, 0)``: it is enough to cut the gradient that arrives
+    at a ReLU's output, and its own backward does the rest. No module is hooked or changed.
+
+    Captum's own GuidedBackprop is not used. Measured with 0.9.0, it is right, bit for bit, where
+    each ReLU is a module and has its input to itself (VGG, ResNet, MobileNet v3), in place or
+    reused too. It is wrong where a ReLU is a function (DenseNet's last, all of GoogLeNet's); where
+    a ReLU's input also goes elsewhere, as in pre-activation ResNets, because it cuts the input's
+    whole gradient; and where code relies on an in-place ReLU having changed its input, because it
+    puts a copy in between. It fails where a ReLU's input needs no gradient.
+    """
+
+    relus = (functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
+    met = 0  # how many ran within the block
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in self.relus and result.requires_grad:
+            self.met += 1
+            result.register_hook(lambda gradient: gradient.clamp(min=0))
+        return result
+
 
 Score = Callable[..., Tensor]
 

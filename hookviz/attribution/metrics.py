@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor, nn
 
-from ..hooking.layout import enlarged
-from ..run.scorer import Scorer
+from ..hooking.tensors import enlarged
+from ..run.inputs import Transform
 from ..run.session import Session
-from ..run.targets import Target
-from ..run.transforms import Transform
-from .options import baseline_like
+from ..run.target import Target
+from .gradients import baseline_like
+from .scorer import Scorer
 
 Heatmap = Tensor | np.ndarray
 Mask = Tensor | np.ndarray | Image.Image

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from ..hooking.capture import capture
 from ..hooking.handles import HookSet
-from ..hooking.layout import as_maps, at_least_float32, enlarged
 from ..hooking.select import select_layers
+from ..hooking.tensors import as_maps, at_least_float32, enlarged
+from ..run.inputs import Transform
 from ..run.replay import Replay
-from ..run.scorer import Scorer
 from ..run.session import Session
-from ..run.targets import Target
-from ..run.transforms import Transform
+from ..run.target import Target
+from .scorer import Scorer
 
 
 def scorecam(

@@ -1,4 +1,4 @@
-"""What leaves the notebook: a matplotlib figure, and plain PyTorch source.
+"""What leaves the notebook: a matplotlib figure, a page, and plain PyTorch source in `code/`.
 
-May import `view` and what is below it. Begin with `figure.py`.
+May import `view` and the rooms below it. Begin with `figure.py`.
 """

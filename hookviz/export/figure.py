@@ -13,8 +13,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ..render.colours import colormap, palette
-from ..render.shown import ShownFigure, no_formula
+from ..draw.colours import colormap, palette
+from ..draw.shown import ShownFigure, no_formula
 from ..view.frame import Box, Frame, Panel, Sheet, Tiles
 
 SUFFIXES = (".png", ".svg", ".pdf")

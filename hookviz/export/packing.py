@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..render.arrays import averaged
-from ..render.colours import COLOURS, GAP, to_levels
+from ..draw.arrays import averaged
+from ..draw.colours import COLOURS, GAP, to_levels
 
 Coding = dict[str, Any]
 """What `hookviz/static/arrays.js` needs to read an array: name, kind, shape, how it is packed."""

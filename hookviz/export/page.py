@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from ..attribution.cam import HEATMAPS
+from ..draw import html
+from ..draw.colours import colour_ranges
+from ..draw.document import document, json_text, script, style
+from ..draw.overlay import heat_colours
+from ..draw.shown import small_png
 from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
-from ..render import html
-from ..render.bundle import script, style
-from ..render.colours import colour_ranges
-from ..render.document import document, json_text
-from ..render.overlay import heat_colours
-from ..render.shown import small_png
 from ..run.session import Run
-from ..run.targets import Target
+from ..run.target import Target
 from ..view.build import build_frame
 from ..view.difference import Difference
 from ..view.layer import ABLATION

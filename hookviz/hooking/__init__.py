@@ -1,4 +1,4 @@
-"""The engine, and the lesson: hooks on, hooks off, and what they saw.
+"""The engine and the lesson: hooks on, hooks off, and what they recorded.
 
 Knows torch and nothing else of hookviz. Begin with `capture.py`, then `handles.py`.
 """

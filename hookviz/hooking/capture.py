@@ -20,13 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .copies import Copies, is_batched
+from .checkpoint import FORWARD, Running, current_backward, repeated
 from .handles import Hook, HookSet
-from .layout import PatchGrid
-from .nested import tensors_in
-from .records import Call, CapturedTensor, FeatureCache, LayerRecord
-from .running import FORWARD, Running, current_backward, repeated
+from .records import Call, CapturedTensor, Copies, FeatureCache, LayerRecord, is_batched
 from .select import Layers, is_convolution, select_layers, unseen_layers
+from .tensors import PatchGrid, tensors_in
 
 Found = list[tuple[str, Tensor]]
 """Tensors, each with its path."""

@@ -1,4 +1,4 @@
-"""One forward and one backward of a user's model, which is afterwards as it was, to the bit.
+"""One forward and one backward of a user's model, which is restored to the bit afterwards.
 
 May import `hooking`. Begin with `session.py`.
 """

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..hooking.nested import tensors_in
 from ..hooking.select import is_convolution, module_names
-from .transforms import dimensions
+from ..hooking.tensors import tensors_in
+from .inputs import dimensions
 
 
 def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:

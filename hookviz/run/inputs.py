@@ -3,27 +3,192 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from ..hooking.nested import change_tensors, tensors_in
-from ..hooking.select import unwrapped
-from .images import load_picture
-from .transforms import (
-    Transform,
-    dimensions,
-    first_convolution,
-    normalization_of,
-    transform_for,
-    transformed,
-)
+from ..hooking.select import is_convolution, module_names, unwrapped
+from ..hooking.tensors import change_tensors, tensors_in
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+Transform = Callable[[Any], Any]
+
+
+def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Transform:
+    if weights is not None:
+        if not hasattr(weights, "transforms"):
+            raise TypeError(
+                f"weights={weights!r} has no transforms(): give a torchvision weights entry such "
+                "as ResNet34_Weights.DEFAULT, or transform=."
+            )
+        return weights.transforms()
+    from torchvision.transforms import v2  # takes seconds, and only pictures have need of it
+
+    channels = _channels_taken(model) if checked else 3
+    cfg = getattr(model, "pretrained_cfg", None) or {}
+    size = tuple(cfg.get("input_size") or (channels, 224, 224))[-2:]
+    mean, std = cfg.get("mean") or IMAGENET_MEAN, cfg.get("std") or IMAGENET_STD
+    if channels == 1:
+        mean, std = (sum(mean) / len(mean),), (sum(std) / len(std),)
+    crop = cfg.get("crop_pct") or 0.875
+    kind = v2.InterpolationMode(cfg.get("interpolation") or "bilinear")
+    return v2.Compose(
+        [
+            *([v2.Grayscale()] if channels == 1 else []),
+            v2.Resize([math.floor(min(size) / crop)], kind),
+            v2.CenterCrop(list(size)),
+            v2.PILToTensor(),
+            v2.ToDtype(torch.float32, scale=True),
+            v2.Normalize(list(mean), list(std)),
+        ]
+    )
+
+
+def _channels_taken(model: nn.Module) -> int:
+    """How many channels of a picture the model takes, by its first convolution."""
+    first = first_convolution(model)
+    if first is None:
+        return 3
+    channels = getattr(first, "in_channels", 0)
+    if dimensions(first) != 2 or channels not in (0, 1, 3):
+        raise ValueError(
+            f"The model's first convolution takes {channels} channels in {dimensions(first)}d, "
+            "not a picture: pass a tensor, or transform= to make one."
+        )
+    return channels or 3
+
+
+def first_convolution(model: nn.Module) -> nn.Module | None:
+    return next((m for m in module_names(model) if is_convolution(m)), None)
+
+
+def dimensions(convolution: nn.Module) -> int:
+    return len(convolution.kernel_size)  # type: ignore[arg-type]
+
+
+def transformed(transform: Transform, picture: Image.Image) -> Tensor | dict[str, Any]:
+    """The picture as a tensor with a batch dimension, or as keyword arguments.
+
+    The latter are what a processor of transformers returns, as lists of arrays.
+    """
+    tensor = transform(picture)
+    if isinstance(tensor, Mapping):
+        return {
+            key: each if isinstance(each, Tensor) else torch.from_numpy(np.stack(each))
+            for key, each in tensor.items()
+        }
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"transform= returned {type(tensor).__name__}, not a tensor: end it with "
+            "torchvision.transforms.ToTensor()."
+        )
+    return tensor[None] if tensor.ndim == 3 else tensor
+
+
+def normalization_of(transform: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The mean and std that a transform, or a step of it, subtracts and divides by."""
+    if hasattr(transform, "image_mean") and hasattr(transform, "image_std"):  # a processor
+        return tuple(map(float, transform.image_mean)), tuple(map(float, transform.image_std))
+    if hasattr(transform, "mean") and hasattr(transform, "std"):
+        return tuple(map(float, transform.mean)), tuple(map(float, transform.std))
+    found = (normalization_of(step) for step in getattr(transform, "transforms", ()))
+    return next((pair for pair in found if pair), None)
+
+
+def load_picture(image: str | PathLike | Image.Image | np.ndarray) -> Image.Image:
+    """Read a picture of any kind as RGB: upright, the first frame, alpha over white.
+
+    More than 8 bits are scaled, not clipped: 65535 is white for whole numbers, 1 for floats; or
+    the largest value, if that is more. ``ValueError`` for what is not a picture, broken, too large
+    (a decompression bomb), or an array of a wrong shape, type or range.
+    """
+    if isinstance(image, np.ndarray):
+        return load_picture(Image.fromarray(_picture_array(image)))
+    if not isinstance(image, Image.Image):
+        path = fspath(image)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+                with Image.open(path) as opened:
+                    return _as_rgb(opened)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"There is no file {path!r}: check the path.") from None
+        except IsADirectoryError:
+            raise ValueError(f"{path!r} is a folder: give the path of one picture.") from None
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+            raise ValueError(f"{path!r} is too large to open safely: {error}") from None
+        except Exception as error:  # what broken files make Pillow raise is of many kinds
+            raise _unreadable(path, error) from None
+    try:
+        return _as_rgb(image)
+    except Exception as error:  # one that Pillow opened, but has not read yet
+        raise _unreadable(getattr(image, "filename", "") or "The image", error) from None
+
+
+def _unreadable(name: str, error: Exception) -> ValueError:
+    reason = str(error) or type(error).__name__
+    return ValueError(
+        f"{name!r} cannot be read as a picture ({reason}): give a whole PNG, JPEG or other "
+        "image file."
+    )
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I") or image.mode == "F":  # 16 and 32 bits
+        values = np.asarray(image, np.float64)
+        if not np.isfinite(values).all():
+            raise ValueError(f"{int((~np.isfinite(values)).sum())} values are NaN or infinite")
+        top = max(1.0 if image.mode == "F" else 65535.0, float(values.max()))
+        image = Image.fromarray(np.round(np.clip(values / top, 0, 1) * 255).astype(np.uint8))
+    if image.has_transparency_data:
+        ground = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(ground, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def _picture_array(array: np.ndarray) -> np.ndarray:
+    """Any picture-like array as uint8 ``(H, W)`` or ``(H, W, 3 or 4)``."""
+    shape = array.shape
+    if array.ndim == 3 and shape[2] == 1:
+        array = array[..., 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and shape[2] not in (3, 4)) or 0 in shape:
+        raise ValueError(
+            f"An array of shape {shape} is no picture: give (H, W) or (H, W, 3), or a tensor "
+            "(N, C, H, W)."
+        )
+    if array.dtype == bool:
+        return array.astype(np.uint8) * 255
+    if array.dtype.kind not in "uif":
+        raise ValueError(
+            f"An array of type {array.dtype} is no picture: give uint8, uint16 or floats."
+        )
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"The picture has {int((~np.isfinite(array)).sum())} NaN or infinite values of "
+                f"{array.size}: clean it first, for example with numpy.nan_to_num."
+            )
+        low, high, span = 0, 1, 255.0
+    elif (array.dtype.kind, array.dtype.itemsize) == ("u", 2):
+        low, high, span = 0, 65535, 255 / 65535
+    else:
+        low, high, span = 0, 255, 1.0
+    if array.min() < low or array.max() > high:
+        raise ValueError(
+            f"A picture of type {array.dtype} has values from {array.min():g} to {array.max():g}: "
+            f"scale them to {low} to {high}."
+        )
+    return np.round(array * span).astype(np.uint8)
 
 
 @dataclass(frozen=True)

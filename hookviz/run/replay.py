@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_map_only
 
 from ..hooking.handles import HookSet
-from ..hooking.nested import memory_of, tensors_in
+from ..hooking.tensors import memory_of, tensors_in
 
 T = TypeVar("T")
 

@@ -13,22 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.capture import Capture
-from ..hooking.changes import EditError
-from ..hooking.copies import Copies
-from ..hooking.edit import LayerEdit
+from ..hooking.edit import EditError, LayerEdit
 from ..hooking.handles import force_eager
 from ..hooking.interrupts import Block
-from ..hooking.nested import change_tensors
-from ..hooking.records import FeatureCache
+from ..hooking.records import Copies, FeatureCache
 from ..hooking.select import Layers, check_model, unwrapped
-from .class_names import class_names_of
+from ..hooking.tensors import change_tensors
+from .backward import Goal, own_inputs, send_back
 from .errors import located_error, refuse_without_weights
-from .gradients import Goal, own_inputs, send_back
-from .inputs import ModelInput, prepare_input, with_batch
+from .inputs import ModelInput, Transform, prepare_input, with_batch
 from .replay import Replay
 from .state import preserved_state
-from .targets import Target, check_target, logits_of, score_of
-from .transforms import Transform
+from .target import Target, check_target, class_names_of, logits_of, score_of
 
 
 class Observer(Protocol):

@@ -1,4 +1,4 @@
-"""Settings and a run become a `Frame`: all that is to be seen, in numbers and words.
+"""Settings and a run become a `Frame`: everything that is shown, in numbers and words.
 
-May import `analysis` and what is below it. Begin with `frame.py`, then `view.py`.
+May import `studies` and the rooms below it. Begin with `frame.py`, then `view.py`.
 """

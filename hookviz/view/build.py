@@ -8,13 +8,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..fields.shown import outline, place_in
-from ..fields.shown import words as seen_words
+from ..draw import html
+from ..draw.html import Box, Readings
+from ..draw.input_picture import UNDONE
+from ..draw.mosaic import PAGE, Mosaic, mosaic
 from ..hooking.tables import megabytes, number
-from ..render import html
-from ..render.html import Box, Readings
-from ..render.input_picture import UNDONE
-from ..render.mosaic import PAGE, Mosaic, mosaic
+from ..studies.receptive_field.field import outline, place_in
+from ..studies.receptive_field.field import words as seen_words
 from .difference import seen
 from .frame import Frame, Panel, Sheet, Tiles
 from .heatmaps import ShownHeatmap

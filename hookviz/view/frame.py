@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..render.html import Box, Readings
-from ..render.mosaic import Mosaic
+from ..draw.html import Box, Readings
+from ..draw.mosaic import Mosaic
 from .predictions import Prediction
 from .ribbon import Cell, Verdict
 from .settings import Settings

@@ -7,14 +7,13 @@ from torch import Tensor
 
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
-from ..fields.field import one_of
-from ..fields.shown import place_in
+from ..draw.arrays import to_numpy
+from ..draw.colours import SEQUENTIAL
+from ..draw.html import Readings
+from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
-from ..render.arrays import to_numpy
-from ..render.colours import SEQUENTIAL
-from ..render.html import Readings
-from ..render.overlay import blend, draw_strip, heat_colours, strip_columns
+from ..studies.receptive_field.field import one_of, place_in
 from .difference import Difference, less
 from .frame import Panel, Sheet, Strip
 from .settings import EFFECTIVE, PRODUCT

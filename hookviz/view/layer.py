@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..hooking.layout import as_maps, at_least_float32
+from ..draw.arrays import all_finite, to_numpy
 from ..hooking.records import FeatureCache, LayerRecord
-from ..render.arrays import all_finite, to_numpy
+from ..hooking.tensors import as_maps, at_least_float32
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,19 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..attribution.cam import HEATMAPS
-from ..fields import shown
-from ..render.arrays import shown_size
-from ..render.colours import (
-    DARK,
-    DIVERGING,
-    NORMALIZATIONS,
-    SEQUENTIAL,
-    palette_text,
-    percentiles,
-)
-from ..render.input_picture import UNDONE
-from ..render.overlay import HEAT
-from ..run.targets import class_index
+from ..draw.arrays import shown_size
+from ..draw.colours import DARK, DIVERGING, NORMALIZATIONS, SEQUENTIAL, palette_text, percentiles
+from ..draw.input_picture import UNDONE
+from ..draw.overlay import HEAT
+from ..run.target import class_index
+from ..studies.receptive_field import field as shown
 from .build import facts
 from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order

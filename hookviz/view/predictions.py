@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ..hooking.tables import number as in_words
-from ..run.targets import Target, probabilities
+from ..run.target import Target, probabilities
 
 TOP = 5
 

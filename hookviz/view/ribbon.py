@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import torch
 
-from ..hooking.layout import as_maps, channel_dimension
 from ..hooking.records import Call, CapturedTensor, FeatureCache, statistics
 from ..hooking.select import is_convolution
+from ..hooking.tensors import as_maps, channel_dimension
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..hooking.records import FeatureCache
 from ..hooking.select import close_names
-from ..run.targets import Target, check_target, sample_scores
+from ..run.target import Target, check_target, sample_scores
 from .layer import showable, why_not_shown
 
 if TYPE_CHECKING:

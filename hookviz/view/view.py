@@ -10,15 +10,15 @@ from typing import Any, Self
 import numpy as np
 
 from ..attribution.perturbation import ablation_drops
-from ..fields.field import ReceptiveField, receptive_fields
+from ..draw.arrays import to_numpy
+from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
+from ..draw.input_picture import picture_of
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
-from ..render.arrays import to_numpy
-from ..render.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
-from ..render.input_picture import picture_of
 from ..run.progress import Progress
 from ..run.session import Run, Session
-from ..run.targets import Target
+from ..run.target import Target
+from ..studies.receptive_field.field import ReceptiveField, receptive_fields
 from .frame import Panel
 from .layer import ABLATION, ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo

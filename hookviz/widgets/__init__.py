@@ -1,4 +1,4 @@
-"""What is seen live: the explorer, its controls, their life and death.
+"""What is seen live: the explorer, its controls, and the other widgets.
 
-May import all other wings, and alone knows ipywidgets. Begin with `explorer.py`.
+May import all other rooms, and alone knows ipywidgets. Begin with `explorer.py`.
 """

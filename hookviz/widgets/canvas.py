@@ -10,8 +10,8 @@ import anywidget
 import numpy as np
 import traitlets
 
+from ..draw.document import script, style
 from ..export.packing import half, raw
-from ..render.bundle import script, style
 from ..view.frame import Frame
 from ..view.heatmaps import emptiness
 from ..view.payload import (

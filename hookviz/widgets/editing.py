@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..dataset.survey_file import check_survey
-from ..dataset.surveyed import Survey
-from ..hooking.changes import Change, Channels, Where
-from ..hooking.edit import LayerEdit
+from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..run.replay import Replay
 from ..run.session import Session
-from ..run.targets import logits_of
+from ..run.target import logits_of
+from ..studies.survey.file import check_survey
+from ..studies.survey.survey import Survey
 from ..view.view import View
 from .pictures import Tops
 from .state import ViewWidget

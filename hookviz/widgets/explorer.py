@@ -11,20 +11,19 @@ from typing import Any
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from ..draw import html
+from ..draw.shown import small_png
+from ..draw.style import ROOT_CLASS
+from ..export.code.inputs import Given
+from ..export.code.source import write_source
 from ..export.figure import draw_figure, save_figure
-from ..export.source import write_source
-from ..export.source_input import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
-from ..render import html
-from ..render.shown import small_png
-from ..render.style import ROOT_CLASS
-from ..run.inputs import ModelInput
+from ..run.inputs import ModelInput, Transform
 from ..run.session import Session
-from ..run.targets import Target, check_target
-from ..run.transforms import Transform
+from ..run.target import Target, check_target
 from ..view.difference import seen
 from ..view.heatmaps import heatmaps
 from ..view.settings import SETTINGS, Settings, first_layer

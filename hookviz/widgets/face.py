@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import ipywidgets as widgets
 
+from ..draw import html
+from ..draw.colours import scale_png
 from ..hooking.tables import number
-from ..render import html
-from ..render.colours import scale_png
 from ..view.frame import Frame
 from ..view.predictions import Prediction
 from ..view.ribbon import Cell, magnitudes

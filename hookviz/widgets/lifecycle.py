@@ -26,8 +26,8 @@ from IPython import get_ipython
 from IPython.display import HTML, display
 from ipywidgets.widgets import widget as registry
 
+from ..draw.document import IN_NOTEBOOK, in_frame, in_place_of_error
 from ..hooking.interrupts import defer_interrupts
-from ..render.document import IN_NOTEBOOK, in_frame, in_place_of_error
 
 AGAIN = (
     "This {} is closed, because the cell that made it ran again: run that cell once more and use "

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ..draw.colours import NORMALIZATIONS
+from ..draw.mosaic import PAGE
 from ..hooking.select import close_names
-from ..render.colours import NORMALIZATIONS
-from ..render.mosaic import PAGE
 from ..view.frame import Frame
 from ..view.layer import ORDERS
 from ..view.settings import CMAPS, INDICES, VERSIONS, heatmap_names

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from IPython.display import HTML
 
+from ..draw.document import IN_NOTEBOOK, in_frame
 from ..export.page import write_page
 from ..files import page_to
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import Layers
-from ..render.document import IN_NOTEBOOK, in_frame
 from ..run.progress import Progress
 from ..view.difference import seen
 from .editing import EditedWidget

@@ -9,13 +9,13 @@ from uuid import uuid4
 import ipywidgets as widgets
 import numpy as np
 
-from ..dataset.patches import SHOWN
-from ..dataset.surveyed import Survey
-from ..dataset.words import channel_words
-from ..render import html, pieces
-from ..render.arrays import shown_size
-from ..render.colours import levels_png, map_png, on_dark, picture_png, scale_png
-from ..render.overlay import strip_box
+from ..draw import html, pieces
+from ..draw.arrays import shown_size
+from ..draw.colours import levels_png, map_png, on_dark, picture_png, scale_png
+from ..draw.overlay import strip_box
+from ..studies.survey.layer_survey import channel_words
+from ..studies.survey.patches import SHOWN
+from ..studies.survey.survey import Survey
 from ..view.frame import Frame, Panel, Sheet
 from ..view.settings import Settings
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import traitlets
 
-from ..export.source_input import Given
+from ..draw.colours import NORMALIZATIONS
+from ..export.code.inputs import Given
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.select import close_names
-from ..render.colours import NORMALIZATIONS
 from ..run.progress import shown_by
 from ..run.session import Run, Session
-from ..run.targets import Target
+from ..run.target import Target
 from ..view.build import build_frame
 from ..view.difference import seen
 from ..view.frame import Frame

@@ -16,8 +16,8 @@ from matplotlib.cbook import get_sample_data
 from matplotlib.figure import Figure
 
 import hookviz
-from hookviz.render.colours import levels_png
-from hookviz.render.mosaic import mosaic
+from hookviz.draw.colours import levels_png
+from hookviz.draw.mosaic import mosaic
 
 from .race import print_table, race
 

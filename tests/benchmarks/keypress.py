@@ -46,7 +46,7 @@ ipywidgets.interact(show, channel=(0, len(maps) - 1));
 """
 BARE = """
 import ipywidgets
-from hookviz.render.colours import map_png
+from hookviz.draw.colours import map_png
 def png(channel):
     return map_png(maps[channel], "viridis", maps[channel].min(), maps[channel].max())
 slider = ipywidgets.IntSlider(max=len(maps) - 1, description="channel")

@@ -9,7 +9,7 @@ from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
 from lab import Lab, Notebook
 
 import hookviz
-from hookviz.render.colours import palette, to_levels
+from hookviz.draw.colours import palette, to_levels
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook has a test of its own")
 

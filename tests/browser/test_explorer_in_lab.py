@@ -12,7 +12,7 @@ from front_end import WIDGETS
 from PIL import Image
 
 import hookviz
-from hookviz.render.overlay import blend
+from hookviz.draw.overlay import blend
 
 TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb"
 FIELDS = [
@@ -60,7 +60,7 @@ def twin():
 
 def expected(explorer, place):
     """The pixels that `hookviz.render` gives for the map (0) or the gradient (1)."""
-    from hookviz.render.colours import map_png
+    from hookviz.draw.colours import map_png
 
     panel = explorer.frame.panels[place]
     return decode(map_png(panel.values, panel.cmap, panel.low, panel.high))

@@ -8,8 +8,8 @@ import torch
 from front_end import canvas_pixels
 
 import hookviz
-from hookviz.fields.shown import outline, words
-from hookviz.render.colours import palette, to_levels
+from hookviz.draw.colours import palette, to_levels
+from hookviz.studies.receptive_field.field import outline, words
 
 PANELS = ("input", "activation", "gradient", "heat")
 

@@ -13,7 +13,7 @@ from nbconvert import HTMLExporter
 from torch import Tensor, nn
 
 import hookviz
-from hookviz.render.colours import palette, to_levels
+from hookviz.draw.colours import palette, to_levels
 
 CMAPS = ["auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm"]
 RANGES = ["channel", "layer", "network", "percentile", "symmetric"]

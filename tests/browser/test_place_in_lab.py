@@ -7,7 +7,7 @@ import torch
 from front_end import WIDGETS, wait_for
 
 import hookviz
-from hookviz.fields.shown import outline, words
+from hookviz.studies.receptive_field.field import outline, words
 from hookviz.view.settings import EFFECTIVE
 
 MAKE = (

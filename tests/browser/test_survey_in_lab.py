@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from front_end import WIDGETS, wait_for
 
-from hookviz.render.pieces import data_url
+from hookviz.draw.pieces import data_url
 
 MAKE = """import hookviz
 model, pictures = hookviz.demo_model(), hookviz.demo_images()

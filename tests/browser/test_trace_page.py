@@ -9,8 +9,8 @@ from front_end import canvas_pixels, wait_for
 from torch import nn
 
 import hookviz
-from hookviz.analysis.event_shown import event_picture, numbers
-from hookviz.render.colours import DIVERGING, dark_palette, palette, to_levels
+from hookviz.draw.colours import DIVERGING, dark_palette, palette, to_levels
+from hookviz.studies.trace.events import event_picture, numbers
 
 EVIL = "<img src=x onerror=hacked=1>"
 

@@ -8,7 +8,7 @@ from front_end import canvas_pixels as pixels
 from torch import nn
 
 import hookviz
-from hookviz.render.colours import SEQUENTIAL, palette
+from hookviz.draw.colours import SEQUENTIAL, palette
 
 STEPS, BROKEN = 12, 8
 

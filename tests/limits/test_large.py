@@ -21,11 +21,11 @@ from seen import INPUT, MAP, OVERLAY, READINGS, STRIP, TILES, TITLE, control, ht
 from torch import nn
 
 import hookviz
+from hookviz.draw.arrays import SHOWN_SIDE, averaged, shown_size
+from hookviz.draw.colours import levels_png
+from hookviz.draw.html import picture
+from hookviz.draw.mosaic import mosaic
 from hookviz.hooking.tables import number
-from hookviz.render.arrays import SHOWN_SIDE, averaged, shown_size
-from hookviz.render.colours import levels_png
-from hookviz.render.html import picture
-from hookviz.render.mosaic import mosaic
 
 MESSAGE = 2_000_000  # bytes: the most that one message to the browser may have
 FILE = 1_250_000  # 128 tiles of noise, which nothing compresses

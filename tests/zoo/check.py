@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 from untouched import Snapshot, changes, snapshot
 
 import hookviz
-from hookviz.hooking.nested import tensors_in
+from hookviz.hooking.tensors import tensors_in
 
 from .rivals import RIVALS, Rival, Subject, Tally, measure
 

@@ -18,7 +18,7 @@ import hookviz
 from hookviz.hooking.edit import LayerEdit
 from hookviz.run.replay import Replay
 from hookviz.run.session import Session
-from hookviz.run.targets import logits_of
+from hookviz.run.target import logits_of
 from zoo.models import Case, classifiers
 from zoo.report import table
 

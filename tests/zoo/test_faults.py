@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hookviz
-from hookviz.diagnosis import doctor, guard
+from hookviz.studies.diagnosis import diagnose as doctor
+from hookviz.studies.diagnosis import guard
 from zoo.faults.catalogue import FAULTS
 from zoo.faults.check import AROUND, ONCE, Diagnosed, check
 from zoo.faults.fault import PLANTED

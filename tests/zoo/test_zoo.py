@@ -9,7 +9,7 @@ import torchvision
 
 import hookviz
 from hookviz.hooking.capture import Capture
-from hookviz.hooking.copies import Copies
+from hookviz.hooking.records import Copies
 from zoo.check import Result, check
 from zoo.models import TORCHVISION, all_cases
 from zoo.report import report

@@ -1,0 +1,156 @@
+"""How the model's input is made of the picture that was given, as a few lines of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image, ImageOps
+from torch import Tensor, nn
+
+from ...hooking.select import unwrapped
+from ...run.inputs import Transform, load_picture, transform_for
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What the explorer was given, as to `hookviz.explore`."""
+
+    image: Any
+    weights: Any = None
+    transform: Transform | None = None
+    name: str | None = None  # torchvision's, of a model that was given by name
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """How a picture becomes the tensor that went in."""
+
+    lines: tuple[str, ...]  # what comes before the last step
+    last: str  # an expression that gives (1, C, H, W)
+    picture: str | None = None  # the variable with the PIL picture, cropped and not normalized
+
+
+def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
+    """How ``x`` is made of the picture that was given: tried, and it gave ``x``.
+
+    None if a few lines cannot say it: a tensor or a transform of the user's, a picture with
+    transparency, a file that has changed.
+    """
+    if given.transform is not None:
+        return None
+    try:
+        found = _picture(given.image)
+        if found is None:
+            return None
+        if given.weights is not None:
+            return _by_weights(given.weights, *found, x)
+        return _by_steps(transform_for(unwrapped(model)[0], None), *found, x)
+    except (OSError, TypeError, ValueError):  # the file has gone, is no picture any more, ...
+        return None
+
+
+def quoted(text: str) -> str:
+    r"""Any text as a string of Python source, in double quotes where these need no escape.
+
+    >>> print(quoted("layer1.conv"), quoted('a"b'), quoted("it's\n"))
+    "layer1.conv" 'a"b' "it's\n"
+    """
+    written = repr(text)
+    plain = written[0] == "'" and '"' not in written
+    return f'"{written[1:-1]}"' if plain else written
+
+
+def _picture(image: Any) -> tuple[str, Image.Image] | None:
+    """An expression for the RGB picture that went in, and the picture."""
+    if isinstance(image, Image.Image):
+        return _way("image", image, load_picture(image))
+    if isinstance(image, np.ndarray):
+        return _way("Image.fromarray(image)", Image.fromarray(image), load_picture(image))
+    if isinstance(image, (str, PathLike)):
+        wanted = load_picture(image)
+        with Image.open(image) as opened:
+            return _way(f"Image.open({quoted(str(fspath(image)))})", opened, wanted)
+    return None
+
+
+def _way(text: str, opened: Image.Image, wanted: Image.Image) -> tuple[str, Image.Image] | None:
+    """The shortest way from what was opened to the picture that went in."""
+    turned = f"ImageOps.exif_transpose({text})", ImageOps.exif_transpose(opened)
+    for way, made in ((text, opened), turned):
+        if _same(made, wanted):
+            return way, wanted
+        if _same(made.convert("RGB"), wanted):
+            return f'{way}.convert("RGB")', wanted
+    return None
+
+
+def _same(made: Any, picture: Any) -> bool:
+    if not isinstance(made, Image.Image) or not isinstance(picture, Image.Image):
+        return False
+    alike = made.mode == picture.mode and made.size == picture.size
+    return alike and made.tobytes() == picture.tobytes()
+
+
+def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Preparation | None:
+    """By the preprocessing that belongs to torchvision's weights."""
+    name = str(weights)
+    if torchvision.models.get_weight(name) is not weights:
+        return None
+    made = weights.transforms()(picture)
+    if not isinstance(made, Tensor) or made.ndim != 3:
+        return None
+    line = f"transform = get_weight({quoted(name)}).transforms()"
+    if text == "image":
+        return _moved((line,), "transform(image)", None, made, x)
+    return _moved((f"picture = {text}", line), "transform(picture)", None, made, x)
+
+
+_STEPS: dict[str, Callable[[Any, str], str]] = {
+    "Grayscale": lambda step, of: f"TF.rgb_to_grayscale({of})",
+    "Resize": lambda step, of: f"TF.resize({of}, {list(step.size)}{_how(step)})",
+    "CenterCrop": lambda step, of: f"TF.center_crop({of}, {list(step.size)})",
+    "PILToTensor": lambda step, of: f"TF.pil_to_tensor({of})",
+    "ToDtype": lambda step, of: f"TF.to_dtype({of}, {step.dtype}, scale={step.scale})",
+    "Normalize": lambda step, of: f"TF.normalize({of}, {list(step.mean)}, {list(step.std)})",
+}
+
+
+def _how(step: Any) -> str:
+    kind = step.interpolation.name
+    return "" if kind == "BILINEAR" else f", InterpolationMode.{kind}"
+
+
+def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation | None:
+    """By the steps of `hookviz.prepare_input`'s own transform, those left out that do nothing."""
+    lines = [] if text == "image" else [f"picture = {text}"]
+    of = name = "picture" if lines else "image"
+    for step in transform.transforms:
+        made = step(value)
+        if _same(made, value):
+            continue
+        if isinstance(made, Tensor) and isinstance(value, Image.Image) and of != name:
+            lines.append(f"picture = {of}")
+            of = name = "picture"
+        of, value = _STEPS[type(step).__name__](step, of), made
+        if type(step).__name__ == "ToDtype":
+            lines.append(f"x = {of}")
+            of = "x"
+    return _moved(tuple(lines), of, name, value, x)
+
+
+def _moved(
+    lines: tuple[str, ...], of: str, picture: str | None, made: Tensor, x: Tensor
+) -> Preparation | None:
+    """The preparation, with a move to where x is, if what it made is x."""
+    if not torch.equal(made[None].to(x.device, x.dtype), x):
+        return None
+    moves = [quoted(str(x.device))] if x.device.type != "cpu" else []
+    moves += [str(x.dtype)] if x.dtype != torch.float32 else []
+    move = f".to({', '.join(moves)})" if moves else ""
+    return Preparation(lines, f"{of}[None]{move}", picture)

@@ -1,0 +1,243 @@
+"""Tensors within tuples, lists, dicts and dataclasses: what layers take and return."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from .handles import Hook
+
+
+def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors in what a layer took or returned, each with the path by which Python reaches it.
+
+    In tuples, lists, dicts and dataclasses, at any depth; ``path`` is put in front.
+
+    >>> import torch
+    >>> output = {"out": torch.zeros(1), "aux": (torch.zeros(1), None)}
+    >>> [path for path, _ in tensors_in(output)]
+    ["['out']", "['aux'][0]"]
+    """
+    if isinstance(value, Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from tensors_in(each, f"{path}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for index, each in enumerate(value):
+            yield from tensors_in(each, f"{path}[{index}]")
+    elif is_dataclass(value) and not isinstance(value, type):
+        for each in fields(value):
+            yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
+
+
+def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
+
+    >>> import torch
+    >>> change_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
+    ({'x': tensor([2.])}, 3)
+    """
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Mapping):
+        items = {key: change_tensors(each, change) for key, each in value.items()}
+        if type(value) is dict:
+            return items
+        changed: Any = copy.copy(value)  # an OrderedDict, a library's output
+        for key, each in items.items():
+            changed[key] = each
+        return changed
+    if isinstance(value, (list, tuple)):
+        parts = [change_tensors(each, change) for each in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        new = copy.copy(value)
+        for each in fields(value):
+            object.__setattr__(new, each.name, change_tensors(getattr(value, each.name), change))
+        return new
+    return value
+
+
+def memory_of(tensor: Tensor) -> int:
+    """Which memory a tensor's values are in; views share it.
+
+    >>> import torch
+    >>> whole = torch.zeros(4)
+    >>> memory_of(whole) == memory_of(whole[2:]) != memory_of(whole.clone())
+    True
+    """
+    try:
+        return tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):  # a sparse tensor has none of its own
+        return id(tensor)
+
+
+_SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
+
+
+def as_maps(
+    tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
+) -> Tensor:
+    """Arrange what a layer returned as feature maps ``(N, C, *spatial)``.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        Maps ``(N, C, *spatial)`` with one to three spatial dimensions; a convolution's
+        unbatched output ``(C, *spatial)``; features ``(N, C)``, as maps of one pixel; or a
+        transformer's tokens ``(N, T, C)`` or patches ``(N, *spatial, C)``.
+    module : torch.nn.Module, optional
+        The layer. Tells an unbatched output from a batched one, and tokens from 1d maps: the
+        sizes of the norms and linear layers in it say which dimension holds the channels.
+    grid : tuple of int, optional
+        Rows and columns of the tokens' patches; a square if left out. Tokens that come before
+        the patches, such as the class token, are dropped.
+
+    Raises
+    ------
+    ValueError
+        The tensor cannot be arranged as maps.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> as_maps(torch.zeros(2, 10)).shape
+    torch.Size([2, 10, 1])
+    >>> as_maps(torch.zeros(8, 5, 5), nn.Conv2d(3, 8, 3)).shape
+    torch.Size([1, 8, 5, 5])
+    >>> as_maps(torch.zeros(2, 197, 768), nn.LayerNorm(768)).shape
+    torch.Size([2, 768, 14, 14])
+    """
+    channels = channel_dimension(tensor, module, grid)
+    if channels == 0 and tensor.ndim > 1:
+        return tensor[None]
+    if tensor.ndim == 2:
+        return tensor[..., None]
+    if channels == -1:
+        return _token_maps(tensor, grid) if tensor.ndim == 3 else tensor.movedim(-1, 1)
+    if tensor.ndim in (3, 4, 5):
+        return tensor
+    raise ValueError(
+        f"A tensor of shape {tuple(tensor.shape)} cannot be shown as maps: (N, C, *spatial) with "
+        "one to three spatial dimensions can."
+    )
+
+
+def channel_dimension(
+    tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
+) -> int:
+    """Where in a layer's output the channels are: 0 if it has no batch, 1, or −1; see `as_maps`."""
+    if module is not None and hasattr(module, "kernel_size"):
+        name = type(module).__name__.lower()
+        spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
+        if tensor.ndim == spatial + 1:
+            return 0
+    if tensor.ndim in (3, 4, 5) and _channels_last(tensor, module, grid):
+        return -1
+    return 1 if tensor.ndim > 1 else 0
+
+
+def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> bool:
+    """Whether the channels are in the last dimension, not in the second."""
+    if module is None:
+        return False
+    first, last = tensor.shape[1], tensor.shape[-1]
+    convolved, others = _channel_counts(module)
+    if last in convolved | others and first in convolved | others:
+        return not convolved  # both would do: a convolution has its channels second
+    if first in convolved | others:
+        return False
+    # A layer without sizes of its own, such as a dropout, among tokens.
+    return last in convolved | others or (tensor.ndim == 3 and grid is not None)
+
+
+def _channel_counts(module: nn.Module) -> tuple[set[int], set[int]]:
+    """How many channels come out of the convolutions in a module, and out of its other layers."""
+    convolved: set[int] = set()
+    others: set[int] = set()
+    for part in module.modules():
+        if hasattr(part, "out_channels"):
+            convolved.add(int(part.out_channels))  # type: ignore[arg-type]
+        elif isinstance(part, nn.LayerNorm):
+            others.add(part.normalized_shape[-1])
+        elif isinstance(part, nn.Linear):
+            others.add(part.out_features)
+    return convolved, others
+
+
+def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
+    """Tokens ``(N, T, C)`` as maps ``(N, C, *grid)``: the last ones are the patches."""
+    count = tokens.shape[1]
+    side = math.isqrt(count)
+    grid = grid or (side, side)
+    before = count - math.prod(grid)
+    if before < 0 or before > _MOST_PREFIX_TOKENS:
+        raise ValueError(
+            f"{count} tokens cannot be arranged as {'×'.join(map(str, grid))} patches with up to "
+            f"{_MOST_PREFIX_TOKENS} tokens before them: give grid=(rows, columns)."
+        )
+    return tokens[:, before:].mT.unflatten(2, grid)
+
+
+_MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
+
+
+class PatchGrid:
+    """How many rows and columns of patches a vision transformer cuts its input into.
+
+    The layer that cuts is the first convolution, if its stride is its kernel: so the patches do
+    not overlap. A hook notes the grid each time it has run.
+    """
+
+    _grid: tuple[int, ...] | None = None
+
+    def hooks(self, model: nn.Module) -> list[Hook]:
+        """One, or none where nothing cuts the input into patches."""
+        for module in model.modules():
+            kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
+            if isinstance(kernel, tuple) and isinstance(stride, tuple):
+                patching = kernel == stride and max(stride) > 1
+                return [(module, "forward", self._note)] if patching else []
+        return []
+
+    def _note(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            self._grid = tuple(output.shape[2:])
+
+    def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
+        if self._grid is None or len(shape) != 3:
+            return None
+        return self._grid if 0 <= shape[1] - math.prod(self._grid) <= _MOST_PREFIX_TOKENS else None
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """In single precision at least, dequantized: sums of half-precision numbers overflow.
+
+    Complex numbers stay complex.
+    """
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    exact = tensor.dtype == torch.float64 or tensor.is_complex()
+    return tensor if exact else tensor.float()
+
+
+def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
+    """Maps ``(N, *spatial)`` at another size, linear between the centres of their cells.
+
+    >>> enlarged(torch.tensor([[0.0, 1.0]]), [4])
+    tensor([[0.0000, 0.2500, 0.7500, 1.0000]])
+    """
+    if maps.shape[1:] == tuple(size):
+        return maps
+    mode = {2: "linear", 3: "bilinear", 4: "trilinear"}[maps.ndim]
+    return interpolate(maps[:, None], tuple(size), mode=mode, align_corners=False)[:, 0]

@@ -1,0 +1,201 @@
+"""What is asked of the model: its output and a target become one score to go backward from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..hooking.select import close_names, unwrapped
+
+
+def class_names_of(
+    model: nn.Module, weights: Any = None, class_names: Sequence[str] | None = None
+) -> list[str]:
+    """Class names, in the order of the classes; empty where nobody says any.
+
+    Looked for in the argument, the categories of torchvision's weights, ``model.class_names``,
+    ``model.config.id2label`` (transformers), ``model.names`` (ultralytics), and timm's own lists.
+    """
+    if class_names is not None:
+        if isinstance(class_names, str) or not all(isinstance(each, str) for each in class_names):
+            raise TypeError("class_names must be a list of strings, one for each class in order.")
+        return list(class_names)
+    model, _ = unwrapped(model)
+    return next((names for given in _known(model, weights) if (names := _listed(given))), [])
+
+
+def _known(model: nn.Module, weights: Any) -> Iterator[Any]:
+    yield (getattr(weights, "meta", None) or {}).get("categories")
+    yield getattr(model, "class_names", None)
+    yield getattr(getattr(model, "config", None), "id2label", None)
+    yield getattr(model, "names", None)
+    if "timm" in sys.modules and hasattr(model, "pretrained_cfg"):
+        from timm.data import ImageNetInfo, infer_imagenet_subset
+
+        subset = infer_imagenet_subset(model)
+        info = ImageNetInfo(subset) if subset else None
+        count = info.num_classes() if info else 0
+        if info and count == getattr(model, "num_classes", None):
+            yield [info.index_to_description(index) for index in range(count)]
+
+
+def _listed(names: Any) -> list[str]:
+    """Names as a list, of a list or of number -> name; empty if they are neither."""
+    if isinstance(names, Mapping):
+        names = [names.get(index) for index in range(len(names))]
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        return []
+    # What transformers makes up for a model without labels says nothing.
+    made_up = all(name == f"LABEL_{index}" for index, name in enumerate(names))
+    return list(names) if all(isinstance(n, str) for n in names) and not made_up else []
+
+
+Class = int | str
+Target = None | Class | tuple[Class, ...] | list[Any] | Callable[[Any], Tensor]
+
+
+def logits_of(output: Any) -> Tensor | None:
+    """The class scores ``(N, K)`` in a model's output; None if it is no classifier's.
+
+    Looks at the output itself, then at ``output.logits`` and ``output["logits"]``.
+    """
+    if isinstance(output, Mapping):
+        output = output.get("logits")
+    elif not isinstance(output, Tensor):
+        output = getattr(output, "logits", None)
+    if isinstance(output, Tensor) and output.ndim == 2 and output.is_floating_point():
+        return output if output.numel() else None
+    return None
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Softmax over the classes, ``(N, K)``; left alone if the rows are probabilities already."""
+    logits = logits.detach().float()
+    rows = logits.sum(1)
+    if (logits >= 0).all() and torch.allclose(rows, torch.ones_like(rows), atol=1e-3):
+        return logits
+    return logits.softmax(1)
+
+
+def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) -> int:
+    """The number of the class that a user named; ``ValueError`` names what there is.
+
+    >>> class_index("Moon", 3, ["ball", "moon", "star"])
+    1
+    """
+    if isinstance(target, str):
+        folded = [name.casefold() for name in class_names]
+        if target.casefold() in folded:
+            return folded.index(target.casefold())
+        if not class_names:
+            raise ValueError(
+                f"target={target!r} is a name, but no class names are known: give the class's "
+                "number, or class_names=."
+            )
+        raise ValueError(f"No class is called {target!r}; {close_names(target, class_names)}.")
+    if not 0 <= target < classes:
+        raise ValueError(
+            f"target={target} is no class of this model: its classes are 0 to {classes - 1}."
+        )
+    return int(target)
+
+
+def check_target(target: Target) -> Target:
+    """Refuse what can never be a target with a ``ValueError``."""
+    if isinstance(target, list) and target:
+        for each in target:
+            if isinstance(each, list) or callable(each):
+                raise ValueError(f"target=[{each!r}, …] does not hold one target a sample.")
+        return [check_target(each) for each in target]
+    if isinstance(target, tuple) and len(target) > 1 and all(map(_is_class, target)):
+        return target
+    if target is None or callable(target) or _is_class(target):
+        return int(target) if isinstance(target, Integral) else target
+    raise ValueError(
+        f"target={target!r} is none of: None (the top prediction), a class number or name, a "
+        "tuple of classes (the first against the others), a list with one of these for each "
+        "sample, a function output -> scalar."
+    )
+
+
+def _is_class(value: object) -> bool:
+    return isinstance(value, str) or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Tensor | None:
+    """The scalar to go backward from.
+
+    With the target None it is each sample's own top class; a class: its logit; a tuple of classes:
+    the logit of the first less the mean logit of the others; a list: one of these for each sample.
+    The samples' scores are summed, so that each gets the gradient of its own. A callable: what it
+    returns.
+
+    None if ``target`` is None and the model is no classifier, or one that computes without a graph.
+    """
+    if callable(target):
+        return _called(target, output)
+    if target is None and logits_of(output) is None:
+        return None
+    scores = sample_scores(needed_logits(output, target), target, class_names).sum()
+    return scores if scores.requires_grad else None
+
+
+def needed_logits(output: Any, target: Target) -> Tensor:
+    """`logits_of` the output, or a ``ValueError``, since the target is one of its classes."""
+    logits = logits_of(output)
+    if logits is None:
+        raise ValueError(
+            f"target={target!r} needs class scores (N, K), but the model returned "
+            f"{described(output)}: give a function output -> scalar as target."
+        )
+    return logits
+
+
+def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
+    """Each sample's score ``(N,)``, from logits ``(N, K)``; for every target but a callable.
+
+    >>> logits = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 1.0]])
+    >>> sample_scores(logits, None).tolist()
+    [5.0, 4.0]
+    >>> sample_scores(logits, (1, 0)).tolist()
+    [4.0, -4.0]
+    >>> sample_scores(logits, [2, (0, 1)]).tolist()
+    [2.0, 4.0]
+    """
+    if isinstance(target, list):
+        if len(target) != len(logits):
+            raise ValueError(
+                f"target= is a list of {len(target)} for a batch of {len(logits)}: give one for "
+                "each sample, or one for all."
+            )
+        rows = zip(logits.split(1), target, strict=True)
+        return torch.cat([sample_scores(row, each, class_names) for row, each in rows])
+    if target is None:
+        return logits.amax(1)
+    classes: Any = target if isinstance(target, tuple) else (target,)
+    first, *others = (class_index(each, logits.shape[1], class_names) for each in classes)
+    return logits[:, first] - logits[:, others].mean(1) if others else logits[:, first]
+
+
+def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
+    score = target(output)
+    if not isinstance(score, Tensor) or score.numel() != 1:
+        shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
+        raise ValueError(f"target= returned {shape}, not one number: sum or index it.")
+    if not score.requires_grad:
+        raise ValueError("target= returned a number without a gradient: do not detach it.")
+    return score.reshape(())
+
+
+def described(output: Any) -> str:
+    """What a model returned, in words."""
+    if isinstance(output, Tensor):
+        return f"a tensor of shape {tuple(output.shape)}"
+    if isinstance(output, Mapping):
+        return f"a {type(output).__name__} with {', '.join(map(repr, output))}"
+    return f"a {type(output).__name__}"

@@ -1,0 +1,218 @@
+"""``hookviz.similarity``: how alike the layers of two models are, over a data set."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sized
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ...hooking.handles import HookSet
+from ...hooking.select import Layers, select_layers
+from ...hooking.tables import html_table, text_table
+from ...hooking.tensors import tensors_in
+from ...run.inputs import ModelInput, as_the_model_takes
+from ...run.progress import Progress
+from ...run.session import Session
+from .cka import Alignment, gram
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEAST = 4
+"""Samples that a batch must have: the estimate divides by n − 3."""
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """How alike the layers of two models are; `hookviz.similarity` measures it.
+
+    Attributes
+    ----------
+    matrix : torch.Tensor
+        Linear CKA ``(A, B)`` in float64: 1 for what is the same but for rotation and scale, about 0
+        for what has nothing in common. NaN where ``notes`` say why.
+    layers, layers_b : list of str
+        The layers' names: its rows and its columns.
+    samples : int
+        Over how many samples.
+    notes : list of str
+        What was left out, and why.
+    """
+
+    matrix: Tensor
+    layers: list[str]
+    layers_b: list[str]
+    samples: int
+    notes: list[str]
+
+    def best(self) -> dict[str, str]:
+        """For each layer of a, the layer of b that is most like it; constant ones are left out."""
+        known = self.matrix.nan_to_num(-1.0).max(1)
+        rows = zip(self.layers, known.values.tolist(), known.indices.tolist(), strict=True)
+        return {name: self.layers_b[place] for name, value, place in rows if value > -1}
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dict for each pair, with the keys layer, layer_b and cka."""
+        rows = zip(self.layers, self.matrix.tolist(), strict=True)
+        return [
+            {"layer": a, "layer_b": b, "cka": value}
+            for a, row in rows
+            for b, value in zip(self.layers_b, row, strict=True)
+        ]
+
+    def figure(self) -> Figure:
+        """The matrix as a heatmap, a's layers from the bottom up."""
+        from .chart import similarity_chart
+
+        return similarity_chart(self)
+
+    def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+        title = f"Linear CKA over {self.samples:,} samples"
+        title = "; ".join([title, *self.notes])
+        rows = [
+            (name, *(f"{value:.3f}" for value in row))
+            for name, row in zip(self.layers, self.matrix.tolist(), strict=True)
+        ]
+        return title, ("", *self.layers_b), rows
+
+    def __repr__(self) -> str:
+        return text_table(*self._table())
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table())
+
+
+def similarity(
+    a: nn.Module,
+    b: nn.Module,
+    loader: Iterable[Any],
+    layers: Layers = None,
+    layers_b: Layers = None,
+) -> Similarity:
+    """How alike the layers of two models are: linear CKA, over a data set, one forward of each.
+
+    Parameters
+    ----------
+    a, b : torch.nn.Module
+        May be the same one. They run in eval mode and are as before afterwards, to the bit.
+    loader : iterable
+        Of batches of at least four samples: tensors ``(N, ...)``, tuples of one and labels, or
+        dicts by the names of the models' arguments. Both models get each batch.
+    layers, layers_b : optional
+        Which layers, as in `hookviz.capture`; None is every convolution. ``layers_b`` is as
+        ``layers`` if left out.
+
+    Returns
+    -------
+    Similarity
+
+    Raises
+    ------
+    ValueError
+        No batch has four samples; a layer ran several times or returned no numbers of each sample.
+    RuntimeError
+        What a model raises, with the layer in which it arose.
+
+    Warns
+    -----
+    RuntimeWarning
+        Batches of fewer than four samples are left out; layers that never vary have no CKA.
+
+    Notes
+    -----
+    The unbiased estimate of Nguyen et al., whose sums over batches are in float64: it does not
+    depend on the size of the batches. A layer's features are all that it returns for a sample.
+
+    References
+    ----------
+    Nguyen, Raghu and Kornblith, *Do Wide and Deep Networks Learn the Same Things?*, ICLR 2021,
+    https://arxiv.org/abs/2010.15327
+
+    Examples
+    --------
+    >>> import hookviz, torch
+    >>> model = hookviz.demo_model()
+    >>> batches = torch.rand(2, 8, 3, 64, 64)
+    >>> found = hookviz.similarity(model, model, batches, "layer?.0")
+    >>> [round(value, 3) for value in found.matrix.diagonal().tolist()]
+    [1.0, 1.0, 1.0]
+    """
+    models = _Watched(a, layers), _Watched(b, layers if layers_b is None else layers_b)
+    alignment, samples, small = Alignment(), 0, []
+    total = len(loader) if isinstance(loader, Sized) else 0
+    with Progress() as bar, ExitStack() as stack:
+        for each in models:
+            stack.enter_context(each.session.active(grad=False))
+        for number, batch in enumerate(loader):
+            grams = [each.grams(batch) for each in models]
+            count = len(grams[0][0])
+            if count < LEAST:
+                small.append(count)
+                continue
+            alignment.add(*grams)
+            samples += count
+            bar.tick((number + 1) / total if total else 0.0, f"{samples:,} samples")
+    if not samples:
+        raise ValueError(
+            f"No batch of the loader has {LEAST} samples: the unbiased estimate needs so many."
+        )
+    notes = []
+    if small:
+        some = "batches were" if len(small) > 1 else "batch was"
+        notes.append(f"{len(small)} {some} of fewer than {LEAST} samples, and left out")
+    for each, constant in zip(models, alignment.constant(), strict=True):
+        never = [name for name, still in zip(each.names, constant.tolist(), strict=True) if still]
+        if never:
+            notes.append(f"{', '.join(never)} of {each.session.name} never varied: there is no CKA")
+    for note in notes:
+        warnings.warn(f"similarity: {note}.", RuntimeWarning, stacklevel=2)
+    return Similarity(alignment.matrix(), models[0].names, models[1].names, samples, notes)
+
+
+class _Watched:
+    """A model of which each batch leaves Gram matrices of its layers."""
+
+    def __init__(self, model: nn.Module, layers: Layers) -> None:
+        self.session = Session(model, ModelInput(()))
+        self._chosen = select_layers(model, layers)
+        self.names = [names[0] for names in self._chosen.values()]
+        self._found: dict[str, Tensor] = {}
+        self._wrong = ""  # told when the model has run: a hook's error would look like the model's
+
+    def grams(self, batch: Any) -> list[Tensor]:
+        """Run the model on a batch: a Gram matrix ``(n, n)`` of each layer."""
+        self._found = {}
+        given = as_the_model_takes(_as_input(batch), self.session.model)
+        hooks = [
+            (module, "forward", partial(self._after, names[0]))
+            for module, names in self._chosen.items()
+        ]
+        with HookSet(hooks):
+            self.session.call(*given.args, **given.kwargs)
+        lacking = [name for name in self.names if name not in self._found]
+        if lacking and not self._wrong:
+            self._wrong = f"Layer {lacking[0]!r} did not run"
+        if self._wrong:
+            raise ValueError(f"{self._wrong}: leave it out with layers=.")
+        return [self._found[name] for name in self.names]
+
+    def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        features = next((tensor for _, tensor in tensors_in(output)), None)
+        if name in self._found:
+            self._wrong = f"Layer {name!r} ran twice for a batch"
+        elif features is None or not features.ndim:
+            self._wrong = f"Layer {name!r} returns no tensor of samples"
+        else:
+            self._found[name] = gram(features)
+
+
+def _as_input(batch: Any) -> ModelInput:
+    """Of a tuple the first, since the others are labels."""
+    if isinstance(batch, Mapping):
+        return ModelInput((), dict(batch))
+    return ModelInput((batch[0] if isinstance(batch, (tuple, list)) else batch,))

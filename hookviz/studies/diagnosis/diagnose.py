@@ -1,0 +1,153 @@
+"""``hookviz.diagnose``: one look at a model, or a guard around a step of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ...hooking.select import check_model, is_convolution
+from ...hooking.tensors import tensors_in
+from ...run.inputs import Transform, as_model_input
+from ...run.session import Session
+from ...run.target import Target, logits_of, score_of
+from .checks import findings_in, looked_at
+from .findings import Diagnosis, Finding
+from .guard import Guard
+from .observation import Examination, Look, examine
+
+if TYPE_CHECKING:
+    from ... import Explorer
+
+
+def diagnose(
+    model: nn.Module,
+    x: Any = None,
+    target: Target = None,
+    *,
+    weights: Any = None,
+    transform: Transform | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Diagnosis:
+    """Say what is wrong with a model: in which layer, in which operation, why, and what to do.
+
+    ``diagnose(model, x)`` runs one forward and one backward and looks at every operation.
+    ``with diagnose(model) as findings:`` stands around a step of one's own, which stays as it is,
+    to the bit: while it runs one sum is taken of what each layer returns and of the gradient that
+    reaches it. Only if one is not finite, or if the model raises, is the model run again as it was
+    called, with the same random numbers and buffers, and examined. A sequence of findings is there
+    when the block is over.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Runs as it stands, in training or in eval mode, and is as before afterwards, to the bit.
+    x : optional
+        What the model takes: whatever `hookviz.explore` does; NaN and Inf are let in. Left out,
+        a ``with`` block is returned.
+    target : optional
+        What the gradient is of, as in `hookviz.explore`, such as a loss of the output:
+        ``lambda output: loss(output, y)``. None is the sum of all that the model returns, of class
+        scores each sample's own top class.
+    weights, transform, class_names : optional
+        As in `hookviz.explore`.
+
+    Returns
+    -------
+    Diagnosis
+        A sequence of `Finding`, worst first, which shows itself as a table. ``healthy`` says
+        whether there is nothing but notes, ``explore()`` opens the explorer at a finding's layer.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError
+        The input is none that a model takes. What the model itself raises is a finding; in a
+        ``with`` block it is raised, too.
+
+    Notes
+    -----
+    A finding's ``kind`` is one of:
+
+    - ``"nan"``, ``"inf"``: the first operation that made one of finite numbers, or the parameter,
+      buffer or input that held it; told only if it left a layer, came to the output or reached a
+      weight. What passes it on is counted, not told. Masks of −Inf are not told.
+    - ``"half precision"``: results above half of the type's largest number, or more than a tenth
+      of a tensor's numbers that become 0 in the type.
+    - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
+      or the same number, everywhere; or nine tenths of its values at a sigmoid's or tanh's ends.
+    - ``"exploding"``, ``"vanishing"``: activations (root mean square) or gradients (norm) that are
+      a million times as large, or as small, further on.
+    - ``"shape"``, ``"error"``: the model raises.
+    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, layers that never ran.
+    - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
+    - ``"in place"``: outputs that are overwritten by a later layer.
+    - ``"hooks left behind"``: the same hook set several times, or one without a handle.
+
+    In a ``with`` block compiled code runs eagerly, and a model's own hooks run again when it is
+    examined. What the loss does is not seen there; give it as ``target`` to see it.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> from torch import nn
+    >>> class Entropy(nn.Module):
+    ...     def forward(self, x):
+    ...         return -(x * torch.log(x)).sum()
+    >>> model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), Entropy())
+    >>> _ = nn.init.constant_(model[0].weight, -1.0)
+    >>> findings = hookviz.diagnose(model, torch.ones(1, 1, 8, 8))
+    >>> findings[0].kind, findings[0].layer, findings[0].operation
+    ('inf', '2', 'log')
+    """
+    check_model(model)
+    if x is None:
+        return Guard(model)
+    inputs = as_model_input(x, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
+    diagnosis = Diagnosis(session.name)
+    seen = examine(session, target, score_of=any_score)
+    diagnosis.settle(findings_in(seen), looked_at(seen), partial(_explored, session, seen))
+    return diagnosis
+
+
+def _explored(session: Session, seen: Examination, finding: Finding) -> Explorer:
+    """The explorer on the convolutions and the finding's layer, or the nearest that has maps."""
+    from ... import explore  # from the public face: what is live is above this wing
+
+    shown = _with_maps(seen.looks, finding)
+    layers = [m for m in seen.names if is_convolution(m) or m is shown.module]
+    return explore(
+        session.given,
+        session.inputs,
+        layers,
+        layer=shown.layer,
+        call=shown.call,
+        class_names=session.class_names,
+    )
+
+
+def _with_maps(looks: Sequence[Look], finding: Finding) -> Look:
+    """The finding's call of its layer; if it returned no maps, the last before its end that did."""
+    place = finding.layer, finding.call
+    ran = next((index for index, look in enumerate(looks) if look.place == place), 0)
+    within = finding.layer + "." if finding.layer else ""
+    until = [o for i, o in enumerate(looks) if i < ran or o.layer.startswith(within)]
+    for look in (looks[ran], *reversed(until)):
+        if look.shapes and 2 <= len(look.shapes[0]) <= 5:
+            return look
+    named = f"layer {finding.layer!r}" if finding.layer else "the model itself"
+    raise ValueError(f"There are no maps to show: neither {named} nor a layer before it has any.")
+
+
+def any_score(output: Any, target: Target, class_names: Sequence[str]) -> Tensor | None:
+    """`score_of`, and without a target the sum of all else that it returns, too."""
+    if target is not None:
+        return score_of(output, target, class_names)
+    logits = logits_of(output)
+    others = [tensor for _, tensor in tensors_in(output) if tensor is not logits]
+    graded = [t.sum() for t in others if t.requires_grad and t.is_floating_point()]
+    if (score := score_of(output, None)) is not None:
+        graded.append(score)
+    return sum(graded[1:], graded[0]) if graded else None

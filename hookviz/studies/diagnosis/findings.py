@@ -1,0 +1,195 @@
+"""What was found: a sequence of findings, worst first, as text, as HTML and for pandas."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from textwrap import fill
+from typing import Any, overload
+
+from ...run.operations import line_of
+
+SEVERITIES = ("error", "warning", "note")
+"""Worst first: what makes the model useless, what will hurt, what one should know."""
+
+_CHIPS = {
+    "error": "background: #b3261e; color: #fff",
+    "warning": "background: #f2b84b; color: #000",
+    "note": "background: #5b6b7d; color: #fff",
+    "healthy": "background: #1f7a3d; color: #fff",
+}
+"""Letters on a ground of their own, so that they are legible on white and on dark pages."""
+
+PLAIN = ("kind", "severity", "layer", "call", "phase", "operation", "file", "line", "message")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, or that one should know."""
+
+    kind: str  #: what it is, in a word or two; see `hookviz.diagnose`
+    severity: str  #: ``"error"``, ``"warning"`` or ``"note"``
+    message: str  #: what is wrong, with which values
+    advice: str  #: what to do, in one sentence
+    layer: str = ""  #: the module's name, ``""`` for the model itself
+    call: int = 0  #: which run of the module, from 0
+    phase: str = "forward"  #: ``"forward"`` or ``"backward"``
+    operation: str = ""  #: torch's name of what ran, such as ``"log"``; empty if none is to blame
+    file: str = ""  #: where the user's code calls it; empty if it is not known
+    line: int = 0  #: in that file, from 1
+    #: The numbers behind it, by name.
+    evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def where(self) -> str:
+        """Layer, call, operation and line, in words."""
+        layer = f"layer {self.layer!r}" if self.layer else "the model itself"
+        call = f" (call {self.call})" if self.call else ""
+        return ", ".join(filter(None, (layer + call, self.operation, self.at)))
+
+    @property
+    def at(self) -> str:
+        """The line of the user's code: ``"net.py:12"``, ``"In[3], line 5"``; empty if not known."""
+        return line_of(self.file, self.line)
+
+    @property
+    def code(self) -> str:
+        """The line of the user's code; empty if it is not known."""
+        return linecache.getline(self.file, self.line).strip() if self.file else ""
+
+    @property
+    def title(self) -> str:
+        """What it is, and where, in words."""
+        phase = "" if self.phase == "forward" else f" ({self.phase})"
+        return f"{self.kind}{phase} in {self.where}"
+
+    def __str__(self) -> str:
+        code = ["    " + self.code] if self.code else []
+        told = [_indented(self.message), _indented("→ " + self.advice)]
+        return "\n".join([f"{self.severity}: {self.title}", *code, *told])
+
+    def record(self) -> dict[str, Any]:
+        """All of it as one flat dict of plain Python values."""
+        plain = {name: getattr(self, name) for name in (*PLAIN, "advice")}
+        return plain | {"evidence": dict(self.evidence)}
+
+
+class Diagnosis(Sequence[Finding]):
+    """The findings of one examination, worst first; empty where nothing was found.
+
+    Made by `hookviz.diagnose`.
+
+    Attributes
+    ----------
+    looked_at : list of str
+        What was looked at, in words.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._findings: list[Finding] = []
+        self._explore: Callable[[Finding], Any] | None = None
+        self.looked_at: list[str] = []
+
+    def settle(
+        self,
+        findings: Sequence[Finding],
+        looked_at: Sequence[str],
+        explore: Callable[[Finding], Any] | None = None,
+    ) -> None:
+        """Fill it, when the model has been examined; ``explore`` opens the explorer at one."""
+        self._findings = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+        self.looked_at, self._explore = list(looked_at), explore
+
+    @overload
+    def __getitem__(self, index: int) -> Finding: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Finding]: ...
+    def __getitem__(self, index: int | slice) -> Finding | list[Finding]:
+        return self._findings[index]
+
+    def __len__(self) -> int:
+        return len(self._findings)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the model was looked at, and there is nothing but notes."""
+        return bool(self.looked_at) and all(each.severity == "note" for each in self)
+
+    @property
+    def verdict(self) -> str:
+        """The whole of it in one line."""
+        worst = f"; worst: {self[0].title}" if self and not self.healthy else ""
+        return f"{self._name}: {self._counts}{worst}"
+
+    @property
+    def _counts(self) -> str:
+        if not self and not self.looked_at:
+            return "not looked at, since no block has ended in which the model was called"
+        counts = Counter(each.severity for each in self)
+        said = [f"{counts[s]} {s}{'s' * (counts[s] > 1)}" for s in SEVERITIES if counts[s]]
+        return ", ".join(["healthy"] * self.healthy + said)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One flat dict for each finding, as ``pandas.DataFrame`` takes them."""
+        return [each.record() for each in self]
+
+    def explore(self, finding: int = 0) -> Any:
+        """Open the explorer at the layer of a finding, the first one by default.
+
+        If what it returned are no maps, at the last layer before it that returned some.
+
+        Raises
+        ------
+        ValueError
+            There is no such finding, or no maps to show, since the model does not run.
+        """
+        if not 0 <= finding < len(self):
+            raise ValueError(f"There is no finding {finding}: there are {len(self)} of them.")
+        if self._explore is None or self[finding].kind in ("shape", "error"):
+            raise ValueError(
+                "There are no maps to show: the model did not run to its end, or only its sums "
+                "were looked at."
+            )
+        return self._explore(self[finding])
+
+    def __repr__(self) -> str:
+        parts = [self.verdict, *(f"[{place}] {each}" for place, each in enumerate(self))]
+        if self.healthy and self.looked_at:
+            parts.append(fill(f"Looked at: {'; '.join(self.looked_at)}.", 100))
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        worst = "healthy" if self.healthy else self[0].severity if self else "note"
+        rows = "".join(_row(place, each) for place, each in enumerate(self))
+        looked_at = escape("; ".join(self.looked_at) or "nothing")
+        return (
+            f"<p><b>{escape(self._name)}</b> {_chip(self._counts, worst)}</p>"
+            + (f"<table>{rows}</table>" if rows else "")
+            + f"<details><summary>What was looked at</summary>{looked_at}.</details>"
+        )
+
+
+def _row(place: int, each: Finding) -> str:
+    """Number and kind; and beside them where, what is wrong, what to do."""
+    cell = '<td style="text-align: left; vertical-align: top">'
+    code = f"<br><code>{escape(each.code)}</code>" if each.code else ""
+    phase = "" if each.phase == "forward" else f"<br>{each.phase}"
+    return (
+        f"<tr>{cell}[{place}]</td>{cell}{_chip(each.kind, each.severity)}{phase}</td>"
+        f"{cell}<b>{escape(each.where)}</b>{code}<br>{escape(each.message)}"
+        f"<br>→ {escape(each.advice)}</td></tr>"
+    )
+
+
+def _chip(text: str, severity: str) -> str:
+    shape = "display: inline-block; border-radius: 4px; padding: 0 8px; white-space: nowrap"
+    style = f"{_CHIPS[severity]}; {shape}"
+    return f'<span style="{style}">{escape(text)}</span>'
+
+
+def _indented(text: str) -> str:
+    return fill(text, 100, initial_indent="    ", subsequent_indent="    ")

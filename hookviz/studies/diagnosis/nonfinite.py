@@ -1,0 +1,219 @@
+"""NaN and Inf: the operation that made the first, and by which cause."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from ...hooking.tables import number
+from ...run.operations import Operation, Range
+from .findings import Finding
+from .observation import Examination
+from .values import HALF
+
+Given = Sequence[Range]
+MOST = 3
+"""So many places are told in each phase; what they pass on is not counted among them."""
+
+
+def nan_and_inf(seen: Examination) -> Iterator[Finding]:
+    """Where NaN and Inf arose that left a layer or reached a weight."""
+    told = [source for source in seen.sources if source.reached or not _fine(source)]
+    told += [each for each in seen.operations if each.reached and each.origin is each]
+    for phase in ("forward", "backward"):
+        # Several of one line are one to its reader.
+        first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())
+        first.reverse()
+        for operation in first[:MOST]:
+            yield _finding(operation, seen, more=len(first) - 1)
+        if first:  # the backward of what is not finite is not finite
+            return
+
+
+def _fine(source: Operation) -> bool:
+    return source.finite or source.constant
+
+
+def _finding(operation: Operation, seen: Examination, more: int) -> Finding:
+    kind = "nan" if operation.nan else "inf"
+    passed_on = sum(each.origin is operation for each in seen.operations) - 1
+    evidence = {
+        "given": [str(each) for each in operation.given],
+        "made": [str(each) for each in operation.made],
+        "passed on by": max(passed_on, 0),
+        "other places": more,
+    }
+    word = "NaN" if operation.nan else "Inf"
+    if operation.name in SOURCES:
+        named = operation.facts.get("name", "")
+        message, advice = (each.format(word=word, named=named) for each in SOURCES[operation.name])
+    else:
+        why = cause(operation)
+        forward = operation.phase == "forward"
+        what = operation.name if forward else f"the gradient of {operation.name}"
+        message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
+        advice = _advice(operation)
+    severity = "error"
+    if operation.phase == "backward" and seen.scale:
+        severity, evidence["scale"] = "note", seen.scale
+        message += SETTLING.format(seen.scale)
+        advice = SKIPPED
+    return Finding(kind, severity, message, advice, **operation.place, evidence=evidence)
+
+
+def gradient_scale() -> float:
+    """By what a GradScaler multiplies losses now; 0 if there is none that does.
+
+    One that nobody holds any more, such as an earlier run's of the same cell, is not asked.
+    """
+    gc.collect()
+    made = (each for each in gc.get_objects() if type(each) in SCALERS and each.is_enabled())
+    return max((each.get_scale() for each in made), default=0.0)
+
+
+SCALERS = (torch.amp.GradScaler, torch.cuda.amp.GradScaler)
+SETTLING = " A GradScaler multiplies losses by {:g}: in its first steps this is expected."
+SKIPPED = (
+    "Call scaler.step(optimizer) and scaler.update(): such steps are skipped, the scale halved."
+)
+
+
+SOURCES = {
+    "weights": (
+        "Parameter {named!r} holds {word} before anything has run.",
+        "Load weights from before it happened, or initialise this parameter again.",
+    ),
+    "buffer": (
+        "Buffer {named!r} holds {word} before anything has run.",
+        "Reset it: a BatchNorm's with reset_running_stats().",
+    ),
+    "input": (
+        "The input holds {word} already.",
+        "Clean the data first, for example with torch.nan_to_num, and look where it comes from.",
+    ),
+    "constant": (
+        "A constant in the code holds {word}.",
+        "Look for float('inf') or float('nan') in this layer's forward.",
+    ),
+}
+"""Where numbers came from that no operation made -> what is said of it, and what to do."""
+
+
+def cause(operation: Operation) -> str:
+    """Why an operation made NaN or Inf of what it was given, in words."""
+    given = operation.given
+    said = "it was given " + " and ".join(map(str, given)) if given else "it was given no numbers"
+    why = CAUSES.get(operation.name, _no_cause)(given)
+    made = next((each for each in operation.made if not each.finite), None)
+    if not why and made is not None and made.dtype in HALF and not operation.nan:
+        largest = torch.finfo(made.dtype).max
+        why = f"more than {str(made.dtype).removeprefix('torch.')} holds ({largest:g})"
+    if not why and all(each.finite for each in given):
+        if not operation.nan:
+            why = "the result is larger than its type holds"
+        elif operation.name in SUMMING:
+            why = "its sums are larger than the type holds, with either sign: Inf − Inf"
+    return f"{why}; {said}" if why else said
+
+
+SUMMING = {"convolution", "addmm", "mm", "bmm", "baddbmm", "addbmm", "sum", "mean", "cumsum"}
+"""Of finite numbers these make NaN in one way only."""
+
+
+def _no_cause(given: Given) -> str:
+    return "Inf − Inf or 0 × Inf" if any(not each.finite for each in given) else ""
+
+
+def _log(given: Given) -> str:
+    low = given[-1].low if given else 1.0  # behind the gradient, in backward
+    if low == 0:
+        return "the logarithm of 0"
+    if low < 0:
+        return "the logarithm of a negative number"
+    return "the logarithm's slope next to 0 is too steep" if len(given) > 1 else ""
+
+
+def _log1p(given: Given) -> str:
+    return "the logarithm of 1 + x, of x = −1 or less" if given and given[0].low <= -1 else ""
+
+
+def _divided(given: Given) -> str:
+    return "division by 0" if len(given) > 1 and given[-1].low <= 0 <= given[-1].high else ""
+
+
+def _reciprocal(given: Given) -> str:
+    return "division by 0" if given and given[0].low <= 0 <= given[0].high else ""
+
+
+def _root(given: Given) -> str:
+    if not given:
+        return ""
+    zero = any(each.low <= 0 <= each.high for each in given)
+    if any(each.low < 0 for each in given[-1:]):
+        return "the root of a negative number"
+    return "the root's slope at 0 is infinite" if zero else ""
+
+
+def _exp(given: Given) -> str:
+    most = max((each.high for each in given), default=0.0)
+    largest = torch.finfo(given[0].dtype).max if given else 0.0
+    return f"exp({number(most)}) is more than the type holds ({largest:.2g})" if most > 10 else ""
+
+
+def _softmax(given: Given) -> str:
+    masked = any(each.low == -torch.inf for each in given)
+    return "a row that is −Inf throughout: everything in it is masked" if masked else ""
+
+
+def _times(given: Given) -> str:
+    return "0 × Inf" if any(not each.finite for each in given) else ""
+
+
+def _plus(given: Given) -> str:
+    return "Inf − Inf" if any(not each.finite for each in given) else ""
+
+
+CAUSES: dict[str, Callable[[Given], str]] = {
+    **dict.fromkeys(("log", "log2", "log10"), _log),
+    "log1p": _log1p,
+    "div": _divided,
+    **dict.fromkeys(("reciprocal", "rsqrt"), _reciprocal),
+    **dict.fromkeys(("sqrt", "pow", "norm", "linalg_vector_norm"), _root),
+    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exp),
+    **dict.fromkeys(("softmax", "log_softmax"), _softmax),
+    "mul": _times,
+    **dict.fromkeys(("add", "sub", "sum", "mean"), _plus),
+}
+"""Operation -> what is known to go wrong in it, told from the ranges of what it was given."""
+
+
+def _advice(operation: Operation) -> str:
+    if operation.name in _ADVICE:
+        return _ADVICE[operation.name]
+    made = next((each for each in operation.made if not each.finite), None)
+    if made is not None and made.dtype is torch.float16:
+        return "Compute this layer in float32, or use bfloat16, whose largest number is 3.4e38."
+    if operation.phase == "backward":
+        return "Keep what this operation is given away from where its slope is not finite."
+    return "Look at what this layer is given: explore(model, x) shows its values."
+
+
+_LOG = "Add a small number before the logarithm, or use log_softmax or a loss on logits."
+_ROOT = "Add a small number under the root, (x + 1e-8).sqrt(), whose slope is then finite."
+_ADVICE = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p"), _LOG),
+    "div": "Add a small number to what is divided by, or clamp it away from 0.",
+    "reciprocal": "Add a small number to what is divided by, or clamp it away from 0.",
+    "rsqrt": "Add a small number under the root.",
+    **dict.fromkeys(("sqrt", "norm", "linalg_vector_norm"), _ROOT),
+    **dict.fromkeys(
+        ("exp", "expm1", "exp2"),
+        "Subtract the largest value first, or use logsumexp, softmax or softplus.",
+    ),
+    **dict.fromkeys(
+        ("softmax", "log_softmax"),
+        "Leave one place of every row unmasked, or mask with a large negative number.",
+    ),
+}

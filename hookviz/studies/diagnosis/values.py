@@ -1,0 +1,192 @@
+"""What an operation's values say: dead, constant or saturated; lost in half precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...hooking.tables import number
+from ...run.operations import Operation
+from .findings import Finding
+
+if TYPE_CHECKING:
+    from .observation import Examination
+
+_RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
+_SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
+_MAPS = {"convolution", "batch_norm", "group_norm"}
+NEAR = 0.01
+"""How near to its end a sigmoid's or a tanh's value counts as saturated, as a share of the way
+from end to end."""
+
+
+def look_at_maps(
+    operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
+) -> None:
+    """Facts about an operation's channels, ``(channels, values of each, how many of them ...)``."""
+    name = operation.name
+    if operation.phase == "backward" or not output.numel() or output.ndim < 2:
+        return
+    rectified = name in _RECTIFIERS and operation.made[0].low == 0
+    if name in _SATURATING:
+        low, high = _SATURATING[name]
+        edge = NEAR * (high - low)
+        at_ends = (output <= low + edge) | (output >= high - edge)
+        operation.facts["saturated"] = at_ends.float().mean().item()
+    elif rectified or (name in _MAPS and not _begins_at_zero(given)):
+        dimension = _channels(output, maker)
+        values = math.prod(output.shape) // output.shape[dimension]
+        others = [d for d in range(output.ndim) if d != dimension % output.ndim]
+        least, most = output.amin(others), output.amax(others)
+        still = least == most
+        operation.facts["channels"] = len(least), values
+        operation.facts["dead"] = int((still & (least == 0)).sum())
+        operation.facts["constant"] = int((still & (least != 0)).sum())
+    if operation.facts:
+        operation.facts["after"] = maker.layer if maker is not None else ""
+
+
+def _begins_at_zero(given: list[Tensor]) -> bool:
+    """Whether a layer's weights and biases are 0 throughout, as a residual branch's last ones."""
+    return len(given) > 1 and not any(bool(each.any()) for each in given[1:3])
+
+
+def _channels(output: Tensor, maker: Operation | None) -> int:
+    """The channels' dimension: the last among tokens, which a product of matrices made."""
+    tokens = maker is not None and maker.name in ("addmm", "mm", "bmm", "linear", "layer_norm")
+    return -1 if tokens or output.ndim == 2 else 1
+
+
+FEW = 16
+"""Of fewer values of a channel nothing can be said."""
+
+
+def silent_maps(seen: Examination) -> Iterator[Finding]:
+    """Layers in which more than half of the channels are zero, or constant, or saturated.
+
+    Where all of them are, what is made of them alone can be nothing else, and is not told.
+    """
+    silent: set[str] = set()
+    for operation in seen.operations:
+        facts = operation.facts
+        if "saturated" in facts and facts["saturated"] > 0.9:
+            share = 100 * facts["saturated"]
+            yield Finding(
+                "saturated",
+                "warning",
+                f"{share:.3g} % of what {operation.name} returned is at its ends, over "
+                f"{seen.samples} inputs: hardly any gradient comes through.",
+                "Make smaller what it is given: a normalization before it, or smaller weights.",
+                **operation.place,
+                evidence={"share": facts["saturated"], "after": facts["after"]},
+            )
+        if "channels" not in facts or facts["channels"][1] < FEW:
+            continue
+        channels, values = facts["channels"]
+        follows = facts["after"] in silent
+        if facts["dead"] + facts["constant"] == channels:
+            silent.add(operation.layer)
+        for kind in ("dead", "constant"):
+            count = facts[kind]
+            if count <= channels / 2 or follows:
+                continue
+            what = "zero" if kind == "dead" else "the same number"
+            weighty = operation.name in _MAPS or not facts["after"]
+            yield Finding(
+                kind,
+                "warning",
+                f"{count} of {channels} channels are {what} everywhere, over {seen.samples} "
+                f"inputs ({values} values a channel).",
+                _ADVICE[kind].format(operation.layer if weighty else facts["after"]),
+                **operation.place,
+                evidence={
+                    "channels": count,
+                    "of": channels,
+                    "values": values,
+                    "after": facts["after"],
+                },
+            )
+
+
+_ADVICE = {
+    "dead": "Look at the bias and the scale of {!r}, which this was made from; a smaller learning "
+    "rate or LeakyReLU keeps channels alive.",
+    "constant": "Look at the weights of {!r}: zero, or overwhelmed by the bias.",
+}
+
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+_SCALING = {"to_copy", "mul", "div", "pow"}
+"""What makes a number small, but never 0 of another."""
+
+
+def look_at_precision(
+    operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
+) -> None:
+    """The share of numbers other than 0 that became 0 in half precision."""
+    if operation.name in _SCALING and output.dtype in HALF:
+        nonzero = torch.ones_like(output, dtype=torch.bool)
+        for each in given:
+            nonzero &= each != 0
+        count = int(nonzero.sum())
+        operation.facts["underflow"] = int((nonzero & (output == 0)).sum()) / max(count, 1)
+
+
+LOST = 0.1
+"""The share of numbers lost to half precision that is worth a word."""
+
+
+def half_precision(seen: Examination) -> Iterator[Finding]:
+    """What overflows in half precision or is about to, and what becomes 0."""
+    near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
+    share, worst = max(near, key=lambda each: each[0], default=(0.0, None))
+    if worst is not None and share > 0.5 and not worst.reached:  # else its Inf is told
+        made = max(worst.made, key=lambda each: each.magnitude)
+        name, largest = _name(made.dtype), torch.finfo(made.dtype).max
+        over = share == float("inf")
+        yield Finding(
+            "half precision",
+            "warning",
+            f"{worst.name.capitalize()} "
+            + ("is beyond" if over else f"reaches {number(made.magnitude)} of the {largest:g} of")
+            + f" what {name} holds"
+            + (f" ({largest:g})." if over else "."),
+            "Scale down what goes into this layer, compute it in float32, or use bfloat16.",
+            **worst.place,
+            evidence={"share of the largest": share},
+        )
+    for operation in seen.operations:
+        lost = operation.facts.get("underflow", 0.0)
+        if lost > LOST:
+            yield Finding(
+                "half precision",
+                "warning",
+                f"{100 * lost:.3g} % of the {_WHAT[operation.phase]} other than 0 become 0 in "
+                f"{_name(operation.made[0].dtype)}.",
+                "Scale them up before the cast, as GradScaler does gradients, or use bfloat16.",
+                **operation.place,
+                evidence={"lost": lost},
+            )
+            return
+
+
+_WHAT = {"forward": "numbers", "backward": "gradients"}
+
+
+def _share_of_largest(operation: Operation) -> float:
+    """How near an operation's results came to the largest number of their half-precision type."""
+    halves = [each for each in operation.made if each.dtype in HALF]
+    if not halves or operation.constant or operation.origin not in (None, operation):
+        return 0.0
+    shares = [each.magnitude / torch.finfo(each.dtype).max for each in halves if not each.nan]
+    return max(shares, default=0.0)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

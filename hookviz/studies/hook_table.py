@@ -1,0 +1,607 @@
+"""The hooks that stand on a model, by whom, and how they are taken off."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from html import escape
+from pathlib import Path, PurePath
+from types import CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+from ..hooking.handles import own_function
+from ..hooking.interrupts import defer_interrupts
+from ..hooking.select import check_model, module_names, type_name
+from ..hooking.tables import html_table, text_table
+
+
+class HookFunction(NamedTuple):
+    """What is known of the function that runs in the end."""
+
+    name: str  #: ``save``, ``Recorder.save``, ``<lambda>``; of an object that is called, its class
+    module: str  #: where Python imported it from, ``__main__`` for a notebook
+    code: CodeType | None  #: None if it is not written in Python
+    maker: str  #: ``"hookviz"``, ``"torch"``, the library's name, or ``"user"``
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same for two functions that one cell made in two runs.
+
+        A cell that was changed in between makes a function of the same name; lambdas, which have
+        none, have to be of the same code.
+        """
+        return self.module, self.name, self.code if "<lambda>" in self.name else None
+
+    @property
+    def file(self) -> str:
+        """A path, ``In[3]`` for a notebook's cell, or what Python calls it, ``<stdin>``."""
+        return legible(self.code.co_filename) if self.code else ""
+
+    @property
+    def line(self) -> int | None:
+        """Its first line."""
+        return self.code.co_firstlineno if self.code else None
+
+
+def hook_function(hook: Callable[..., Any]) -> HookFunction:
+    """Look through partials, methods and decorators; of an object see the method that is called.
+
+    >>> hook_function(partial(print, "grad")).name
+    'print'
+    """
+    ours = own_function(hook) is not None
+    hook = _unwrapped(hook)
+    called = hook
+    if not isinstance(hook, (FunctionType, type)):
+        method = "forward" if isinstance(hook, nn.Module) else "__call__"
+        called = _unwrapped(getattr(type(hook), method, hook))
+    code = getattr(called, "__code__", None)
+    name = getattr(hook, "__qualname__", None) or type(hook).__qualname__
+    module = getattr(hook, "__module__", None) or ""
+    # An object of a user's class may run torch's method, as a user's way of pruning does.
+    where = str(getattr(called, "__module__", None) or "")
+    maker = "hookviz" if ours else _maker(where, code, isinstance(hook, nn.Module))
+    plain = str(name).removeprefix("_VariableFunctionsClass.")  # where torch.clamp and the like are
+    return HookFunction(plain, str(module), code, maker)
+
+
+def _unwrapped(hook: Any) -> Any:
+    """The function within what was made around it."""
+    while True:
+        inner = own_function(hook)
+        if inner is None and isinstance(hook, partial):
+            inner = hook.func
+        elif inner is None and isinstance(hook, MethodType):
+            inner = hook.__func__
+        elif inner is None:
+            inner = getattr(hook, "__dict__", {}).get("__wrapped__") or _one_of_several(hook)
+        if inner is None:
+            return hook
+        hook = inner
+
+
+def _one_of_several(hook: Any) -> Any:
+    """What `torch.autograd.graph.register_multi_grad_hook` was given for several tensors."""
+    if getattr(hook, "__module__", None) != "torch.autograd.graph":
+        return None
+    code = getattr(hook, "__code__", None)
+    if code is None or "fn" not in code.co_freevars:
+        return None
+    return hook.__closure__[code.co_freevars.index("fn")].cell_contents
+
+
+# Functions that people use as hooks, as they do torch's modules; none of them comes as one.
+_TOOLS = (
+    *("torch.functional", "torch.nn.functional", "torch.nn.init", "torch.nn.utils.clip_grad"),
+    "hookviz.hooking.changes",
+)
+_LIBRARIES = {"site-packages", "dist-packages"}
+
+
+def _maker(module: str, code: CodeType | None, is_module: bool) -> str:
+    package = module.partition(".")[0]
+    if code is None or module in _TOOLS or (package == "torch" and is_module):
+        return "user"
+    is_library = _LIBRARIES & {*PurePath(code.co_filename).parts}
+    return package if is_library or package == "torch" else "user"
+
+
+def legible(file: str) -> str:
+    """A notebook's cell by its number, where the notebook knows it."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    said = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
+    if said:
+        return str(said[1])
+    if number := re.search(r"ipython-input-(\d+)-", file):  # IPython 7, as in Colab
+        return f"In[{number[1]}]"
+    return "a notebook cell" if re.search(r"ipykernel_|ipython-input|__marimo__", file) else file
+
+
+def short(file: str) -> str:
+    """A path without what is the same for all: of a library, or of the current folder.
+
+    >>> short("/usr/lib/python3/site-packages/captum/attr/deep_lift.py")
+    'captum/attr/deep_lift.py'
+    """
+    path = PurePath(file)
+    for folder in _LIBRARIES & {*path.parts}:
+        return PurePath(*path.parts[path.parts.index(folder) + 1 :]).as_posix()
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+_ON_MODULES = {
+    "forward_pre": ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
+    "forward": ("_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    "full_backward_pre": ("_backward_pre_hooks",),
+    "full_backward": ("_backward_hooks",),
+    "state_dict_pre": ("_state_dict_pre_hooks",),
+    "state_dict_post": ("_state_dict_hooks",),
+    "load_state_dict_pre": ("_load_state_dict_pre_hooks",),
+    "load_state_dict_post": ("_load_state_dict_post_hooks",),
+}
+"""Kind of hook -> the attribute that holds such hooks by their handles' ids, then those that hold
+more about the same ids. Old backward hooks share theirs with the full ones; `_FULL` says which."""
+
+_FULL = "_is_full_backward_hook"
+
+_ON_TENSORS = {"tensor": "_backward_hooks", "post_accumulate_grad": "_post_accumulate_grad_hooks"}
+
+# The hooks for all modules are variables of torch's, called as the attributes, after "_global".
+_GLOBAL = {kind: held for kind, held in _ON_MODULES.items() if "state_dict" not in kind} | {
+    f"{what}_registration": (f"_{what}_registration_hooks",)
+    for what in ("module", "parameter", "buffer")
+}
+
+GLOBAL = "global "
+"""How the kinds of those hooks begin that are called for every module of every model."""
+
+KINDS = (
+    *_ON_MODULES,
+    "backward",
+    *_ON_TENSORS,
+    *(GLOBAL + kind for kind in (*_GLOBAL, "backward")),
+)
+"""``register_…_hook`` sets them; ``register_hook`` those of kind ``"tensor"``, and
+``register_module_…_hook`` the global ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """The hooks of one kind on one module or tensor, or for all modules."""
+
+    name: str  # of the module or tensor, "" for the model itself and for all modules
+    type: str
+    kind: str
+    hooks: dict[int, Any]
+    beside: tuple[dict[int, Any], ...] = ()
+    attributes: dict[str, Any] | None = None  # where `flag` is
+    flag: str = ""
+
+    @defer_interrupts
+    def remove(self, key: int) -> None:
+        """Take one off; its handle, should anybody have it, has nothing left to remove then."""
+        for each in (self.hooks, *self.beside):
+            each.pop(key, None)
+        if self.attributes is not None and not self.hooks:
+            self.attributes[self.flag] = None  # both sorts of backward hooks may be set again
+
+
+def places(model: nn.Module) -> Iterator[Place]:
+    """Every place where the model has hooks; the global ones come last."""
+    seen = set()
+    for name, module in _modules(model):
+        yield from _places(name, type_name(module), _ON_MODULES, vars(module))
+        own = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        for attribute, tensor in own:
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield from _tensor_places(".".join(filter(None, (name, attribute))), tensor)
+    yield from _places("", "", _GLOBAL, vars(torch_module), "_global", GLOBAL)
+
+
+def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """All modules, wrappers too: these go by the name of what they wrap."""
+    names = module_names(model)
+    for module in model.modules():
+        if isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
+            inner = (each for each in module.modules() if isinstance(each, nn.Module))
+            yield next((names[each][0] for each in inner if each in names), ""), module
+
+
+def _places(
+    name: str,
+    type_: str,
+    kinds: dict[str, tuple[str, ...]],
+    attributes: dict[str, Any],
+    prefix: str = "",
+    scope: str = "",
+) -> Iterator[Place]:
+    for kind, held in kinds.items():
+        # Not by getattr: wrappers answer for what they wrap. No torch has all of the attributes.
+        hooks, *beside = (attributes.get(prefix + each) or {} for each in held)
+        flag = prefix + _FULL
+        if kind == "full_backward" and attributes.get(flag) is False:
+            kind = "backward"
+        if hooks:
+            of_backward = attributes if kind.endswith("backward") else None
+            yield Place(name, type_, scope + kind, hooks, tuple(beside), of_backward, flag)
+
+
+def _tensor_places(name: str, tensor: Tensor) -> Iterator[Place]:
+    with torch._C.DisableTorchFunctionSubclass():  # whatever a tensor of another class makes of it
+        for kind, held in _ON_TENSORS.items():
+            if hooks := getattr(tensor, held, None):
+                yield Place(name, type(tensor).__name__, kind, hooks)
+
+
+@dataclass(frozen=True)
+class FoundHook:
+    """One hook on a model: where, whose function, and whether `hookviz.remove_hooks` takes it."""
+
+    #: The module's name, or the parameter's or buffer's, by the first of several; ``""`` for the
+    #: model itself and for global hooks.
+    module: str
+    type: str  #: the class of the module or tensor, ``""`` for a global hook
+    kind: str  #: one of `hookviz.analysis.hook_places.KINDS`
+    #: The function's name within its file: ``save``, ``Recorder.save``, ``<lambda>``; of an object
+    #: that is called, its class's.
+    function: str
+    #: Where that is defined: a path, ``In[3]`` for a notebook's cell, ``""`` if not in Python.
+    file: str
+    line: int | None  #: the first line of the function in there
+    #: Who made it: ``"user"``, ``"torch"``, ``"hookviz"``, or the name of another library.
+    maker: str
+    why: str  #: why `hookviz.remove_hooks` leaves it if it is not named; ``""`` if it does not
+    #: How many hooks of this kind on this module or tensor are of the same function; 0 for
+    #: torch's and hookviz's own, which may well be several.
+    times: int
+    key: int  #: the ``id`` of its handle
+
+    @property
+    def removable(self) -> bool:
+        """Whether ``hookviz.remove_hooks(model)`` takes it off."""
+        return not self.why
+
+    @property
+    def repeated(self) -> bool:
+        """Whether the same function is there several times, as when a cell is run twice."""
+        return self.times > 1
+
+    @property
+    def name(self) -> str:
+        """What it is on, for people."""
+        return "(all models)" if self.kind.startswith(GLOBAL) else self.module or "(model)"
+
+    @property
+    def where(self) -> str:
+        """File and line, for people."""
+        return f"{short(self.file)}:{self.line}" if self.file else ""
+
+    def record(self) -> dict[str, Any]:
+        """As one flat dict of plain Python values."""
+        return asdict(self) | {"removable": self.removable, "repeated": self.repeated}
+
+
+def hooks(model: nn.Module) -> HookTable:
+    """Find every hook on a model, its parameters and buffers, of whatever kind, by whom.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Names are those of the model inside ``DataParallel``, ``DistributedDataParallel`` or
+        ``torch.compile``.
+
+    Returns
+    -------
+    HookTable
+        A sequence of `FoundHook`, in the order of the modules, and of one module's hooks of
+        one kind in the order in which they fire. Hooks for all modules of all models
+        (``torch.nn.modules.module.register_module_forward_hook``) come last.
+
+    Raises
+    ------
+    TypeError
+        The model is no ``nn.Module``.
+
+    Notes
+    -----
+    Torch does not say which hooks are on autograd's nodes. So those are not seen with which
+    ``DistributedDataParallel`` gathers gradients, nor hooks on tensors that the model computes.
+    An optimizer's hooks are not on the model. A ScriptModule has none that Python could see.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    >>> for run in range(2):
+    ...     handle = model[1].register_forward_hook(lambda module, args, output: None)
+    >>> [(hook.kind, hook.module, hook.function, hook.times) for hook in hookviz.hooks(model)]
+    [('forward', '1', '<lambda>', 2), ('forward', '1', '<lambda>', 2)]
+    """
+    check_model(model)
+    return HookTable([hook for hook, *_ in _found(model)], type_name(model))
+
+
+def remove_hooks(
+    model: nn.Module, kinds: str | Iterable[str] | None = None, of: Any = None
+) -> RemovedHooks:
+    """Take hooks off a model, its parameters and buffers; the last resort after a cell ran twice.
+
+    What torch itself needs (``weight_norm``, ``spectral_norm``, pruning, lazy modules,
+    parametrizations, FSDP, checkpointing) stays in any case. Three more stay unless ``of``
+    names them: hookviz's own, which go at the end of their block; the model's own, which are
+    methods of its classes, or made within these, or by the library that the classes are from; and
+    global ones, which are on all models. These go, too, where ``kinds`` names them.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    kinds : str or iterable of str, optional
+        Only these: ``"forward"``, ``"tensor"``, …, see `hookviz.analysis.hook_places.KINDS`;
+        ``"global"`` stands for all that begin so. None for all.
+    of : optional
+        Only these, or several of these in a list: a function or what else was set, also if its cell
+        has run anew since; the name of a function, whole or its last part (``"save"`` is
+        ``Recorder.save``, too); a maker (``"user"``, ``"captum"``); a `FoundHook`.
+
+    Returns
+    -------
+    RemovedHooks
+        Those that were removed, a sequence of `FoundHook`; ``left`` are those that remain.
+        A handle that somebody still has does nothing from then on.
+
+    Raises
+    ------
+    TypeError
+        The model is no ``nn.Module``; ``of`` is nothing that can be looked for.
+    ValueError
+        There is no such kind.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> model = nn.utils.spectral_norm(nn.Linear(3, 3))
+    >>> handle = model.register_forward_hook(lambda module, args, output: None)
+    >>> removed = hookviz.remove_hooks(model)
+    >>> [hook.function for hook in removed]
+    ['<lambda>']
+    >>> {hook.maker for hook in removed.left}
+    {'torch'}
+    """
+    check_model(model)
+    wanted, named = _wanted_kinds(kinds), None if of is None else _named(of)
+    removed = []
+    for hook, function, place in _found(model):
+        if hook.maker == "torch" or (wanted is not None and hook.kind not in wanted):
+            continue
+        meant = wanted is not None and hook.kind.startswith(GLOBAL)
+        if named(hook, function) if named else hook.removable or meant:
+            place.remove(hook.key)
+            removed.append(hook)
+    return RemovedHooks(removed, type_name(model), hooks(model))
+
+
+class HookTable(Sequence[FoundHook]):
+    """Hooks that are on a model; a slice is one, too. Made by `hookviz.hooks`."""
+
+    def __init__(self, found: Iterable[FoundHook], model: str) -> None:
+        self._found, self._model = tuple(found), model
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> FoundHook: ...
+    @overload
+    def __getitem__(self, place: slice) -> HookTable: ...
+    def __getitem__(self, place: int | slice) -> FoundHook | HookTable:
+        found = self._found[place]
+        return HookTable(found, self._model) if isinstance(found, tuple) else found
+
+    @property
+    def repeated(self) -> HookTable:
+        """Those that are the same function several times on one module or tensor."""
+        return HookTable([hook for hook in self if hook.repeated], self._model)
+
+    @property
+    def removable(self) -> HookTable:
+        """Those that ``hookviz.remove_hooks(model)`` takes off."""
+        return HookTable([hook for hook in self if hook.removable], self._model)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One flat dict for every hook: ``pandas.DataFrame(hooks.records())``.
+
+        Returns
+        -------
+        list of dict
+            With the keys module, type, kind, function, file, line, maker, why, times, key,
+            removable, repeated.
+        """
+        return [hook.record() for hook in self]
+
+    @property
+    def title(self) -> str:
+        """How many there are, and whether some are there several times."""
+        names = _some((hook.function for hook in self.repeated), 3)
+        told = f"; several times: {names}. Was a cell run twice?" if names else ""
+        return f"{_count(self).capitalize()} on {self._model}{told}"
+
+    def __repr__(self) -> str:
+        return _text(self.title, self)
+
+    def _repr_html_(self) -> str:
+        return _html(self.title, self)
+
+
+class RemovedHooks(HookTable):
+    """Hooks that were on a model until `hookviz.remove_hooks` took them off.
+
+    Attributes
+    ----------
+    left : HookTable
+        Those that are still on it; their ``why`` says why.
+    """
+
+    def __init__(self, found: Iterable[FoundHook], model: str, left: HookTable) -> None:
+        super().__init__(found, model)
+        self.left = left
+
+    @property
+    def title(self) -> str:
+        """How many were removed, and how many are left."""
+        return f"Removed {_count(self)} from {self._model}; {_count(self.left)} left"
+
+    def __repr__(self) -> str:
+        left = "\n\n" + _text("Left:", self.left) if self.left else ""
+        return _text(self.title, self) + left
+
+    def _repr_html_(self) -> str:
+        return _html(self.title, self) + (_html("Left", self.left) if self.left else "")
+
+
+# Finding
+
+
+def _found(model: nn.Module) -> list[tuple[FoundHook, HookFunction, Place]]:
+    standing = [
+        (place, key, hook_function(hook))
+        for place in places(model)
+        for key, hook in list(place.hooks.items())
+    ]
+    times = Counter((place, function.key) for place, _, function in standing)
+    classes = {kind for each in model.modules() for kind in type(each).__mro__}
+    found = []
+    for place, key, function in standing:
+        ours = function.maker in ("torch", "hookviz")
+        hook = FoundHook(
+            module=place.name,
+            type=place.type,
+            kind=place.kind,
+            function=function.name,
+            file=function.file,
+            line=function.line,
+            maker=function.maker,
+            why=_why(place, function, classes),
+            times=0 if ours else times[place, function.key],
+            key=key,
+        )
+        found.append((hook, function, place))
+    return found
+
+
+def _why(place: Place, function: HookFunction, classes: set[type]) -> str:
+    """Why a hook is left where it is not named."""
+    if function.maker == "torch":
+        return "torch needs it"
+    if function.maker == "hookviz":
+        return "goes at the end of its block"
+    if place.kind.startswith(GLOBAL):
+        return "is on all models"
+    for kind in classes:
+        by_class = function.name.startswith(f"{kind.__qualname__}.")
+        own = by_class and function.module == kind.__module__
+        if own or kind.__module__.partition(".")[0] == function.maker:
+            return "the model's own"
+    return ""
+
+
+# Choosing
+
+Chooses = Callable[[FoundHook, HookFunction], bool]
+
+
+def _wanted_kinds(kinds: str | Iterable[str] | None) -> set[str] | None:
+    if kinds is None:
+        return None
+    named = [kinds] if isinstance(kinds, str) else list(kinds)
+    every = tuple(kind for kind in KINDS if kind.startswith(GLOBAL))
+    for kind in named:
+        if kind not in (*KINDS, "global"):
+            raise ValueError(
+                f"kinds={kind!r} is no kind of hook; there are: {', '.join(KINDS)}; and global "
+                "for all of these last ones."
+            )
+    return {each for kind in named for each in (every if kind == "global" else (kind,))}
+
+
+def _named(of: Any) -> Chooses:
+    several = isinstance(of, Iterable) and not isinstance(of, str) and not callable(of)
+    tests = [_test(each) for each in (of if several else [of])]
+    return lambda hook, function: any(test(hook, function) for test in tests)
+
+
+def _test(of: Any) -> Chooses:
+    if isinstance(of, str):
+        return lambda hook, function: (
+            of
+            in (
+                hook.maker,
+                hook.function,
+                hook.function.rpartition(".")[2],
+            )
+        )
+    if isinstance(of, FoundHook):
+        return lambda hook, function: (
+            (hook.module, hook.kind, hook.key) == (of.module, of.kind, of.key)
+        )
+    if callable(of):
+        key = hook_function(of).key
+        return lambda hook, function: function.key == key
+    raise TypeError(
+        f"of={of!r} is nothing to find a hook by: give the function that was set, its name, who "
+        "made it ('user', 'captum'), or a hook of hookviz.hooks(model)."
+    )
+
+
+# Showing: a row for all hooks of the same function and kind
+
+_HEADER = ("hook", "function", "on", "by", "defined in", "note")
+
+
+def _count(found: Sequence[FoundHook]) -> str:
+    return f"{len(found) or 'no'} hook{'s' * (len(found) != 1)}"
+
+
+def _some(names: Iterable[str], most: int) -> str:
+    known = list(dict.fromkeys(filter(None, names)))
+    return ", ".join(known[:most]) + (f", … {len(known)} in all" if len(known) > most else "")
+
+
+def _text(title: str, found: Sequence[FoundHook]) -> str:
+    return text_table(title, _HEADER, _rows(found)) if found else title
+
+
+def _html(title: str, found: Sequence[FoundHook]) -> str:
+    return html_table(title, _HEADER, _rows(found)) if found else f"<p>{escape(title)}</p>"
+
+
+def _rows(found: Iterable[FoundHook]) -> list[tuple[str, ...]]:
+    alike: dict[tuple[str, ...], list[FoundHook]] = {}
+    for hook in found:
+        alike.setdefault((hook.kind, hook.function, hook.maker, hook.why), []).append(hook)
+    return [
+        (
+            kind,
+            function.rpartition("<locals>.")[2],
+            _some((hook.name for hook in row), 3),
+            maker,
+            _some((hook.where for hook in row), 2),
+            ", ".join(filter(None, (_times(row), why))),
+        )
+        for (kind, function, maker, why), row in alike.items()
+    ]
+
+
+def _times(row: Sequence[FoundHook]) -> str:
+    """How often the function is on each of these modules."""
+    most, least = max(hook.times for hook in row), min(hook.times for hook in row)
+    each = " each" if len({hook.name for hook in row}) > 1 else ""
+    return "" if most < 2 else f"{most} times{each}" if most == least else f"up to {most} times"

@@ -1,0 +1,502 @@
+"""The receptive field of a layer: which pixels of the input a place of its map sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.handles import HookSet
+from ...hooking.select import Layers, select_layers
+from ...hooking.tensors import PatchGrid, as_maps, tensors_in
+from ...run.backward import own_inputs
+from ...run.inputs import ModelInput, Transform
+from ...run.session import Session
+from .dependency import Doubt
+from .layer_footprint import Enough, Key, Seen, seen_by, spatial
+
+
+class Box(tuple[int, ...]):
+    """A part of the input: where it begins in each dimension, then where it ends (half-open).
+
+    In a picture ``(top, left, bottom, right)``, in a signal ``(begin, end)``.
+
+    Attributes
+    ----------
+    padding : tuple of (int, int), or None
+        How many pixels of the field's size are missing before and behind the box, in each
+        dimension: they lie in the padding. None where the field has no one size.
+    """
+
+    padding: tuple[tuple[int, int], ...] | None
+
+    def __new__(cls, begin: Iterable[int], end: Iterable[int], padding: Any = None) -> Box:
+        """Of where it begins and where it ends."""
+        box = super().__new__(cls, (*begin, *end))
+        box.padding = padding
+        return box
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """What cuts it out: ``x[(..., *box.slices)]``."""
+        half = len(self) // 2
+        return tuple(map(slice, self[:half], self[half:]))
+
+
+Numbers = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ReceptiveField:
+    """What the places of a layer's map see of the input; `receptive_field` finds it.
+
+    Attributes
+    ----------
+    layer, call : str, int
+        Which layer, and which of its runs, from 0.
+    status : str
+        ``"exact"``; ``"whole input"`` if every place sees all of it, and would of a larger one;
+        ``"data-dependent"`` if computed numbers say where to look; ``"unknown"`` if something
+        ran of which it is not known where it looks.
+    why : str
+        What made it data-dependent or unknown; else empty.
+    size, stride, start : tuple of int
+        For each dimension of the input, in pixels: how many a place sees, by how many the next
+        place sees further on, and where the first one begins, negative in the padding. So place
+        ``p`` sees from ``start + stride * p`` on. Where there is no such rule (interpolated maps,
+        shifted windows) stride and start are None, and the size is the largest of a place; all
+        are None if the status is data-dependent or unknown.
+    input_size, map_size : tuple of int
+        The input's spatial size, and how many places the layer's map has.
+    boxes : torch.Tensor
+        int32 ``(2 * D, *map_size)``: each place's `box`, from and to.
+    """
+
+    layer: str
+    call: int
+    status: str
+    why: str
+    size: Numbers
+    stride: Numbers
+    start: Numbers
+    input_size: tuple[int, ...]
+    map_size: tuple[int, ...]
+    boxes: Tensor
+    _session: Session
+    _how: dict[str, Any]  # weights and transform, for other images
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known where the places look."""
+        return self.status in ("exact", "whole input")
+
+    def box(self, *place: int) -> Box:
+        """What a place sees of the input, cut off at its border.
+
+        It is right for every place, at the border too, and where there is no one size. Of a field
+        that is data-dependent or unknown it is the whole input, as it can be anywhere in it.
+
+        Parameters
+        ----------
+        *place : int
+            The place: row and column of the layer's map, or one number for each of its
+            dimensions.
+
+        Raises
+        ------
+        ValueError
+            The map has no such place.
+        """
+        self._check(place)
+        here: Any = (slice(None), *place)
+        found = self.boxes[here].tolist()
+        half = len(self.input_size)
+        begin, end = found[:half], found[half:]
+        if begin[0] >= end[0]:  # nothing at all
+            begin = end = [0] * half
+        padding = []
+        for axis, (size, stride, start) in enumerate(
+            zip(self.size, self.stride, self.start, strict=True)
+        ):
+            if size is None or stride is None or start is None:
+                return Box(begin, end)
+            first = start + (stride * place[axis] if stride else 0)
+            padding.append((begin[axis] - first, first + size - end[axis]))
+        return Box(begin, end, tuple(padding))
+
+    def effective(
+        self, images: Any, *, place: Sequence[int] | None = None, channel: int | None = None
+    ) -> Tensor:
+        """How much each pixel counts for a place: the mean magnitude of the true gradient.
+
+        ``mean over images, and the input's channels, of |d(map[place]) / d(input)|``, where the
+        map is summed over its channels. Weights, gates and maxima are those of the model.
+
+        Parameters
+        ----------
+        images
+            Tensors ``(N, C, *spatial)`` of the input's size; or a list of whatever the model was
+            given: paths, PIL images, arrays, tensors.
+        place : sequence of int, optional
+            The centre of the map if left out.
+        channel : int, optional
+            One channel of the map instead of their sum.
+
+        Returns
+        -------
+        torch.Tensor
+            ``(*spatial)``, of the input's size, on the CPU.
+
+        Raises
+        ------
+        ValueError
+            The map has no such place or channel, no image is given, or one of another size.
+
+        References
+        ----------
+        Luo et al., *Understanding the Effective Receptive Field in Deep Convolutional Neural
+        Networks*, NeurIPS 2016.
+        """
+        place = tuple(n // 2 for n in self.map_size) if place is None else tuple(place)
+        self._check(place)
+        several = images.split(_BATCH) if isinstance(images, Tensor) else list(images)
+        total, count = torch.zeros(self.input_size, dtype=torch.float64), 0
+        for image in several:
+            gradient = self._gradient(image, place, channel).double().abs().cpu()
+            if gradient.shape[-len(self.input_size) :] != self.input_size:
+                raise ValueError(
+                    f"An image came in as {tuple(gradient.shape)}, but the field is that of an "
+                    f"input of {_times(self.input_size)}: resize it."
+                )
+            batched = gradient.ndim == len(self.input_size) + 2
+            count += len(gradient) if batched else 1
+            total += gradient.reshape(-1, *self.input_size).sum(0) / _channels(gradient, batched)
+        if not count:
+            raise ValueError("images=[] holds no image: give at least one.")
+        return (total / count).float()
+
+    def _gradient(self, image: Any, place: tuple[int, ...], channel: int | None) -> Tensor:
+        """The gradient of a place, for a channel of the map or their sum."""
+        session, grid = Session(self._session.given, image, **self._how), PatchGrid()
+        module, runs = session.model.get_submodule(self.layer), []
+
+        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            tensor = next(tensors_in(output))[1]
+            runs.append(as_maps(tensor, module, grid.of(tuple(tensor.shape))))
+            if len(runs) > self.call:
+                raise Enough
+
+        with session.active():
+            args, kwargs, sources = own_inputs(
+                session.model, session.inputs.args, session.inputs.kwargs
+            )
+            try:
+                with HookSet([*grid.hooks(session.model), (module, "forward", after)]):
+                    session.call(*args, **kwargs)
+            except Enough:
+                pass
+            here: Any = (slice(None), slice(None), *place)
+            maps = runs[self.call][here]
+            if channel is not None and not 0 <= channel < maps.shape[1]:
+                raise ValueError(
+                    f"Layer {self.layer!r} has no channel {channel}: 0 to {maps.shape[1] - 1}."
+                )
+            score = maps.sum() if channel is None else maps[:, channel].sum()
+            return torch.autograd.grad(score, sources[0], materialize_grads=True)[0]
+
+    def _check(self, place: Sequence[int]) -> None:
+        fits = len(place) == len(self.map_size)
+        if not fits or not all(0 <= n < size for n, size in zip(place, self.map_size, strict=True)):
+            raise ValueError(
+                f"Layer {self.layer!r} has no place {tuple(place)}: its map is "
+                f"{_times(self.map_size)}, counted from 0."
+            )
+
+    def __repr__(self) -> str:
+        """One line: the layer, its status and its numbers."""
+        said = [f"{self.layer!r} {self.status}"]
+        if self.why:
+            said.append(self.why)
+        elif self.status == "exact":
+            said.append(f"sees {_times(self.size)}")
+            if None not in self.start:
+                said.append(f"stride {_times(self.stride)}, start {_times(self.start)}")
+        said.append(f"{_times(self.map_size)} places on {_times(self.input_size)}")
+        return f"ReceptiveField({', '.join(said)})"
+
+
+_BATCH = 8
+
+
+def _channels(gradient: Tensor, batched: bool) -> int:
+    return gradient.shape[1] if batched else gradient.shape[0]
+
+
+def _times(numbers: Sequence[int | None]) -> str:
+    return "×".join("?" if n is None else str(n).replace("-", "−") for n in numbers)
+
+
+def receptive_field(
+    model: nn.Module,
+    layer: str | nn.Module,
+    x: Any,
+    *,
+    call: int = -1,
+    weights: Any = None,
+    transform: Transform | None = None,
+) -> ReceptiveField:
+    """Which pixels of the input the places of a layer's map see.
+
+    It is read off the operations that run, not off a table of layers: the model runs once, in eval
+    mode, and beside each number goes from where to where in the input lies what it was made of.
+    So residual sums, concatenations, dilation, functional calls and code of your own are right by
+    themselves. It says what the structure lets be seen: weights count as if none were zero, ReLU,
+    gates and maxima as if they let everything through.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        It stays as it is, to the bit.
+    layer : str or torch.nn.Module
+        One of its layers, by name.
+    x
+        As for `hookviz.explore`. Its size matters at the borders and where layers depend on
+        it; its values do not. Of a batch the first one is taken.
+    call : int
+        Which run of a layer that runs several times: 0 is the first, −1 the last.
+    weights, transform
+        As for `hookviz.explore`.
+
+    Returns
+    -------
+    ReceptiveField
+
+    Raises
+    ------
+    ValueError
+        No such layer (close names are told), or several; it does not run, or not that often, or
+        what it returns is no map.
+
+    Notes
+    -----
+    Norms by their own statistics (GroupNorm, InstanceNorm) see the whole input, as do
+    squeeze-and-excitation and attention. A mask of −Inf hides, or of the least number; one of −100,
+    as in Swin, does not, since a large score overcomes it. Of several tensors the first
+    floating-point one is the input whose pixels are meant.
+
+    Examples
+    --------
+    >>> import hookviz, torch
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(1, 1, 3))
+    >>> field = hookviz.receptive_field(model, "2", torch.zeros(1, 1, 32, 32))
+    >>> field.status, field.size, field.stride, field.start
+    ('exact', (8, 8), (2, 2), (-1, -1))
+    >>> field.box(0, 1), field.box(0, 1).padding
+    ((0, 1, 7, 9), ((1, 0), (0, 0)))
+    """
+    chosen = select_layers(model, [layer])
+    if len(chosen) > 1:
+        raise ValueError(
+            f"{layer!r} names {len(chosen)} layers: ask hookviz.receptive_fields for the fields "
+            "of several, or take one."
+        )
+    ((_, (name, *_)),) = chosen.items()
+    session, seen = _looked(model, chosen, x, weights, transform)
+    runs = [key for key in seen if key[0] == name]
+    if not runs:
+        raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
+    if not -len(runs) <= call < len(runs):
+        raise ValueError(f"Layer {name!r} ran {len(runs)} times: there is no call={call}.")
+    found = seen[runs[call]]
+    if found.planes is None:
+        raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no places.")  # type: ignore[union-attr]
+    return _field(runs[call], found, session, {"weights": weights, "transform": transform})
+
+
+def receptive_fields(
+    model: nn.Module,
+    layers: Layers = None,
+    x: Any = None,
+    *,
+    call: int = -1,
+    weights: Any = None,
+    transform: Transform | None = None,
+) -> dict[str, ReceptiveField]:
+    """The fields of many layers, by their names, for hardly more work than that of one.
+
+    ``layers`` is as for `hookviz.capture`, all else as for `receptive_field`. Layers that do not
+    run, or not that often, or return no map, are left out.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> fields = hookviz.receptive_fields(
+    ...     hookviz.demo_model(), "layer?.0", hookviz.demo_images()[0]
+    ... )
+    >>> [field.size for field in fields.values()]
+    [(13, 13), (33, 33), (73, 73)]
+    """
+    chosen = select_layers(model, layers)
+    session, seen = _looked(model, chosen, x, weights, transform)
+    found = {}
+    for name, *_ in chosen.values():
+        runs = [key for key in seen if key[0] == name]
+        if -len(runs) <= call < len(runs) and seen[runs[call]].planes is not None:
+            how = {"weights": weights, "transform": transform}
+            found[name] = _field(runs[call], seen[runs[call]], session, how)
+    return found
+
+
+def _looked(
+    model: nn.Module,
+    chosen: dict[nn.Module, list[str]],
+    x: Any,
+    weights: Any,
+    transform: Transform | None,
+) -> tuple[Session, dict[Key, Seen]]:
+    session = Session(model, x, weights=weights, transform=transform)
+    if session.inputs.main is not None and session.inputs.main.ndim == spatial(session) + 2:
+        session.inputs = one_of(session.inputs, 0)  # one of a batch will do
+    return session, seen_by(session, {module: names[0] for module, names in chosen.items()})
+
+
+def one_of(inputs: ModelInput, sample: int) -> ModelInput:
+    """One sample of a batch, where the model is given no more than that."""
+    if len(inputs.args) != 1 or inputs.kwargs or not isinstance(inputs.args[0], Tensor):
+        return inputs
+    return replace(inputs, args=(inputs.args[0][sample : sample + 1],))
+
+
+def _field(key: Key, seen: Seen, session: Session, how: dict[str, Any]) -> ReceptiveField:
+    """What was seen, in words and whole numbers."""
+    assert seen.planes is not None
+    extent, map_size = seen.input_size, tuple(seen.planes.shape[1:])
+    doubt = seen.doubt
+    if doubt is None and seen.empty:
+        doubt = Doubt("unknown", "nothing leads from the input to it")
+    if doubt is not None:
+        none, zeros = (None,) * len(extent), torch.zeros(len(extent), *map_size)
+        to = torch.tensor(extent).view(-1, *[1] * len(map_size)).expand(-1, *map_size)
+        boxes = torch.cat([zeros, to]).int()
+        return ReceptiveField(
+            *key, doubt.status, doubt.why, none, none, none, extent, map_size, boxes, session, how
+        )
+    numbers = [_numbers(seen, axis) for axis in range(len(extent))]
+    size, stride, start = (tuple(each) for each in zip(*numbers, strict=True))
+    whole = all(seen.whole(axis) for axis in range(len(extent))) and not any(stride)
+    ends = [seen.exact(axis) for axis in range(len(extent))]
+    boxes = torch.stack([*(low for low, _ in ends), *(high for _, high in ends)])
+    boxes = boxes.nan_to_num(neginf=0, posinf=0).int()  # where nothing is seen
+    status = "whole input" if whole else "exact"
+    return ReceptiveField(
+        *key, status, "", size, stride, start, extent, map_size, boxes, session, how
+    )
+
+
+def _numbers(seen: Seen, axis: int) -> tuple[int, int | None, int | None]:
+    """Size, stride and start in a dimension."""
+    rule = seen.rules[axis]
+    if seen.whole(axis) and (rule is None or not rule.stride):
+        return seen.input_size[axis], 0, 0
+    if rule is not None:
+        return rule.size, rule.stride, rule.start
+    low, high = seen.exact(axis)
+    return int((high - low).max()), None, None
+
+
+Shares = tuple[float, float, float, float]
+
+AXES = (("places",), ("rows", "columns"), ("slices", "rows", "columns"))
+"""What is counted in the dimensions of a signal, a picture, a volume."""
+
+MOST_PLACES = 4096
+"""Of a map without a rule, so many places have their boxes sent one by one."""
+
+
+def place_in(field: ReceptiveField, depth: int, row: int, column: int) -> tuple[int, ...]:
+    """The field's place, by where it is in a shown map."""
+    return (depth, row, column)[3 - len(field.map_size) :]
+
+
+def outline(field: ReceptiveField, place: Sequence[int]) -> Shares | None:
+    """What a place sees, as left, top, width and height in shares of the input's picture.
+
+    None where it is not known, or nothing.
+    """
+    if not field.known:
+        return None
+    box, half = field.box(*place), len(field.input_size)
+    if half == 1:  # a signal's picture is a band
+        left, right, top, bottom = *box, 0, 1
+    else:
+        left, right, top, bottom = (box[n] for n in (half - 1, -1, half - 2, -2))
+    high, wide = (1, *field.input_size)[-2:]
+    found = left / wide, top / high, (right - left) / wide, (bottom - top) / high
+    return found if right > left else None
+
+
+def words(field: ReceptiveField, place: Sequence[int]) -> str:
+    """What a place sees.
+
+    Examples
+    --------
+    >>> import hookviz, torch
+    >>> layer = torch.nn.Conv2d(1, 1, 5, padding=2)
+    >>> field = hookviz.receptive_field(torch.nn.Sequential(layer), "0", torch.zeros(1, 1, 9, 9))
+    >>> words(field, (0, 4))
+    'rows 0–2 and 2 in the padding, columns 2–6'
+    """
+    if not field.known:
+        return f"{field.status}: {field.why}"
+    if field.status == "whole input":
+        return "the whole input"
+    box, half, said = field.box(*place), len(field.input_size), []
+    if box[0] >= box[half]:
+        return "nothing of the input"
+    for axis, name in enumerate(AXES[half - 1]):
+        hidden = sum(box.padding[axis]) if box.padding else 0
+        part = f"{name} {box[axis]}–{box[half + axis] - 1}"
+        said.append(part + (f" and {hidden} in the padding" if hidden else ""))
+    return ", ".join(said)
+
+
+def payload(field: ReceptiveField) -> dict[str, Any]:
+    """All places' boxes, as JSON.
+
+    Returns
+    -------
+    dict
+        ``status`` and ``why`` as the field's; ``input`` and ``map``, its sizes; ``size``, pixels a
+        place sees where that is by a rule, else None; ``ends``, for each dimension of the input
+        ``along``, ``from``, ``to``: two lists, by the place's number in the dimension ``along`` of
+        the map, or among all places if that is None. ``ends`` is None where it would be too long.
+    """
+    half, boxes = len(field.input_size), field.boxes
+    ruled = field.known and None not in field.start
+    ends = [_ends(boxes[axis], boxes[half + axis]) for axis in range(half)] if field.known else []
+    return {
+        "status": field.status,
+        "why": field.why,
+        "input": field.input_size,
+        "map": field.map_size,
+        "axes": AXES[half - 1],
+        "size": field.size if ruled else None,
+        "ends": ends if ends and all(ends) else None,
+    }
+
+
+def _ends(begin: Tensor, end: Tensor) -> dict[str, Any] | None:
+    """Of one dimension of the input: by one dimension of the map, if they depend on no other."""
+    for along in range(begin.ndim):
+        line = tuple(slice(None) if axis == along else slice(0, 1) for axis in range(begin.ndim))
+        if all((each == each[line]).all() for each in (begin, end)):
+            return _lists(begin[line], end[line], along)
+    return _lists(begin, end, None) if begin.numel() <= MOST_PLACES else None
+
+
+def _lists(begin: Tensor, end: Tensor, along: int | None) -> dict[str, Any]:
+    return {"along": along, "from": begin.flatten().tolist(), "to": end.flatten().tolist()}

@@ -1,0 +1,142 @@
+"""One operation of a run: what it was given, and what is known of it by its shadow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.utils._pytree import tree_leaves
+
+if TYPE_CHECKING:
+    from .dependency import Shadows
+
+EMPTY = -torch.inf
+"""In place of coordinates: nothing of the input is in a number."""
+
+
+class Operation:
+    """One operation that is about to run, or has run.
+
+    Attributes
+    ----------
+    name : str
+        torch's, without underscores: ``"add"``, ``"softmax"``.
+    argument : dict
+        What it was given, by torch's names.
+    given, written : list of torch.Tensor
+        Which tensors it reads, and which it writes into.
+    made : list of torch.Tensor
+        What it returned, or will write into: the shapes are right in any case.
+    doubt : (str, str) or None
+        What is doubtful about what it makes: a field's status, and why.
+    """
+
+    def __init__(self, shadows: Shadows, function: Any, args: Any, kwargs: Any) -> None:
+        self.shadows, self.function, self.args, self.kwargs = shadows, function, args, kwargs
+        self.name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
+        schema = function._schema.arguments
+        self.argument = {each.name: each.default_value for each in schema}
+        self.argument |= dict(zip((each.name for each in schema), args, strict=False)) | kwargs
+        changes = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
+        if torch.Tag.inplace_view in function.tags or not function._schema.is_mutable:
+            changes = []
+        outs = {each.name for each in schema if each.is_out}
+        self.given = tensors([v for k, v in self.argument.items() if k not in outs])
+        self.written = tensors([self.argument[name] for name in changes])
+        self.made: list[Tensor] = []
+        self.doubt: tuple[str, str] | None = None  # its status, and why
+
+    def __getitem__(self, name: str) -> Any:
+        return self.argument[name]
+
+    def run(self) -> Any:
+        """Run it."""
+        return self.function(*self.args, **self.kwargs)
+
+    @property
+    def pure(self) -> Any:
+        """The same operation as one that writes into nothing that it is given; maybe None."""
+        name = self.function.overloadpacket.__name__
+        if not self.written:
+            return self.function
+        packet = getattr(torch.ops.aten, name.rstrip("_"), None) if name.endswith("_") else None
+        return getattr(packet, self.function._overloadname, None)
+
+    def simpler(self) -> Callable[..., Any] | None:
+        """The same in simpler operations, which may give NotImplemented; None if there is none."""
+        pure = self.pure
+        if pure is None or pure in decomposition_table:
+            return decomposition_table.get(pure)
+        return pure.decompose
+
+    def shade(self, tensor: Tensor) -> Tensor:
+        """The shadow ``(P, *shape)`` of a tensor, empty for a constant."""
+        found = self.shadows.of(tensor)
+        return self.nothing(tuple(tensor.shape)) if found is None else found
+
+    def nothing(self, shape: tuple[int, ...]) -> Tensor:
+        """The shadow of constants."""
+        empty = torch.full((), EMPTY, device=self.given[0].device)
+        return empty.expand(self.shadows.planes, *shape)
+
+    def constant(self, tensor: Any) -> Tensor:
+        """Where a tensor's numbers have nothing of the input in them."""
+        found = self.shadows.of(tensor)
+        if found is None:
+            return torch.ones((), dtype=torch.bool, device=tensor.device).expand(tensor.shape)
+        return found[0] == EMPTY
+
+    def zeros(self, factor: Any) -> Tensor | None:
+        """Where a factor is zero whatever the input and the weights are; None where nowhere."""
+        if not isinstance(factor, Tensor):
+            every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
+            return every if factor == 0 else None
+        if self.shadows.is_weight(factor):
+            return None
+        found = self.constant(factor) & (factor == 0)
+        return found if found.any() else None
+
+    def everything(self) -> list[Tensor | None]:
+        """All that it was given, for all that it made; how it goes on is not known."""
+        parts = [self.shadows.of(each) for each in self.given]
+        hulls = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
+        hull = reduce(torch.maximum, hulls)
+        hull[len(hull) // 2 :] = torch.nan
+        return [spread(hull, tuple(each.shape)) for each in self.made]
+
+    def routed(self) -> list[Tensor | None]:
+        """The shadow of what looks where numbers say: all that it was given, and a doubt."""
+        self.doubt = "data-dependent", f"{self.name} looks where computed numbers say"
+        return self.everything()
+
+    def hull(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
+        """The hull along some dimensions, which are kept.
+
+        Where it is the whole input, and more than any one of them saw, there is no end to it: so
+        a mean over all places is told from a field that happens to be as large as the input.
+        """
+        dimensions = list(dimensions)
+        after, extent = planes.amax(dimensions, keepdim=True), self.shadows.extent
+        for axis, size in enumerate(extent):
+            low, high, *endless = range(axis, len(planes), len(extent))
+            whole = (after[low] == 0) & (after[high] == size) & ~after[endless].isnan().any(0)
+            if whole.any():
+                one = (planes[axis :: len(extent)] == after[axis :: len(extent)]).all(0)
+                more = ~one.any([each - 1 for each in dimensions], keepdim=True)
+                after[endless] = after[endless].masked_fill(whole & more, torch.inf)
+        return after
+
+
+def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A shadow ``(P, *smaller)`` as one of a larger shape, as torch broadcasts tensors."""
+    missing = len(shape) - (planes.ndim - 1)
+    return planes[(slice(None), *[None] * missing)].expand(-1, *shape)
+
+
+def tensors(values: Any) -> list[Tensor]:
+    """The tensors in lists, tuples and dicts."""
+    return [each for each in tree_leaves(values) if isinstance(each, Tensor)]

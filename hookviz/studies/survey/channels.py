@@ -1,0 +1,244 @@
+"""What is known of every channel: its largest values, and running statistics.
+
+The result does not depend on how the data set was cut, to the bit. Counts are whole numbers. The
+largest values are ordered by value and then by index, which leaves no two orders. Means and
+squares are floats, whose sum depends on the order in which they are added: so they are added
+along one binary tree over the indices of the data set (0 with 1, 2 with 3, then these two, …),
+whoever has which of its branches. A shard keeps the branches it has in full, few since its
+indices are neighbours; the missing halves come with the shards that are added to it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .batch_statistics import BINS, Rows
+
+NONE = torch.iinfo(torch.int64).max
+"""In place of an index, where there is none."""
+
+
+class Column(NamedTuple):
+    """One layer's channels, in one of its runs."""
+
+    order: int  #: among the model's layers
+    name: str
+    kind: str
+    call: int  #: which of its runs in a forward
+    channels: int
+    dimensions: int  #: of a map
+
+
+RANKED = ("values", "indices", "places", "labels")
+_BLANK = {"values": -math.inf, "indices": NONE, "places": 0, "labels": -1}
+_BLANK |= {"zeros": 0, "nans": 0, "first_nan": NONE, "bins": 0}
+_TYPES = {"values": torch.float32, "labels": torch.int32, "bins": torch.int32}
+
+
+class Channels:
+    """The table; of each tensor the last dimension is all layers' channels, one after the other.
+
+    Parameters
+    ----------
+    k : int
+        How many of the largest values are kept.
+    length : int
+        Of the data set.
+    device : torch.device, optional
+        Where it is kept.
+
+    Attributes
+    ----------
+    layout : dict
+        ``Column`` -> the largest shape of its maps, in the order of the columns.
+    data : dict of str to torch.Tensor
+        values, indices, places, labels ``(k, C)``, largest first; zeros, nans, first_nan ``(C,)``;
+        bins ``(BINS + 1, C)``, the last row of NaN.
+    nodes : dict
+        (level, position) in the tree -> count, mean and squares ``(3, C)``.
+    """
+
+    def __init__(self, k: int, length: int, device: torch.device | str = "cpu") -> None:
+        self.k, self.length, self.layout = k, length, dict[Column, tuple[int, ...]]()
+        high = {**dict.fromkeys(RANKED, (k, 0)), "bins": (BINS + 1, 0)}
+        self.data = {
+            name: torch.empty(high.get(name, (0,)), dtype=_TYPES.get(name, torch.int64)).to(device)
+            for name in _BLANK
+        }
+        self.nodes: dict[tuple[int, int], Tensor] = {}
+
+    @property
+    def width(self) -> int:
+        """How many channels all layers have."""
+        return sum(column.channels for column in self.layout)
+
+    def slices(self) -> dict[Column, slice]:
+        """Where each layer's channels are."""
+        found, start = {}, 0
+        for column in self.layout:
+            found[column] = slice(start, start + column.channels)
+            start += column.channels
+        return found
+
+    def add(
+        self, span: range, indices: Tensor, labels: Tensor, found: Mapping[Column, Rows]
+    ) -> None:
+        """Take in what a batch gave: the inputs ``indices`` out of all those of ``span``."""
+        self._align({column: rows.shape for column, rows in found.items()})
+        leaves = torch.zeros(3, len(span), self.width, dtype=torch.float64, device=indices.device)
+        count, places = len(indices), indices - span.start
+        top = torch.full((count, self.width), -math.inf, device=indices.device)
+        where = torch.zeros(count, self.width, dtype=torch.int64, device=indices.device)
+        for column, here in self.slices().items():
+            if (rows := found.get(column)) is None:  # did not run this time
+                continue
+            if rows.top.dtype == torch.float64 and top.dtype != rows.top.dtype:
+                top, self.data["values"] = top.double(), self.data["values"].double()
+            leaves[:, places, here] = rows.moments
+            top[:, here], where[:, here] = rows.top, rows.place
+            self.data["zeros"][here] += rows.zeros.sum(0)
+            self._sketch(here, rows)
+            self._note_nans(here, rows, indices)
+        self._rank(top, where, indices, labels, in_order=self._before(span))
+        self._insert(span.start, leaves)
+
+    def __add__(self, other: Channels) -> Channels:
+        one, two = copy.copy(self), copy.copy(other)
+        for each in (one, two):
+            each.data, each.nodes = dict(each.data), dict(each.nodes)
+            each.layout = dict(each.layout)
+        one._align(two.layout)
+        two._align(one.layout)
+        pairs = {name: torch.cat([one.data[name], two.data[name]]) for name in RANKED}
+        one.data |= _largest(pairs, self.k)
+        for name in ("zeros", "nans", "bins"):
+            one.data[name] = one.data[name] + two.data[name]
+        one.data["first_nan"] = torch.minimum(one.data["first_nan"], two.data["first_nan"])
+        for (level, position), node in two.nodes.items():
+            one._put(level, position, node)
+        return one
+
+    def to(self, device: torch.device | str) -> Channels:
+        """A copy of it elsewhere."""
+        twin = copy.copy(self)
+        twin.data = {name: each.to(device, copy=True) for name, each in self.data.items()}
+        twin.nodes = {at: node.to(device, copy=True) for at, node in self.nodes.items()}
+        twin.layout = dict(self.layout)
+        return twin
+
+    def moments(self) -> Tensor:
+        """Count, mean and squares of all that has been taken in, ``(3, C)``."""
+        total = torch.zeros(3, self.width, dtype=torch.float64)
+        for _, node in sorted(self.nodes.items(), key=lambda item: item[0][1] << item[0][0]):
+            total = combined(total, node.to(total.device))
+        return total
+
+    # The largest values
+
+    def _before(self, span: range) -> bool:
+        """Whether all branches, so all that is here, are before these inputs."""
+        return all((at + 1) << level <= span.start for level, at in self.nodes)
+
+    def _rank(
+        self, top: Tensor, place: Tensor, indices: Tensor, labels: Tensor, in_order: bool
+    ) -> None:
+        own = self.data
+        last, tied = own["values"][-1], indices[:, None] < own["indices"][-1]
+        enters = (top > last) | (top == last) & tied & (top > -math.inf)
+        columns = enters.any(0).nonzero()[:, 0]
+        if not len(columns):
+            return
+        top = top[:, columns]
+        index = indices[:, None].expand_as(top).masked_fill(top == -math.inf, NONE)
+        new = {"values": top, "indices": index, "places": place[:, columns]}
+        new["labels"] = labels[:, None].expand_as(top)
+        pairs = {name: torch.cat([own[name][:, columns], new[name]]) for name in RANKED}
+        for name, best in _largest(pairs, self.k, in_order).items():
+            own[name][:, columns] = best
+
+    def _note_nans(self, here: slice, rows: Rows, indices: Tensor) -> None:
+        self.data["nans"][here] += rows.nans.sum(0)
+        with_nan = torch.where(rows.nans > 0, indices[:, None], NONE)
+        first = self.data["first_nan"]
+        first[here] = torch.minimum(first[here], with_nan.amin(0))
+
+    def _sketch(self, here: slice, rows: Rows) -> None:
+        channel = torch.arange(here.start, here.stop, device=rows.bins.device)[:, None]
+        flat = (rows.bins * self.width + channel).flatten()
+        one = self.data["bins"].new_ones(()).expand(len(flat))
+        self.data["bins"].view(-1).scatter_add_(0, flat, one)
+
+    # The tree
+
+    def _insert(self, start: int, leaves: Tensor) -> None:
+        level = 0
+        while count := leaves.shape[1]:
+            if start % 2:
+                self._put(level, start, leaves[:, 0].clone())
+                leaves, start, count = leaves[:, 1:], start + 1, count - 1
+            if count % 2:
+                self._put(level, start + count - 1, leaves[:, -1].clone())
+                leaves = leaves[:, :-1]
+            leaves = combined(leaves[:, 0::2], leaves[:, 1::2])
+            level, start = level + 1, start // 2
+
+    def _put(self, level: int, position: int, node: Tensor) -> None:
+        """Put a branch in its place, and join it with the other half where that is there."""
+        while 1 << level < self.length:
+            if (other := self.nodes.pop((level, position ^ 1), None)) is not None:
+                node = combined(other, node) if position % 2 else combined(node, other)
+            elif position % 2 or position + 1 << level < self.length:
+                break  # the other half is to come; else it would be behind the end
+            level, position = level + 1, position // 2
+        self.nodes[level, position] = node
+
+    # Layers that are new
+
+    def _align(self, layout: Mapping[Column, Sequence[int]]) -> None:
+        """Make room for layers that are not here yet."""
+        merged = dict(self.layout)
+        for column, shape in layout.items():
+            merged[column] = tuple(map(max, shape, merged.get(column, shape)))
+        before = self.slices()
+        self.layout = {column: merged[column] for column in sorted(merged)}
+        if list(before) == list(self.layout):
+            return
+        for name, old in self.data.items():
+            self.data[name] = self._spread(old, before, _BLANK[name])
+        for at, node in self.nodes.items():
+            self.nodes[at] = self._spread(node, before, 0)
+
+    def _spread(self, old: Tensor, before: Mapping[Column, slice], blank: float) -> Tensor:
+        new = old.new_full((*old.shape[:-1], self.width), blank)
+        for column, here in self.slices().items():
+            if column in before:
+                new[..., here] = old[..., before[column]]
+        return new
+
+
+def combined(one: Tensor, two: Tensor) -> Tensor:
+    """Count, mean and squares about the mean of two sets together, ``(3, …)``.
+
+    Chan, Golub and LeVeque, 1979. One operation after the other: none is fused, so that any
+    device rounds alike.
+    """
+    count = one[0] + two[0]
+    share = two[0] / count.clamp(min=1)
+    away = two[1] - one[1]
+    squares = one[2] + two[2] + away * away * (one[0] * share)
+    return torch.stack([count, one[1] + away * share, squares])
+
+
+def _largest(pairs: Mapping[str, Tensor], k: int, in_order: bool = False) -> dict[str, Tensor]:
+    """The k largest of each channel, ties by index; ``in_order`` if equal values are so already."""
+    if not in_order:
+        order = pairs["indices"].argsort(dim=0, stable=True)
+        pairs = {name: each.gather(0, order) for name, each in pairs.items()}
+    order = pairs["values"].argsort(dim=0, descending=True, stable=True)[:k]
+    return {name: each.gather(0, order) for name, each in pairs.items()}

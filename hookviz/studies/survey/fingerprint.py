@@ -1,0 +1,186 @@
+"""Of which model, data set and transform a survey is, and of which inputs: to go on with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.select import type_name
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What a survey is of."""
+
+    model: str  #: its class
+    structure: str  #: a digest of its layers and their settings
+    weights: dict[str, str]  #: each parameter's and buffer's shape and type, and a digest
+    data: str  #: the data set's class
+    length: int  #: how many inputs it has
+    names: str  #: a digest of what its inputs are called; empty where they have no names
+    transform: str  #: what makes an input of an item, as it says itself
+    layers: list[str]  #: which layers were asked for
+    k: int  #: how many of the largest values are kept
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def mark_of(model: nn.Module, data: Any, transform: Any, layers: list[str], k: int) -> Mark:
+    """The mark of a survey that begins now."""
+    return Mark(**model_marks(model), **data_marks(data, transform), layers=layers, k=k)
+
+
+def model_marks(model: nn.Module) -> dict[str, Any]:
+    """The part of a mark that is the model's. The weights are read once."""
+    weights = {
+        name: f"{'×'.join(map(str, each.shape))} {_digest(each)}"
+        for name, each in model.state_dict().items()
+        if isinstance(each, Tensor) and not each.is_meta
+    }
+    structure = _digest(_without_addresses(repr(model)))
+    return {"model": type_name(model), "structure": structure, "weights": weights}
+
+
+def data_marks(data: Any, transform: Any) -> dict[str, Any]:
+    """The part that is the data set's."""
+    names = names_of(data)
+    return {
+        "data": type(data).__name__,
+        "length": len(data),
+        "names": _digest(json.dumps(names)) if names else "",
+        "transform": described(transform),
+    }
+
+
+def described(function: Any) -> str:
+    """What a transform does, as far as it says: its code if it is a function, else its repr.
+
+    What it takes from elsewhere, and files that it reads, are not seen.
+
+    >>> described(lambda x: x + 1) == described(lambda x: x + 2)
+    False
+    """
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return " ".join(_without_addresses(repr(function)).split())
+    constants = [_without_addresses(repr(each)) for each in code.co_consts]
+    spelled = repr((code.co_code, constants, code.co_names))
+    return f"{function.__module__}.{function.__qualname__} {_digest(spelled)}"
+
+
+def differences(one: Mark, other: Mark) -> str:
+    """What keeps two surveys apart, in words; empty if nothing does."""
+    if one.model != other.model:
+        return f"one is of a {one.model}, the other of a {other.model}"
+    if one.weights != other.weights or one.structure != other.structure:
+        return f"the models differ, {_first_difference(one.weights, other.weights)}"
+    if (one.data, one.length) != (other.data, other.length):
+        return (
+            f"the data sets differ, a {one.data} of {one.length:,} inputs and a {other.data} of "
+            f"{other.length:,}"
+        )
+    if one.names != other.names:
+        return f"the data sets differ, both {one.data}s, in the names of their inputs"
+    if one.transform != other.transform:
+        return f"the transforms differ, {one.transform!r} and {other.transform!r}"
+    if one.layers != other.layers:
+        only = sorted(set(one.layers) ^ set(other.layers))
+        return f"the layers differ, {', '.join(map(repr, only[:3]))} in only one of them"
+    return f"k differs, {one.k} and {other.k}" if one.k != other.k else ""
+
+
+def _first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
+    for name in [*one, *other]:
+        if name not in one or name not in other:
+            return f"{name!r} is in only one of them"
+        if one[name] != other[name]:
+            shapes = [each.rpartition(" ")[0] for each in (one[name], other[name])]
+            alike = shapes[0] == shapes[1]
+            return f"in {'the values' if alike else 'the shape'} of {name!r}" + (
+                "" if alike else f", {shapes[0]} and {shapes[1]}"
+            )
+    return "in the settings of their layers"
+
+
+def names_of(data: Any) -> list[str]:
+    """What the inputs are called: a folder's files, or those of torchvision's ImageFolder."""
+    if names := getattr(data, "names", None):
+        return [str(each) for each in names]
+    samples = getattr(data, "samples", None)
+    if isinstance(samples, list) and samples and isinstance(samples[0], tuple):
+        root = str(getattr(data, "root", ""))  # the folder may have moved
+        return [str(path).removeprefix(root) for path, *_ in samples]
+    return []
+
+
+def _digest(value: str | Tensor) -> str:
+    """Nobody forges weights, so that a checksum will do, which is five times as fast as a hash."""
+    if isinstance(value, str):
+        return f"{zlib.crc32(value.encode()):08x}"
+    plain = value.detach().dequantize() if value.is_quantized else value.detach()
+    content = plain.cpu().contiguous().flatten().view(torch.uint8).numpy().data
+    return f"{zlib.crc32(content, zlib.crc32(str(value.dtype).encode())):08x}"
+
+
+def _without_addresses(text: str) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+", "0x…", text)
+
+
+class Spans:
+    """A set of whole numbers from 0, as few runs of neighbours; ``len`` counts the numbers.
+
+    Examples
+    --------
+    >>> done = Spans([(0, 4), (8, 10)]) | Spans([(4, 6)])
+    >>> done, len(done), done & Spans([(5, 9)])
+    (0 to 5, 8 to 9, 8, 5, 8)
+    >>> list(done.missing(12))
+    [(6, 8), (10, 12)]
+    """
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        self.runs: list[tuple[int, int]] = []  # (start, stop), ascending, none touches the next
+        for start, stop in sorted(runs):
+            if self.runs and start <= self.runs[-1][1]:
+                self.runs[-1] = self.runs[-1][0], max(stop, self.runs[-1][1])
+            elif stop > start:
+                self.runs.append((start, stop))
+
+    def __len__(self) -> int:
+        return sum(stop - start for start, stop in self.runs)
+
+    def __or__(self, other: Spans) -> Spans:
+        return Spans([*self.runs, *other.runs])
+
+    def __and__(self, other: Spans) -> Spans:
+        pairs = [(a, b) for a in self.runs for b in other.runs]
+        return Spans([(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs])
+
+    def missing(self, length: int) -> Iterator[tuple[int, int]]:
+        """The runs of what is not in it, of the numbers below ``length``."""
+        start = 0
+        for run in [*self.runs, (length, length)]:
+            if start < run[0]:
+                yield start, run[0]
+            start = run[1]
+
+    def batches(self, length: int, size: int) -> list[range]:
+        """What is not in it, cut where whole batches begin: the same ones, whatever is in it."""
+        return [
+            range(max(start, at), min(stop, at + size))
+            for start, stop in self.missing(length)
+            for at in range(start // size * size, stop, size)
+        ]
+
+    def __repr__(self) -> str:
+        said = [str(a) if b - a == 1 else f"{a} to {b - 1}" for a, b in self.runs]
+        return ", ".join(said) or "none"

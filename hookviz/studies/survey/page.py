@@ -1,0 +1,146 @@
+"""A survey as one HTML file: all channels with their patches, to be searched and sorted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from ...draw.document import document, json_text, script, style
+from ...draw.pieces import data_url, sheet, strip
+from ...hooking.select import close_names
+from ...hooking.tables import megabytes
+from .layer_survey import ORDERS, Key, channel_words, key_words
+from .patches import NO_PICTURES, SHOWN
+
+if TYPE_CHECKING:
+    from .survey import Survey
+
+LADDER = ((64, SHOWN), (56, SHOWN), (48, 9), (48, 6), (40, 4), (32, 3), (32, 1))
+"""The side of a patch in pixels, and how many of a channel: each takes less than that before."""
+
+SAMPLE = 12  # channels by which the size of all is told
+QUALITY = 75  # of JPEG
+
+
+def write_page(
+    survey: Survey,
+    layers: str | Sequence[Key] | None,
+    whole: bool,
+    max_bytes: float,
+    title: str | None,
+    tick: Callable[[float], object],
+) -> str:
+    """The page, see `Survey.to_html`; ``tick`` is told the share that is done, 0 to 1."""
+    if survey.dataset is None:
+        raise ValueError(NO_PICTURES)
+    keys = _chosen(survey, layers)
+    every = [(key, channel) for key in keys for channel in range(len(survey[key]))]
+    rows = [(_line(survey, *each), survey.patches(*each, 9)) for each in every[:3]]
+    named = title or f"Survey of {survey.mark.model}"
+    program, css = script("survey"), style("style", "survey")
+    still = data_url(sheet(rows), QUALITY)
+    fixed = len(program) + len(css) + len(still) + 300 * len(keys) + 4000
+    steps = iter(_steps(survey, every, whole, max_bytes - fixed))
+    for side, most in steps:
+        blocks, size = {}, fixed
+        for place, key in enumerate(keys):
+            made = []
+            for channel in range(len(survey[key])):
+                made.append(_channel(survey, key, channel, side, most, whole))
+                size += len(json.dumps(made[-1])) + 1
+                if size > max_bytes:
+                    break
+            blocks[f"layer-{place}"] = json_text(made)
+            tick((place + 1) / len(keys))
+            if size > max_bytes:
+                break
+        else:
+            facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes)
+            alt = f"{survey.title}: what its channels answer to"
+            return document(named, program, css, {"facts": facts, **blocks}, alt, still)
+    raise ValueError(
+        f"max_bytes={max_bytes:g} is too little for {len(every):,} channels: give more, or fewer "
+        "layers with layers=."
+    )
+
+
+def _chosen(survey: Survey, layers: str | Sequence[Key] | None) -> list[Key]:
+    if layers is None:
+        return list(survey)
+    wanted: list[Any] = [layers] if isinstance(layers, (str, tuple)) else list(layers)
+    found: list[Key] = []
+    for each in wanted:
+        here = [
+            key
+            for key in survey
+            if key == each
+            or (isinstance(each, str) and isinstance(key, str) and fnmatchcase(key, each))
+        ]
+        if not here:
+            names = [key_words(key) for key in survey]
+            raise ValueError(f"This survey has no layer {each!r}; {close_names(str(each), names)}.")
+        found += [key for key in here if key not in found]
+    return found
+
+
+def _steps(
+    survey: Survey, every: Sequence[tuple[Key, int]], whole: bool, room: float
+) -> Iterator[tuple[int, int]]:
+    """Those of `LADDER` of which some channels say that all may fit."""
+    some = every[:: max(1, len(every) // SAMPLE)]
+    for side, most in LADDER:
+        taken = sum(len(json.dumps(_channel(survey, *each, side, most, whole))) for each in some)
+        if taken / len(some) * len(every) <= room * 1.05:
+            yield side, most
+
+
+def _channel(
+    survey: Survey, key: Key, channel: int, side: int, most: int, whole: bool
+) -> dict[str, Any]:
+    """A channel as `hookviz/static/survey.js` has it."""
+    layer = survey[key]
+    found = survey.patches(key, channel, most)
+    captions = [piece.caption for piece in found]
+    return {
+        "channel": channel,
+        "words": channel_words(layer, channel),
+        "captions": captions,
+        "purity": round(layer.purity(channel), 3),
+        "zeros": _finite(float(layer.zeros[channel])),
+        "largest": _finite(float(layer.data["values"][0, channel])),
+        "picture": data_url(strip(found, side, whole=whole), QUALITY),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def _line(survey: Survey, key: Key, channel: int) -> str:
+    return f"{key_words(key)}, channel {channel}: {', '.join(channel_words(survey[key], channel))}"
+
+
+def _facts(
+    survey: Survey, keys: Sequence[Key], title: str, side: int, most: int, max_bytes: float
+) -> str:
+    notes = []
+    if side < LADDER[0][0]:
+        notes.append(f"To fit {megabytes(int(max_bytes))}, patches are {side} pixels large.")
+    if most < survey.mark.k:
+        notes.append(f"Of a channel's {survey.mark.k} patches the first {most} are in this page.")
+    layers = [
+        {"name": key_words(key), "words": f"{survey[key].column.kind}, {len(survey[key])} channels"}
+        for key in keys
+    ]
+    return json_text(
+        {
+            "title": title,
+            "words": survey.title.partition(": ")[2],
+            "layers": layers,
+            "orders": list(ORDERS),
+            "patches": most,
+            "notes": notes,
+        }
+    )

@@ -1,0 +1,253 @@
+"""A data set, whatever it is of, as batches for the model; also a folder of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from ...run.errors import first_line
+from ...run.inputs import (
+    ModelInput,
+    Transform,
+    load_picture,
+    normalization_of,
+    transform_for,
+    transformed,
+)
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
+
+class PictureFolder:
+    """The pictures in a folder and the folders in it, in the order of their names.
+
+    Parameters
+    ----------
+    folder : path
+        If all pictures are in folders of it, these are the classes.
+
+    Raises
+    ------
+    ValueError
+        There is no such folder, or no picture in it.
+    """
+
+    def __init__(self, folder: str | PathLike) -> None:
+        top = Path(folder)
+        if not top.is_dir():
+            raise ValueError(f"There is no folder {str(folder)!r}: give one with pictures in it.")
+        files = sorted(path for path in top.rglob("*") if path.suffix.lower() in ENDINGS)
+        if not files:
+            raise ValueError(
+                f"There are no pictures in {str(folder)!r}, nor in folders in it: their names end "
+                f"in {', '.join(ENDINGS)}."
+            )
+        self.folder, self.files = top, files
+        first = [path.relative_to(top).parts[0] for path in files]
+        sorted_in = all(len(path.relative_to(top).parts) > 1 for path in files)
+        self.classes = sorted(set(first)) if sorted_in else []
+        self._labels = [self.classes.index(each) if sorted_in else None for each in first]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        path, label = str(self.files[index]), self._labels[index]
+        return path if label is None else (path, label)
+
+    @property
+    def names(self) -> list[str]:
+        """What the pictures are called, from the folder on."""
+        return [path.relative_to(self.folder).as_posix() for path in self.files]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Neighbours in the data set, those that could be read as one input of the model."""
+
+    span: range  #: the indices of all of them
+    indices: list[int]  #: of those that could be read
+    labels: list[int]  #: of these; −1 where none is known
+    inputs: ModelInput  #: these, together
+    unread: dict[int, str] = field(default_factory=dict)  #: index -> why not
+
+
+def as_data_set(given: Any) -> Any:
+    """A data set of what a user gave: it has a length and items.
+
+    Raises
+    ------
+    TypeError
+        It has none.
+    ValueError
+        It is empty.
+    """
+    if isinstance(given, (str, PathLike)):
+        return PictureFolder(given)
+    if isinstance(given, DataLoader):
+        raise TypeError(
+            "A DataLoader may shuffle, and does not say which input has which index: give its "
+            ".dataset, and num_workers= and batch_size= here."
+        )
+    sized = hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    if isinstance(given, (IterableDataset, Mapping)) or not sized:
+        raise TypeError(
+            f"A {type(given).__name__} has no inputs with an index: give a data set with a length "
+            "and items 0, 1, …, a list, or a folder of pictures."
+        )
+    if not len(given):
+        raise ValueError(f"The {type(given).__name__} is empty: give one with inputs in it.")
+    return given
+
+
+class Reader:
+    """Reads batches: for torch's loader, a data set whose items are spans of indices.
+
+    Pictures (paths, PIL images, arrays) go through ``transform``, or the model's own; tensors only
+    through one that the user gave.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        model: nn.Module | None,
+        weights: Any = None,
+        transform: Transform | None = None,
+    ) -> None:
+        self.data, self.transform = data, transform
+        self._own: Transform | ValueError | None = None
+        if transform is None:
+            try:
+                self._own = _of_nobody() if model is None else transform_for(model, weights)
+            except ValueError as error:  # of interest only if there are pictures
+                self._own = error
+
+    @property
+    def rule(self) -> Any:
+        """What turns an item into an input; an error if it is not known."""
+        return self.transform or self._own
+
+    def input(self, index: int) -> ModelInput:
+        """One item as the model's input, of which `picture_of` makes a picture.
+
+        Raises
+        ------
+        ValueError
+            It cannot be read.
+        """
+        try:
+            given, _ = split(self.data[index])
+            inputs = _together({index: self._sample(given)})
+        except Exception as error:  # of the data set's or the transform's own making
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise ValueError(f"Input {index} cannot be read ({why}).") from error
+        known = self.transform is not None or _is_picture(given)
+        mean, std = normalization_of(self.rule) or ((), ())
+        return replace(inputs, mean=mean, std=std, normalized=known and bool(mean))
+
+    def check(self) -> None:
+        """Raise what stands against reading pictures, if the first item is one."""
+        if isinstance(self.rule, ValueError) and _is_picture(split(self.data[0])[0]):
+            raise self.rule
+
+    def batches(self, spans: Sequence[range], workers: int) -> Iterator[Batch]:
+        """The batches of these spans, one after the other, read by so many processes."""
+        # With a generator of its own, since it would draw a seed from everybody's.
+        own = torch.Generator()
+        spanned = _Spans(self, spans)
+        return iter(DataLoader(spanned, None, num_workers=workers, generator=own))
+
+    def read(self, span: range) -> Batch:
+        """Neighbours in the data set, as one batch."""
+        samples, labels, unread = {}, [], {}
+        for index in span:
+            try:
+                given, label = split(self.data[index])
+                samples[index] = self._sample(given)
+                labels.append(label)
+            except Exception as error:  # of the data set's or the transform's own making
+                unread[index] = f"{type(error).__name__}: {first_line(error)}"
+        return Batch(span, list(samples), labels, _together(samples), unread)
+
+    def _sample(self, given: Any) -> Tensor | dict[str, Any]:
+        """One input with a batch dimension."""
+        if _is_picture(given):
+            if isinstance(self._own, ValueError):
+                raise self._own
+            return transformed(self.transform or self._own, load_picture(given))  # type: ignore[arg-type]
+        if self.transform is not None:
+            given = self.transform(given)
+        if isinstance(given, Tensor):
+            return given[None]
+        if isinstance(given, Mapping) and all(isinstance(v, Tensor) for v in given.values()):
+            return {key: value[None] for key, value in given.items()}
+        raise TypeError(
+            f"a {type(given).__name__} is no picture, tensor or dict of tensors: give transform="
+        )
+
+
+def _is_picture(given: Any) -> bool:
+    return isinstance(given, (str, PathLike, Image.Image, np.ndarray))
+
+
+def _of_nobody() -> ValueError:
+    return ValueError(
+        "These pictures went through a model's transform: give model=, or the transform= itself."
+    )
+
+
+class _Spans(Dataset):
+    def __init__(self, reader: Reader, spans: Sequence[range]) -> None:
+        self.reader, self.spans = reader, spans
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, place: int) -> Batch:
+        return self.reader.read(self.spans[place])
+
+
+def split(item: Any) -> tuple[Any, int]:
+    """An item of a data set as what goes in and its class, −1 if it has none."""
+    label: Any = None
+    if isinstance(item, Mapping) and "image" in item:  # as the rows of Hugging Face's data sets
+        item, label = item["image"], item.get("label")
+    elif isinstance(item, (tuple, list)) and len(item):
+        item, label = item[0], item[1] if len(item) > 1 else None
+    if isinstance(label, (Tensor, np.generic)) and np.ndim(label) == 0:
+        label = label.item()
+    return item, int(label) if isinstance(label, Integral) else -1
+
+
+def _together(samples: Mapping[int, Any]) -> ModelInput:
+    if not samples:
+        return ModelInput(())
+    first_index, first = next(iter(samples.items()))
+    shapes = {index: _shapes(each) for index, each in samples.items()}
+    for index, each in shapes.items():
+        if each != shapes[first_index]:
+            raise ValueError(
+                f"Inputs {first_index} and {index} differ in shape, {shapes[first_index]} and "
+                f"{each}: give a transform= that makes them alike, or batch_size=1."
+            )
+    if isinstance(first, Tensor):
+        return ModelInput((torch.cat(list(samples.values())),))
+    named = {key: torch.cat([each[key] for each in samples.values()]) for key in first}
+    return ModelInput((), named)
+
+
+def _shapes(sample: Any) -> str:
+    tensors = {"": sample} if isinstance(sample, Tensor) else sample
+    return ", ".join(
+        f"{key} {'×'.join(map(str, each.shape[1:]))}".strip() for key, each in tensors.items()
+    )

@@ -1,0 +1,343 @@
+"""A survey's one pass over the data set: forward hooks sum up each batch, nothing else is kept."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.handles import Hook, HookSet
+from ...hooking.interrupts import defer_interrupts
+from ...hooking.select import Layers, select_layers, type_name, unwrapped
+from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors_in
+from ...run.inputs import ModelInput, Transform, as_the_model_takes, where_inputs_go
+from ...run.progress import Progress
+from ...run.session import Session
+from ...run.target import class_names_of
+from ..receptive_field.field import receptive_fields
+from .batch_statistics import Rows, rows_of
+from .channels import Channels, Column
+from .fingerprint import Spans, mark_of
+from .layer_survey import RULE
+from .reading import Batch, Reader, as_data_set
+from .shards import Shards
+from .survey import Survey
+
+
+def survey(
+    model: nn.Module,
+    dataset: Any,
+    layers: Layers = None,
+    *,
+    k: int = 9,
+    batch_size: int = 32,
+    num_workers: int = 0,
+    transform: Transform | None = None,
+    weights: Any = None,
+    class_names: Sequence[str] | None = None,
+    path: str | PathLike | None = None,
+    save_every: float = 60.0,
+    on_error: str = "raise",
+    shard: tuple[int, int] | None = None,
+) -> Survey:
+    """Ask a whole data set what each channel answers to: one forward pass, no backward.
+
+    Of each channel of each layer: the k inputs with the largest value, and where; mean, standard
+    deviation, share of zeros, a sketch of the quantiles, whether it is dead; with labels, which
+    classes it answers to. The model runs in eval mode, and is as before afterwards, to the bit.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        On the device on which it is to run.
+    dataset
+        A data set of torch, with a length and items; a list; or a folder of pictures, whose
+        folders, if all are in some, are the classes. An item is a picture (path, PIL, array), a
+        tensor without a batch dimension, or a dict of these by the names of the model's arguments;
+        or a tuple of one and the number of its class.
+    layers : optional
+        Which layers, as in `hookviz.capture`: None is every convolution.
+    k : int
+        How many inputs are kept for a channel; one place of each.
+    batch_size, num_workers : int
+        How many inputs run at once, and how many processes read them (0: this one).
+    transform : callable, optional
+        Item -> tensor. Pictures go through the model's own if it is left out, see
+        `hookviz.prepare_input`. It should not draw by chance.
+    weights, class_names : optional
+        As in `hookviz.explore`. A data set with ``classes`` names them itself.
+    path : path, optional
+        A file for the result, written every ``save_every`` seconds, too. If it is there already,
+        the survey goes on where that one was.
+    on_error : {"raise", "skip"}
+        What happens with an input that cannot be read; skipped ones are in ``survey.unread``.
+    shard : (int, int), optional
+        Which of how many parts of the data set, from 0, to be added to the others with ``+``.
+        Processes of torch.distributed share the work by themselves, and all get the whole.
+
+    Returns
+    -------
+    Survey
+        After an interrupt that of the inputs so far, with a warning; under torch.distributed the
+        interrupt is raised.
+
+    Raises
+    ------
+    ValueError
+        An argument that cannot be; an input that cannot be read, or does not fit the others; a
+        file at ``path`` that is broken, or of another model, data set or transform.
+    TypeError
+        A data set without length or items; no module.
+    RuntimeError
+        What the model raises, with the layer in which it arose; another process that has ended.
+
+    Warns
+    -----
+    RuntimeWarning
+        Layers whose output is no maps of the inputs are left out.
+
+    Notes
+    -----
+    However the data set is cut, by shards, processes or interrupts, the result is the same, to the
+    bit: all run the same batches, equal values are ordered by index, and sums are added in the
+    same order. With another ``batch_size`` the network itself may round otherwise.
+
+    NaN are counted, and left out of everything else. −Inf is not ranked. Values are compared and
+    summed up as float32, or float64 where the layer's are.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> pictures = hookviz.demo_images()
+    >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "layer3.*.conv2", k=3)
+    >>> for index, value, position, box in survey["layer3.1.conv2"].top(15):
+    ...     print(index, pictures[index].info["label"], position)
+    8 ring (5, 6)
+    24 heart (3, 8)
+    18 ring (3, 11)
+    """
+    _check(k, batch_size, num_workers, on_error, shard)
+    data = as_data_set(dataset)
+    # A session without an input of its own: the data set has them.
+    session = Session(model, ModelInput(()), weights=weights)
+    chosen = select_layers(model, layers)
+    names = class_names if class_names is not None else getattr(data, "classes", None)
+    reader = Reader(data, session.model, weights, transform)
+    mark = mark_of(session.model, data, reader.rule, [n[0] for n in chosen.values()], k)
+    shards = Shards(path, mark)
+    if shard is not None and shards.count > 1:
+        raise ValueError("Processes of torch.distributed share the work: leave shard= out.")
+    begun = shards.had if shards.rank == 0 else None
+    work = _Work(session, chosen, begun or Survey(mark, Channels(k, len(data)), Spans()))
+    work.class_names = class_names_of(session.model, weights, names)
+    if work.fields is None:
+        work.fields = _fields(model, list(chosen), reader)
+    todo = (shards.had.done if shards.had else Spans()).batches(len(data), batch_size)
+    if shard is not None:
+        mine = shards.share(Spans().batches(len(data), batch_size), shard)
+        todo = [span for span in todo if mine and mine[0].start <= span.start < mine[-1].stop]
+    todo = list(shards.share(todo))
+    pace = _Pace(sum(map(len, todo)))
+    with Progress(terminal=shards.rank == 0) as bar:
+
+        def told(done: int) -> None:
+            bar.tick(done / pace.total, pace.words(done))
+
+        read = reader.batches(todo, num_workers)
+        stopped = _pass(work, read, shards, save_every, on_error, told)
+    if stopped is not None and shards.count > 1:
+        raise stopped
+    whole = shards.whole(work.result())
+    if stopped is not None:
+        after = "; call it again with the same path=, and it goes on" * (path is not None)
+        warnings.warn(
+            f"The survey was interrupted after {len(whole.done):,} of {len(data):,} inputs, and is "
+            f"of these{after}.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    if shards.count == 1:
+        shards.keep(whole)
+    return replace(whole, reader=reader)
+
+
+def _check(
+    k: int, batch_size: int, num_workers: int, on_error: str, shard: tuple[int, int] | None
+) -> None:
+    for name, value, least in (("k", k, 1), ("batch_size", batch_size, 1)):
+        if value < least:
+            raise ValueError(f"{name}={value} is too small: give {least} or more.")
+    if num_workers < 0:
+        raise ValueError(f"num_workers={num_workers} is negative: give 0 or more.")
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f'on_error={on_error!r} is neither "raise" nor "skip".')
+    if shard is not None and not 0 <= shard[0] < shard[1]:
+        raise ValueError(f"shard={shard} is none: give (0, 2) and (1, 2) for two halves.")
+
+
+def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[str, dict[str, Any]]:
+    """What the places of each layer's map see, as `RULE` has it."""
+    first = reader.read(range(1))
+    if first.unread:
+        return {}
+    inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
+    found = receptive_fields(model, layers, inputs, call=0)
+    return {
+        name: {each: list(getattr(field, each)) for each in RULE}
+        for name, field in found.items()
+        if field.status == "exact" and None not in (*field.stride, *field.start)
+    }
+
+
+def _pass(
+    work: _Work,
+    batches: Iterator[Batch],
+    shards: Shards,
+    save_every: float,
+    on_error: str,
+    told: Callable[[int], object],
+) -> KeyboardInterrupt | None:
+    """Take in the batches, and write now and then; an interrupt that ended it is returned."""
+    written, done = time.monotonic(), 0
+    try:
+        with work.session.active(grad=False), work:
+            for batch in batches:
+                if batch.unread and on_error == "raise":
+                    index, why = next(iter(batch.unread.items()))
+                    raise ValueError(
+                        f"Input {index} of the data set cannot be read ({why}): mend it, or go "
+                        'without such inputs by on_error="skip".'
+                    )
+                work.take(batch)
+                done += len(batch.span)
+                told(done)
+                if time.monotonic() - written >= save_every:
+                    shards.keep(work.result())
+                    written = time.monotonic()
+    except KeyboardInterrupt as interrupt:
+        shards.keep(work.result())
+        return interrupt
+    except Exception:
+        shards.keep(work.result())
+        raise
+    return None
+
+
+class _Work(HookSet):
+    """The hooks of a survey, and what they have found."""
+
+    def __init__(
+        self, session: Session, chosen: Mapping[nn.Module, list[str]], begun: Survey
+    ) -> None:
+        self.session, self._begun = session, begun
+        device, _ = where_inputs_go(session.model)
+        # Others have no float64.
+        self._device = device if device.type in ("cpu", "cuda") else torch.device("cpu")
+        self._channels = begun.channels.to(self._device)
+        self._done, self._unread = begun.done, dict(begun.unread)
+        self._left_out, self.class_names = dict(begun.left_out), begun.class_names
+        self.fields = begun.fields
+        self._indices = torch.zeros(0, dtype=torch.int64)
+        self._found: dict[Column, Rows] = {}
+        self._calls: Counter[nn.Module] = Counter()
+        self._careful = False
+        self._grid = PatchGrid()
+        hooks: list[Hook] = [*self._grid.hooks(session.given)]
+        for order, (module, names) in enumerate(chosen.items()):
+            hooks.append((module, "forward", partial(self._after, order, names[0])))
+        super().__init__(hooks)
+
+    def result(self) -> Survey:
+        """The survey so far."""
+        return replace(
+            self._begun,
+            channels=self._channels.to("cpu"),
+            done=self._done,
+            unread=dict(sorted(self._unread.items())),
+            left_out=dict(self._left_out),
+            class_names=self.class_names,
+            fields=self.fields,
+        )
+
+    def take(self, batch: Batch) -> None:
+        """Run the model on a batch, and take in what the hooks found."""
+        self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
+        self._found = {}
+        if batch.indices:
+            self._check_fields(batch)
+            self._run(batch)
+            # NaN cost another look at each map, and a stop for a GPU: so not unless there are.
+            if any(bool(rows.top.isnan().any()) for rows in self._found.values()):
+                self._careful = True
+                self._run(batch)
+        labels = torch.tensor(batch.labels, dtype=torch.int32, device=self._device)
+        self._take_in(batch, labels)
+
+    def _check_fields(self, batch: Batch) -> None:
+        """What was found for the first input is true of others of its size only."""
+        sizes = {tuple(each["input_size"]) for each in (self.fields or {}).values()}
+        main = batch.inputs.main
+        if main is not None and sizes - {tuple(main.shape[2:])}:
+            self.fields = {}
+
+    @defer_interrupts  # half a batch would be no batch
+    def _take_in(self, batch: Batch, labels: Tensor) -> None:
+        self._channels.add(batch.span, self._indices, labels, self._found)
+        self._done = self._done | Spans([(batch.span.start, batch.span.stop)])
+        self._unread |= batch.unread
+
+    def _run(self, batch: Batch) -> None:
+        self._found, self._calls = {}, Counter()
+        inputs = as_the_model_takes(batch.inputs, self.session.model)
+        self.session.call(*inputs.args, **inputs.kwargs)
+
+    def _after(
+        self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
+    ) -> None:
+        call = self._calls[module]
+        self._calls[module] += 1
+        try:
+            maps = self._maps(module, output)
+        except ValueError as error:
+            if name not in self._left_out:
+                self._left_out[name] = str(error).rstrip(".")
+                warnings.warn(f"{name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
+            return
+        kind = type_name(module)
+        column = Column(order, name, kind, call, maps.shape[1], maps.ndim - 2)
+        length = self._begun.mark.length
+        self._found[column] = rows_of(maps, self._indices, length, self._careful)
+
+    def _maps(self, module: nn.Module, output: Any) -> Tensor:
+        tensors = [tensor for _, tensor in tensors_in(output)]
+        first = next((each for each in tensors if each.is_floating_point()), None)
+        if first is None:
+            raise ValueError("it returns no floating-point numbers.")
+        maps = as_maps(first.detach(), module, self._grid.of(first.shape))
+        if len(maps) != len(self._indices) or not maps.numel():
+            raise ValueError(
+                f"it returns shape {tuple(first.shape)} for {len(self._indices)} inputs, which "
+                "does not say what is whose."
+            )
+        return at_least_float32(maps).to(self._device)
+
+
+class _Pace:
+    """How fast it goes, and how long it will take, in words."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self._start = total, time.monotonic()
+
+    def words(self, done: int) -> str:
+        rate = done / max(time.monotonic() - self._start, 1e-9)
+        left = timedelta(seconds=round((self.total - done) / max(rate, 1e-9)))
+        return f"{done:,} of {self.total:,} inputs, {rate:.3g} a second, {left} left"

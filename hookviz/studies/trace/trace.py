@@ -1,0 +1,294 @@
+"""Every kind of hook on every module, for one forward and one backward, in the order they fire."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
+
+from torch import nn
+
+from ...files import page_to
+from ...hooking.select import module_names, type_name
+from ...run.errors import first_sentence, innermost_call
+from ...run.inputs import Transform
+from ...run.session import Passed, Session
+from ...run.target import Target
+from .events import Event, event_html, event_text
+from .inplace import InPlace
+from .recorder import FULL, Names, Recorder, Refused
+
+if TYPE_CHECKING:
+    from ... import Player
+
+
+def trace(
+    model: nn.Module,
+    x: Any,
+    target: Target = None,
+    *,
+    weights: Any = None,
+    transform: Transform | None = None,
+    class_names: Sequence[str] | None = None,
+) -> Trace:
+    """See which hook fires when, and what it receives, in one forward and one backward.
+
+    On every module go a forward_pre, a forward, a full_backward_pre and a full_backward hook, and
+    on every tensor that it returns a tensor hook. Each writes down what it received and changes
+    nothing. As in `hookviz.explore`, the model runs in eval mode, on a copy of the input that asks
+    for a gradient, and is as before afterwards, to the bit.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    x
+        What the model takes: whatever `hookviz.explore` does.
+    target : optional
+        What the gradient is of, as in `hookviz.explore`: None is each sample's top class.
+    weights, transform, class_names : optional
+        As in `hookviz.explore`.
+
+    Returns
+    -------
+    Trace
+        A sequence of `hookviz.analysis.events.Event`. At the end of a notebook cell it is a player.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError, RuntimeError
+        As `hookviz.explore`: each in one sentence that says what to do.
+
+    Notes
+    -----
+    A full backward hook hands the module, and who called it, views of the tensors they asked for,
+    and torch makes it an error to overwrite these in place, as ``nn.ReLU(inplace=True)`` does.
+    A first forward looks for such modules. They go without these two hooks; an event at the end
+    of the trace says so, as it does for every other hook that could not be set or did not fire.
+
+    Parameters' own hooks are not set.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
+    >>> for event in hookviz.trace(model, torch.ones(1, 1, 3, 3)):
+    ...     print(event.kind, event.name)
+    forward_pre (model)
+    forward_pre 0
+    forward 0
+    forward_pre 1
+    forward 1
+    forward (model)
+    full_backward_pre (model)
+    tensor (model)
+    full_backward_pre 1
+    tensor 1
+    full_backward 1
+    full_backward_pre 0
+    tensor 0
+    full_backward 0
+    full_backward (model)
+    """
+    session = Session(model, x, weights=weights, transform=transform, class_names=class_names)
+    names = module_names(model)
+    passed = _recorded(session, names, target)
+    recorder, scored = passed.observer, passed.scored
+    tree = [(known[0], type_name(module)) for module, known in names.items()]
+    return Trace(recorder.events(scored), tree, recorder.missed, scored)
+
+
+class Trace(Sequence[Event]):
+    """The events of one forward and one backward, in the order in which the hooks fired.
+
+    Made by `hookviz.trace`. A slice of it is a trace, too. After the events come those hooks that
+    could not be set or did not fire: their ``time`` is None and their ``note`` says why.
+
+    Attributes
+    ----------
+    missed : list of str
+        Modules that did not run.
+    scored : bool
+        Whether there was a score to go backward from.
+    """
+
+    def __init__(
+        self,
+        events: Sequence[Event],
+        tree: Sequence[tuple[str, str]],
+        missed: Sequence[str] = (),
+        scored: bool = True,
+    ) -> None:
+        self._events, self._tree = tuple(events), tuple(tree)
+        self.missed, self.scored = list(missed), scored
+        self._player: Player | None = None
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @overload
+    def __getitem__(self, place: int) -> Event: ...
+    @overload
+    def __getitem__(self, place: slice) -> Trace: ...
+    def __getitem__(self, place: int | slice) -> Event | Trace:
+        if isinstance(place, slice):
+            return Trace(self._events[place], self._tree, self.missed, self.scored)
+        try:
+            return self._events[place]
+        except IndexError:
+            raise IndexError(f"There is no event {place}: this trace has {len(self)}.") from None
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every event as a flat dict of plain values: ``pandas.DataFrame(trace.records())``.
+
+        Returns
+        -------
+        list of dict
+            With the keys index, time, kind, module, type, call, depth, path, note, code, shape
+            (``"1×64×56×56"``, several with spaces between), dtype, and min, max, mean, zeros, nans,
+            infs, norm, which are None where the hook received no tensor.
+        """
+        return [event.record() for event in self]
+
+    def player(self) -> Player:
+        """The widget that a notebook shows for this trace; its trait ``event`` can be set.
+
+        Raises
+        ------
+        ValueError
+            A trace without events.
+        """
+        if self._player is None or self._player.closed:
+            from ... import Player  # from the public face: what is live is above this wing
+
+            self._player = Player(self, self._tree, self.title)
+        return self._player
+
+    def to_html(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        max_bytes: float = 10e6,
+        title: str | None = None,
+    ) -> str | None:
+        """Write the player as one file, which needs no kernel and no network.
+
+        Its timeline has a tick for each event; the module tree, each event's code, shapes, numbers
+        and picture are as in the player.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        max_bytes : float
+            What the page may take. Pictures that do not fit are left out, and the page says so:
+            first those of tensor hooks, then of full_backward_pre, forward_pre, full_backward and
+            forward hooks, of each kind the last events first.
+        title : str, optional
+            Of the page.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            A trace without events, or too few bytes for it without any picture.
+
+        Examples
+        --------
+        >>> import torch, hookviz
+        >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten())
+        >>> trace = hookviz.trace(model, torch.ones(1, 1, 5, 5))
+        >>> page = trace.to_html()
+        >>> len(page) < 1e5, "http://" in page
+        (True, False)
+        """
+        from .page import write_page  # matplotlib, which a trace can do without
+
+        return page_to(path, write_page(self, self._tree, max_bytes, title))
+
+    def close(self) -> None:
+        """Release the player's widgets; the events stay."""
+        if self._player is not None:
+            self._player.close()
+            self._player = None
+
+    @property
+    def title(self) -> str:
+        """Model, number of events, and what there is to be known about all of them."""
+        fired = [event for event in self if event.fired]
+        back = sum(event.backward for event in fired)
+        facts = [
+            f"{self._tree[0][1]}: {len(fired)} hooks fired, {len(fired) - back} in the forward "
+            f"and {back} in the backward"
+        ]
+        if unfired := len(self) - len(fired):
+            facts.append(f"{unfired} could not be set or did not fire")
+        if self.missed:
+            modules = "module" + "s" * (len(self.missed) != 1)
+            facts.append(f"{len(self.missed)} {modules} did not run")
+        if not self.scored:
+            facts.append("no class scores, so no backward: give target=output -> scalar")
+        return "; ".join(facts)
+
+    def __repr__(self) -> str:
+        return event_text(f"Trace of {self.title}", self)
+
+    def _repr_html_(self) -> str:
+        return event_html(f"Trace of {self.title}", self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_player": None}  # a widget can be neither copied nor pickled
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The player, and the table for places without a kernel, such as GitHub."""
+        data: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        if len(self):
+            data["application/vnd.jupyter.widget-view+json"] = self.player().view()
+        return data
+
+
+def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder]:
+    """Run the model and write down every hook that fires.
+
+    A full backward hook that the first forward did not find out about may still be an error: then
+    the layer in which it arose goes without, and, should that not help, all do.
+    """
+    refused = _overwritten(session, names)
+
+    def once() -> Passed[Recorder]:
+        with warnings.catch_warnings():
+            # Torch's own, about hooks that it will not call or calls early: an event says it.
+            for start in ("For backward hooks to be called", "Full backward hook is firing"):
+                warnings.filterwarnings("ignore", message=start)
+            observe = partial(Recorder, session.given, names, refused)
+            return session.forward_backward(target, observe)
+
+    for blame_one in (True, False):
+        try:
+            return once()
+        except Exception as error:
+            cause = error.__cause__ or error  # without what `located_error` says
+            call = innermost_call(cause, names)
+            blamed = call[0] if call else next(iter(names))
+            for module in [blamed] if blame_one else names:
+                for kind in FULL:
+                    refused.setdefault((module, kind), first_sentence(cause))
+    return once()
+
+
+def _overwritten(session: Session, names: Names) -> Refused:
+    """Which modules cannot take a full backward hook, as one forward without any shows."""
+    watch = InPlace(names)
+    session.forward(watch)
+    return {
+        (module, kind): f"{why} in place, an error under a full backward hook, not under a tensor "
+        "hook"
+        for module, why in watch.found().items()
+        for kind in FULL
+    }

@@ -1,0 +1,150 @@
+"""A watched training as one .npz file of plain numbers, without pickle.
+
+========================  =====================================================================
+about                     text, JSON: format, model, layers, ``every``, and which steps and
+                          layouts the arrays are of
+statistics 0, ...         (steps, rows × 2 × 8) float32, see `hookviz.training.measured.STATISTICS`
+bins 0, ...               (steps, rows × 2 × 132) uint16: the upper half of float32 numbers
+channels 0, ...           (steps, 2 × channels) uint16, the same
+weights 0, ...            (steps, layers × 3) float32, see `hookviz.training.weights.NORMS`
+maps 0, ends 0, ...       uint8 and float32: the probe's maps, and what their ends stand for
+========================  =====================================================================
+
+A number is that of a layout; steps in which other layers ran have another one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...files import pack_arrays, read_whole, unpack_arrays, write_whole
+from .log import KINDS, PHASES, History, Layout, Log, Step, Trouble
+from .recorder import Row
+from .training import Training
+
+FORMAT = "hookviz watch 1"
+PAUSE = 60.0  # seconds between two writes
+
+
+def load_watch(path: str | os.PathLike) -> Training:
+    """Read what `hookviz.watch` or `Training.save` wrote; the model is not needed.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ValueError
+        It is broken, or no watch.
+
+    Examples
+    --------
+    >>> import hookviz, tempfile, torch
+    >>> from torch import nn
+    >>> model, folder = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), tempfile.mkdtemp()
+    >>> watch = hookviz.watch(model)
+    >>> with watch:
+    ...     model(torch.ones(1, 3, 5, 5)).sum().backward()
+    >>> watch.save(f"{folder}/run.npz")
+    >>> hookviz.load_watch(f"{folder}/run.npz").records() == watch.records()
+    True
+    """
+    return Training(read(path))
+
+
+def read(path: str | os.PathLike) -> Log:
+    """What a file holds."""
+    return read_whole(path, unpack, "watch")
+
+
+def write(log: Log, path: str | os.PathLike) -> None:
+    """Write it whole or not at all: beside the old file, which it then replaces."""
+    write_whole(path, pack(log))
+
+
+def pack(log: Log) -> bytes:
+    """The file's content."""
+    groups: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    about: dict[str, Any] = {"format": FORMAT, "model": log.model, "groups": groups}
+    for phase, history in log.histories.items():
+        about[phase] = {"every": history.every, "seen": history.seen}
+        for layout in dict.fromkeys(step.layout for step in history.steps):
+            own = [step for step in history.steps if step.layout == layout]
+            for name in KINDS:
+                arrays[f"{name} {len(groups)}"] = np.stack([step.arrays[name] for step in own])
+            steps = [[step.number, step.at] for step in own]
+            groups.append({"phase": phase, "steps": steps, **vars(layout)})
+    about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
+    about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
+    return pack_arrays(about, arrays, small=False)  # the training waits meanwhile
+
+
+def unpack(content: bytes) -> Log:
+    """The log that a file's content is of; many kinds of errors if it is of none."""
+    about, held = unpack_arrays(content, FORMAT)
+    histories = {phase: History(**about[phase]) for phase in PHASES}
+    for place, group in enumerate(about["groups"]):
+        rows = tuple(Row(*row) for row in group["rows"])
+        maps = tuple((layer, *shape) for layer, *shape in group["maps"])
+        layout = Layout(rows, tuple(group["channels"]), tuple(group["weighted"]), maps)
+        stacks = {name: held[f"{name} {place}"].astype(KINDS[name]) for name in KINDS}
+        for name, width in layout.widths().items():
+            if stacks[name].shape != (len(group["steps"]), width):
+                raise ValueError(f"{name} {place} has shape {stacks[name].shape}")
+        for row, (number, at) in enumerate(group["steps"]):
+            arrays = {name: stack[row].copy() for name, stack in stacks.items()}
+            histories[group["phase"]].add(Step(number, at, layout, arrays))
+    for history in histories.values():
+        history.steps.sort(key=lambda step: step.number)
+    trouble = about["first_trouble"]
+    return Log(
+        about["model"],
+        about["types"],
+        about["max_bytes"],
+        about["asked"],
+        histories,
+        None if trouble is None else Trouble(**trouble),
+        about["left_out"],
+    )
+
+
+class Keeper:
+    """Writes a log to a file, at most once in `PAUSE` seconds.
+
+    Parameters
+    ----------
+    path : path
+        If there is a file, it is gone on with.
+    """
+
+    def __init__(self, path: str | os.PathLike) -> None:
+        self._path = Path(path).absolute()  # another folder may be the current one by then
+        self.had = read(path) if self._path.exists() else None
+        self._seen, self._written = -1, time.monotonic()
+
+    def keep(self, log: Log, *, now: bool = False) -> None:
+        """Write it if it is time, or ``now`` if there is anything new."""
+        seen = sum(history.seen for history in log.histories.values())
+        if seen == self._seen or not (now or time.monotonic() - self._written >= PAUSE):
+            return
+        self._seen, self._written = seen, time.monotonic()
+        try:
+            write(log, self._path)
+        except OSError as error:  # a training does not end for its watcher's sake
+            warnings.warn(
+                f"The watch could not be written to {str(self._path)!r} ({error}); it tries again "
+                "in a minute.",
+                RuntimeWarning,
+                stacklevel=2,
+            )

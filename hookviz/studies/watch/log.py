@@ -1,0 +1,331 @@
+"""All that is kept of a training, within its budget: what a file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .measured import BINS, STATISTICS, Summary, halved, whole
+from .recorder import Row
+from .weights import NORMS
+
+SIDES = ("activation", "gradient")
+_OWN = 200  # bytes that a step takes beside its arrays, about
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the numbers of a step are of. Steps that are alike share one."""
+
+    rows: tuple[Row, ...]  #: in the order in which they ran
+    channels: tuple[int, ...]  #: of each row
+    weighted: tuple[str, ...]  #: layers with parameters
+    maps: tuple[
+        tuple[str, int, int, int], ...
+    ] = ()  #: of the probe: layer, channels, rows, columns
+
+    def widths(self) -> dict[str, int]:
+        """How long each array of a step is."""
+        rows = 2 * len(self.rows)
+        return {
+            "statistics": rows * len(STATISTICS),
+            "bins": rows * BINS,
+            "channels": 2 * sum(self.channels),
+            "weights": len(self.weighted) * len(NORMS),
+            "maps": sum(count * height * width for _, count, height, width in self.maps),
+            "ends": 2 * sum(count for _, count, _, _ in self.maps),
+        }
+
+
+KINDS = {
+    "statistics": np.float32,
+    "bins": np.uint16,  # see `halved`
+    "channels": np.uint16,
+    "weights": np.float32,
+    "maps": np.uint8,
+    "ends": np.float32,
+}
+"""The arrays of a step and their kinds."""
+
+
+@dataclass(eq=False)
+class Step:
+    """One recorded step.
+
+    Attributes
+    ----------
+    number : int
+        How many of its kind came before it.
+    at : int
+        How many steps of training came before it.
+    layout : Layout
+    arrays : dict of str to numpy.ndarray
+        Flat, as `Layout.widths` has them.
+    """
+
+    number: int
+    at: int
+    layout: Layout
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        return _OWN + sum(each.nbytes for each in self.arrays.values())
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether any came."""
+        return bool((self.statistics()[:, 1, -1] > 0).any())
+
+    def statistics(self) -> np.ndarray:
+        """``(rows, 2, statistics)``: of activations and of gradients; NaN where there were none."""
+        shape = len(self.layout.rows), 2, len(STATISTICS)
+        return self.arrays["statistics"].reshape(shape)
+
+    def bins(self) -> np.ndarray:
+        """``(rows, 2, BINS)``, to three digits."""
+        return whole(self.arrays["bins"]).reshape(len(self.layout.rows), 2, BINS)
+
+    def weights(self) -> np.ndarray:
+        """``(layers with parameters, 3)``; a view."""
+        return self.arrays["weights"].reshape(-1, len(NORMS))
+
+    def channels(self, place: int) -> np.ndarray:
+        """Each channel's mean of a row, to three digits, ``(2, C)``."""
+        start = 2 * sum(self.layout.channels[:place])
+        here = self.arrays["channels"][start : start + 2 * self.layout.channels[place]]
+        return whole(here).reshape(2, -1)
+
+    def dead(self) -> np.ndarray:
+        """Of each row the share of channels that were zero everywhere, ``(rows,)``."""
+        means = whole(self.arrays["channels"])
+        found, start = np.zeros(len(self.layout.channels)), 0
+        for place, count in enumerate(self.layout.channels):
+            found[place] = (means[start : start + count] == 0).mean()
+            start += 2 * count
+        return found
+
+    def maps(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Of each layer the probe's maps as levels, and what the first and last level stand for."""
+        found, start, end = {}, 0, 0
+        for layer, count, height, width in self.layout.maps:
+            size = count * height * width
+            levels = self.arrays["maps"][start : start + size].reshape(count, height, width)
+            low, high = self.arrays["ends"][end : end + 2 * count].reshape(2, count)
+            found[layer] = levels, low, high
+            start, end = start + size, end + 2 * count
+        return found
+
+
+def step_of(
+    number: int,
+    at: int,
+    found: Mapping[Row, tuple[Summary, Summary | None]],
+    weights: Mapping[str, list[float]],
+    maps: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
+) -> Step:
+    """Put a step's numbers together."""
+    layout = Layout(
+        tuple(found),
+        tuple(len(forward.channels) for forward, _ in found.values()),
+        tuple(weights),
+        tuple((layer, *levels.shape) for layer, (levels, _, _) in maps.items()),
+    )
+    flat: dict[str, list[np.ndarray]] = {name: [] for name in KINDS}
+    for forward, backward in found.values():
+        nothing = Summary(
+            np.full(len(STATISTICS), np.nan, np.float32),
+            np.zeros(BINS, np.float32),
+            np.full(len(forward.channels), np.nan, np.float32),
+        )
+        for side in (forward, backward or nothing):
+            flat["statistics"].append(side.statistics)
+            flat["bins"].append(halved(side.bins))
+            flat["channels"].append(halved(side.channels))
+    for norms in weights.values():
+        flat["weights"].append(np.array([*norms, np.nan], np.float32))
+    for levels, low, high in maps.values():
+        flat["maps"].append(levels.ravel())
+        flat["ends"].append(np.concatenate([low, high]))
+    arrays = {
+        name: np.concatenate([np.zeros(0, KINDS[name]), *parts]).astype(KINDS[name])
+        for name, parts in flat.items()
+    }
+    return Step(number, at, layout, arrays)
+
+
+@dataclass(eq=False)
+class History:
+    """Recorded steps of one kind, of training or of validation.
+
+    Attributes
+    ----------
+    every : int
+        Of so many steps one is recorded.
+    seen : int
+        How many steps there were.
+    steps : list of Step
+    nbytes : int
+        How many bytes they take.
+    """
+
+    every: int
+    seen: int = 0
+    steps: list[Step] = field(default_factory=list)
+    nbytes: int = 0
+    _layouts: dict[Layout, Layout] = field(default_factory=dict)
+
+    @property
+    def due(self) -> bool:
+        """Whether the step that comes now is to be recorded."""
+        return self.seen % self.every == 0
+
+    def add(self, step: Step) -> None:
+        """Keep a step."""
+        step.layout = self._layouts.setdefault(step.layout, step.layout)
+        self.steps.append(step)
+        self.nbytes += step.nbytes
+
+    def thin(self) -> None:
+        """Let every second recorded step go; from now on half as many are recorded."""
+        self.every *= 2
+        self.steps = [step for step in self.steps if step.number % self.every == 0]
+        self.nbytes = sum(step.nbytes for step in self.steps)
+
+    def cut(self, at: int) -> None:
+        """Forget what came after so many steps of training."""
+        kept = [step for step in self.steps if step.at < at]
+        gone, self.steps = self.steps[len(kept) :], kept
+        self.seen = gone[0].number if gone else self.seen
+        self.nbytes = sum(step.nbytes for step in self.steps)
+
+
+PHASES = ("train", "eval")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """The first NaN or Inf in a recorded step."""
+
+    step: int
+    phase: str  #: ``"forward"``, or ``"backward"`` for a gradient
+    layer: str
+    call: int
+    path: str
+    nans: int
+    infs: int
+    after: int | None  #: the recorded step before it, in which there was none
+
+    def __str__(self) -> str:
+        word = "NaN" if self.nans else "Inf"
+        what = "what" if self.phase == "forward" else "the gradient of what"
+        seen = "" if self.after is None else f", not yet at step {self.after:,}"
+        layer = repr(self.layer) if self.layer else "the model"
+        call = f" (call {self.call})" if self.call else ""
+        return f"{word} first seen at step {self.step:,}{seen}, in {what} {layer}{call} returned"
+
+
+@dataclass(eq=False)
+class Log:
+    """Recorded steps, of which model and layers they are, and what is never let go.
+
+    Attributes
+    ----------
+    model : str
+        The model's class.
+    types : dict of str to str
+        Each watched layer's class.
+    max_bytes : int
+    asked : int
+        The ``every`` that was asked for.
+    histories : dict of str to History
+        By phase.
+    first_trouble : Trouble or None
+    left_out : dict of str to str
+        Layers that could not be summed up, with the reason.
+    """
+
+    model: str
+    types: dict[str, str]
+    max_bytes: int
+    asked: int
+    histories: dict[str, History]
+    first_trouble: Trouble | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(history.nbytes for history in self.histories.values())
+
+    def add(self, phase: str, step: Step) -> None:
+        """Keep a step, and let others go where there is no room for it."""
+        history = self.histories[phase]
+        if self.first_trouble is None:
+            self.first_trouble = first_trouble(
+                step, history.steps[-1].at if history.steps else None
+            )
+        history.add(step)
+        while self.nbytes > self.max_bytes:
+            largest = max(self.histories.values(), key=lambda each: each.nbytes)
+            if len(largest.steps) < 2:
+                break
+            largest.thin()
+
+    def differences(self, other: Log) -> str:
+        """What differs, in words; empty if one may go on with the other."""
+        if self.model != other.model:
+            return f"its model is {self.model}, not {other.model}"
+        if self.types != other.types:
+            odd = dict(self.types.items() ^ other.types.items())
+            return f"its layers differ, as in {min(odd)!r}"
+        return f"its every= is {self.asked}, not {other.asked}" if self.asked != other.asked else ""
+
+
+def first_trouble(step: Step, after: int | None) -> Trouble | None:
+    """The first NaN or Inf in a step: forward before backward, backward from the last layer on."""
+    counts = step.statistics()[:, :, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
+    for side, phase in enumerate(("forward", "backward")):
+        places = np.flatnonzero(np.nan_to_num(counts[:, side]).any(1))
+        if len(places):
+            place = int(places[0 if phase == "forward" else -1])
+            row, (nans, infs) = step.layout.rows[place], counts[place, side].tolist()
+            return Trouble(step.at, phase, *row, int(nans), int(infs), after)
+    return None
+
+
+def step_records(types: Mapping[str, str], step: Step, phase: str) -> Iterator[dict[str, Any]]:
+    """What is known of each layer and call in a step, see `Training.records`."""
+    weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
+    silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
+    known = zip(step.layout.rows, step.statistics().tolist(), step.dead().tolist(), strict=True)
+    for row, numbers, dead in known:
+        silent.pop(row.layer, None)
+        yield _record(types, step, phase, row, numbers, weights) | {"dead": dead}
+    for layer in silent:
+        yield _record(types, step, phase, Row(layer), [[np.nan] * len(STATISTICS)] * 2, weights)
+
+
+def _record(
+    types: Mapping[str, str],
+    step: Step,
+    phase: str,
+    row: Row,
+    numbers: list[list[float]],
+    weights: dict[str, Any],
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"step": step.at, "phase": phase, **row._asdict()}
+    found["type"] = types.get(row.layer, "")
+    for side, values in zip(SIDES, numbers, strict=True):
+        before = "gradient_" if side == "gradient" else ""
+        there = values[-1] == values[-1]  # counted
+        for name, value in zip(STATISTICS, values, strict=True):
+            whole = name in ("nans", "infs", "count") and there
+            found[before + name] = int(value) if whole else value if there else None
+    found["dead"] = None
+    own = weights.get(row.layer, [np.nan] * len(NORMS))
+    return found | {
+        name: value if value == value else None for name, value in zip(NORMS, own, strict=True)
+    }

@@ -1,0 +1,217 @@
+"""What is known of one tensor of a step: a few numbers, a histogram, each channel's mean.
+
+They are taken in the hook, when nothing has overwritten the tensor yet, and stay on its device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...hooking.tensors import at_least_float32
+
+STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
+"""Of a layer's activations, or of the gradients that reach it. NaN and Inf enter the last three
+alone; ``zeros`` is a share."""
+
+LEAST, MOST = -40, 24
+OCTAVES = MOST - LEAST
+BINS = 2 * OCTAVES + 4
+"""Of the histogram: one for each power of two from 2⁻⁴⁰ to 2²⁴, of either sign. So the bins are the
+same in all steps and grow with the values. In order: −Inf, negative ones, zero, positive ones, Inf,
+NaN. What is closer to zero, or further away, is in the first or last bin of its sign."""
+
+_HEAD = 8  # how many NaN, −Inf, Inf and zeros; total, spread, least and largest of the others
+_CHUNK = 1 << 16  # numbers that stay in a core's cache from one look to the next
+_COUNTED = 1 << 14  # values that a histogram looks at, about
+_EXPONENTS = 512  # as a float32 has them: of negative numbers, then of positive ones
+Part = tuple[int, int, Tensor]
+"""How many values, how many channels, and what `measured` made of them."""
+
+
+def measured(tensor: Tensor, channel: int | None) -> Part:
+    """Sum up a tensor, on its device and without waiting for it.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        Not empty. Complex numbers are taken by their absolute value, half precision in single.
+    channel : int, optional
+        Where the channels are; None if there are none.
+    """
+    with torch.no_grad():
+        values = at_least_float32(tensor.detach())
+        values = values.abs() if values.is_complex() else values
+        # In the order in which they lie, channels_last too: then nothing is copied.
+        order = sorted(range(values.ndim), key=values.stride().__getitem__, reverse=True)
+        others = [place for place, axis in enumerate(order) if axis != channel]
+        values = values.permute(order)
+        by_channel = values.sum(others).reshape(-1) if others else values
+        flat, head = values.reshape(-1), None
+        if values.device.type == "cpu" and math.isfinite(total := float(by_channel.sum())):
+            head = _in_parts(flat, total)
+        head = torch.stack(_head(flat)) if head is None else head
+        parts = [each.float() for each in (head, _exponents(flat), by_channel)]
+        return values.numel(), by_channel.numel(), torch.cat(parts)
+
+
+def _in_parts(values: Tensor, total: float) -> Tensor | None:
+    """Of finite values on a CPU: in parts that stay in its cache; None if something overflows."""
+    away = values.new_empty(min(_CHUNK, len(values)))
+    mean, nonzeros, spread, low, high = total / len(values), 0, 0.0, math.inf, -math.inf
+    for part in values.split(_CHUNK):
+        torch.sub(part, mean, out=away[: len(part)])
+        spread = math.hypot(spread, torch.linalg.vector_norm(away[: len(part)]))
+        own = part.numpy()  # whose ends are found faster than by torch
+        nonzeros += _nonzeros(part)
+        low, high = min(low, own.min()), max(high, own.max())
+    if not math.isfinite(spread):
+        return None
+    return torch.tensor([0, 0, 0, len(values) - nonzeros, total, spread, low, high])
+
+
+def _head(values: Tensor) -> list[Tensor]:
+    """Of any values, anywhere, without a look at what comes out: to look is to wait."""
+    finite, nans = values.isfinite(), values.isnan().sum()
+    minus, plus = values.isneginf().sum(), values.isposinf().sum()
+    zeros = values.numel() - values.count_nonzero()
+    low = values.where(finite, math.inf).amin()
+    high = values.where(finite, -math.inf).amax()
+    values = values.where(finite, 0)
+    total = values.sum()
+    mean = total / (values.numel() - nans - minus - plus).clamp(min=1)
+    # Squares of what explodes would overflow.
+    scale = torch.maximum(low.abs(), high.abs()).clamp(min=torch.finfo(values.dtype).tiny)
+    away = ((values - mean) / scale).where(finite, 0)
+    spread = torch.linalg.vector_norm(away) * scale
+    found = [nans, minus, plus, zeros, total, spread, low, high]
+    return [each.float() for each in found]
+
+
+def _exponents(values: Tensor) -> Tensor:
+    """How many values there are of each sign and exponent, but for zero, ``(512,)``.
+
+    Of very many values some that are spread evenly stand for all.
+    """
+    step = math.ceil(len(values) / _COUNTED) | 1  # odd, not to meet the same columns in all rows
+    some = values[::step].float()
+    places = (some.view(torch.int32) >> 23).add_(_EXPONENTS // 2)
+    if values.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled():
+        counts = torch.histc(places.float(), _EXPONENTS, 0, _EXPONENTS)  # does not wait
+    else:
+        counts = torch.bincount(places, minlength=_EXPONENTS)
+    # Zero, of either sign, has the exponent of what is too small for a float32.
+    first = counts[:: _EXPONENTS // 2]
+    tiny = first.sum() - (len(some) - _nonzeros(some))
+    first.zero_()
+    counts[_EXPONENTS // 2] = tiny
+    return counts * (len(values) / len(some))
+
+
+def _nonzeros(values: Tensor) -> Any:
+    """How many are not zero: on a CPU by numpy, which is several times faster."""
+    if values.device.type == "cpu":
+        return int(np.count_nonzero(values.numpy() != 0))
+    return values.count_nonzero()
+
+
+def _bin_of() -> np.ndarray:
+    """The bin of each of a float32's exponents that is finite, ``(2, 255)``."""
+    size = np.clip(np.arange(_EXPONENTS // 2 - 1) - 127 - LEAST, 0, OCTAVES - 1)
+    return np.stack([OCTAVES - size, size + OCTAVES + 2])
+
+
+_BIN_OF = _bin_of()
+
+
+def edges() -> np.ndarray:
+    """Where the histogram's finite bins begin and end, zero's own left out, ``(2, OCTAVES + 1)``.
+
+    Of the negative ones and of the positive ones.
+    """
+    upper = np.exp2(np.arange(LEAST, MOST + 1))
+    return np.stack([-1 * upper[::-1], upper])
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """All parts of a step together."""
+
+    statistics: np.ndarray  #: in the order of `STATISTICS`, float32
+    bins: np.ndarray  #: how many values are in each bin, see `BINS`
+    channels: np.ndarray  #: each channel's mean, NaN and Inf with it
+
+
+def summary(parts: Sequence[tuple[int, int, np.ndarray]], scale: float = 1.0) -> Summary:
+    """Put parts together, as if they had been one tensor, and divide the values by ``scale``.
+
+    Examples
+    --------
+    >>> count, channels, row = measured(torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), 1)
+    >>> found = summary([(count, channels, row.numpy())])
+    >>> dict(zip(STATISTICS, found.statistics.tolist()))  # doctest: +ELLIPSIS
+    {'mean': 1.0, 'std': 0.816..., 'min': 0.0, 'max': 2.0, 'zeros': 0.25, 'nans': 1.0, ...}
+    >>> found.channels.tolist(), found.bins.nonzero()[0].tolist()
+    ([1.0, nan], [65, 106, 107, 131])
+    """
+    rows = np.stack([row[: _HEAD + _EXPONENTS] for _, _, row in parts]).astype(np.float64)
+    counts = np.array([count for count, _, _ in parts], np.float64)
+    nans, minus, plus, zeros, totals, spreads, lows, highs = rows[:, :_HEAD].T
+    kept = counts - nans - minus - plus
+    whole, among = counts.sum(), kept > 0
+    with np.errstate(all="ignore"):
+        mean = totals.sum() / kept.sum()
+        own = totals / np.maximum(kept, 1)
+        squares = (spreads**2 + kept * (own - mean) ** 2)[among].sum()
+        values = [mean, math.sqrt(squares / kept.sum())] if among.any() else [math.nan] * 2
+        values += [lows[among].min(), highs[among].max()] if among.any() else [math.nan] * 2
+        sums = np.stack([row[_HEAD + _EXPONENTS :] for _, _, row in parts])
+        by_channel = sums.sum(0, dtype=np.float64)
+        channels = by_channel / scale * (len(by_channel) / whole)
+        infs = (minus + plus).sum()
+        numbers = [*(each / scale for each in values), zeros.sum() / whole, nans.sum(), infs, whole]
+        special = minus.sum(), zeros.sum(), plus.sum(), nans.sum()
+        bins = _histogram(rows[:, _HEAD:].sum(0), special, scale)
+        return Summary(np.array(numbers, np.float32), bins, channels.astype(np.float32))
+
+
+def _histogram(exponents: np.ndarray, special: Sequence[float], scale: float) -> np.ndarray:
+    """Counts of exponents, and of −Inf, zero, Inf and NaN, as counts of bins."""
+    bins = np.zeros(BINS, np.float32)
+    finite = exponents.reshape(2, -1)[:, :-1]  # Inf and NaN have the last exponent
+    places = np.arange(finite.shape[1]) - round(math.log2(scale))
+    np.add.at(bins, _BIN_OF[:, places.clip(0, finite.shape[1] - 1)], finite)
+    bins[[0, OCTAVES + 1, BINS - 2, BINS - 1]] = special
+    return bins
+
+
+def halved(numbers: np.ndarray) -> np.ndarray:
+    """In 16 bits, with the range of all 32: the upper half of each float32, rounded, uint16."""
+    return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
+
+
+def whole(halves: np.ndarray) -> np.ndarray:
+    """What `halved` has kept, as float32.
+
+    >>> whole(halved(np.array([1.0, 0.0, np.nan, 257.0], np.float32))).tolist()
+    [1.0, 0.0, nan, 256.0]
+    """
+    return (halves.astype(np.uint32) << 16).view(np.float32)
+
+
+def off_device(rows: Iterable[Tensor]) -> list[np.ndarray]:
+    """Rows of float32 as arrays: one transfer for each device that they are on."""
+    every = [row.detach().float().reshape(-1) for row in rows]
+    found: dict[int, np.ndarray] = {}
+    for device in dict.fromkeys(row.device for row in every):
+        places = [place for place, row in enumerate(every) if row.device == device]
+        moved = torch.cat([every[place] for place in places]).cpu().numpy()
+        ends = np.cumsum([every[place].numel() for place in places])[:-1]
+        found |= dict(zip(places, np.split(moved, ends), strict=True))
+    return [found[place] for place in range(len(every))]

@@ -1,0 +1,177 @@
+"""The hooks of one recorded step: they sum up what goes by, and keep nothing else."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.checkpoint import FORWARD, current_backward, repeated
+from ...hooking.handles import Hook, HookSet
+from ...hooking.select import unwrapped
+from ...hooking.tensors import PatchGrid, channel_dimension, tensors_in
+from ...run.errors import first_sentence
+from .measured import Part, Summary, measured, off_device, summary
+from .weights import Weights
+
+
+class Row(NamedTuple):
+    """One tensor that a layer returns in one run of the model."""
+
+    layer: str  #: the module's name, ``""`` for the model itself
+    call: int = 0  #: which run of the layer within one of the model, from 0
+    path: str = ""  #: where in what it returned, as in ``"[0]"``
+
+
+@dataclass(eq=False)
+class Seen:
+    """What was summed up of a row in a step."""
+
+    activations: list[Part] = field(default_factory=list)
+    gradients: list[Part] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """One call of a layer: what checkpointing may run again in backward."""
+
+    rows: list[tuple[Row, int | None]]  # with the dimension of the channels
+    parts: list[Part]
+    watched: bool  # whether a gradient can come to what it returned
+
+
+class Recorder(HookSet):
+    """A block around one step.
+
+    Runs of the model within the block, as of gradient accumulation, are put together.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        As it was given, maybe in a wrapper.
+    layers : mapping of str to torch.nn.Module
+    weights : bool
+        Whether to look at their weights, too.
+    """
+
+    def __init__(
+        self, model: nn.Module, layers: Mapping[str, nn.Module], *, weights: bool = True
+    ) -> None:
+        self.weights = Weights(layers if weights else {})
+        self.left_out: dict[str, str] = {}
+        self._seen: dict[Row, Seen] = {}
+        self._calls: Counter[tuple[int, str]] = Counter()
+        self._ran: dict[str, list[Ran]] = {}
+        self._grid = PatchGrid()
+        hooks: list[Hook] = [(unwrapped(model)[0], "forward_pre", self._begins)]
+        hooks += self._grid.hooks(model)
+        hooks += [(m, "forward", partial(self._after, name)) for name, m in layers.items()]
+        super().__init__([*hooks, *self.weights.hooks()])
+
+    def _begin(self) -> None:
+        self.weights.begin()
+        super()._begin()
+
+    # The hooks
+
+    def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        if current_backward() == FORWARD:
+            here = threading.get_ident()  # DataParallel has a thread for each part of the batch
+            for key in [key for key in self._calls if key[0] == here]:
+                del self._calls[key]
+
+    def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        try:
+            if current_backward() == FORWARD:
+                self._take(name, module, output)
+            else:
+                self._take_again(name, output)
+        except Exception as error:  # a training does not end for its watcher's sake
+            self.left_out[name] = f"{type(error).__name__}: {first_sentence(error)}"
+
+    def _take(self, name: str, module: nn.Module, output: Any) -> None:
+        here = (threading.get_ident(), name)
+        call = self._calls[here]
+        self._calls[here] += 1
+        ran = Ran([], [], _asks(output))
+        for path, tensor in _plain(output):
+            channel = None
+            if tensor.ndim > 1:
+                channel = channel_dimension(tensor, module, self._grid.of(tensor.shape))
+                channel %= tensor.ndim
+            row = Row(name, call, path)
+            part = measured(tensor, channel)
+            self._seen.setdefault(row, Seen()).activations.append(part)
+            ran.rows.append((row, channel))
+            ran.parts.append(part)
+            self._watch(tensor, row, channel)
+        self._ran.setdefault(name, []).append(ran)
+
+    def _take_again(self, name: str, output: Any) -> None:
+        """Checkpointing runs a layer again: where the first run had no graph, this one has it."""
+        found = _plain(output)
+        waiting = [ran for ran in self._ran.get(name, ()) if not ran.watched]
+
+        def same(ran: Ran) -> bool:
+            pairs = zip(found, ran.rows, ran.parts, strict=True)
+            return all(torch.equal(measured(t, c)[2], part[2]) for (_, t), (_, c), part in pairs)
+
+        ran = repeated(waiting, same)
+        if ran is not None and _asks(output):
+            self._ran[name].remove(ran)
+            for (_, tensor), (row, channel) in zip(found, ran.rows, strict=False):
+                self._watch(tensor, row, channel)
+
+    def _watch(self, tensor: Tensor, row: Row, channel: int | None) -> None:
+        if tensor.requires_grad:
+            self.add(tensor, "tensor", partial(self._arrived, row, channel))
+
+    def _arrived(self, row: Row, channel: int | None, gradient: Tensor | None) -> None:
+        if gradient is not None and _is_plain(gradient):
+            try:
+                self._seen[row].gradients.append(measured(gradient, channel))
+            except Exception as error:
+                self.left_out[row.layer] = f"{type(error).__name__}: {first_sentence(error)}"
+
+    # When the block is over
+
+    def taken(
+        self, scale: float = 1.0
+    ) -> tuple[dict[Row, tuple[Summary, Summary | None]], dict[str, list[float]]]:
+        """Activations and gradients of each row, and the weights' norms, in one transfer.
+
+        Gradients are divided by ``scale``.
+        """
+        both = [part for seen in self._seen.values() for part in seen.activations + seen.gradients]
+        rows = [part[2] for part in both] + self.weights.rows()
+        moved = iter(off_device(rows))
+        found: dict[Row, tuple[Summary, Summary | None]] = {}
+        for row, seen in self._seen.items():
+            forward = [(n, c, next(moved)) for n, c, _ in seen.activations]
+            backward = [(n, c, next(moved)) for n, c, _ in seen.gradients]
+            found[row] = summary(forward), summary(backward, scale) if backward else None
+        norms = {name: next(moved) for name in self.weights.names}
+        return found, {name: [norm, slope / scale] for name, (norm, slope) in norms.items()}
+
+
+def _plain(output: Any) -> list[tuple[str, Tensor]]:
+    return [(path, tensor) for path, tensor in tensors_in(output) if _is_plain(tensor)]
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether there are numbers in it, and all of them here."""
+    if not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized):
+        return False
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    strided = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
+    return strided and not wrapped and tensor.numel() > 0 and not hasattr(tensor, "to_local")
+
+
+def _asks(output: Any) -> bool:
+    return any(tensor.requires_grad for _, tensor in _plain(output))

@@ -1,0 +1,223 @@
+"""A training as pictures: strips of layers × steps, and the histograms of one layer over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize, SymLogNorm
+from matplotlib.figure import Figure
+
+from ...draw.colours import DIVERGING, SEQUENTIAL, colormap
+from ...draw.shown import ShownFigure, no_formula
+from ...hooking.tables import number
+from .measured import BINS, OCTAVES, STATISTICS, edges
+from .recorder import Row
+from .weights import NORMS
+
+if TYPE_CHECKING:
+    from .training import Training
+
+OF_ROWS = tuple(name for name in STATISTICS if name != "count")
+NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
+"""What a strip's colours can be of."""
+
+_SHARES = ("zeros", "dead")
+_SIGNED = ("mean", "min", "max")
+_TICKS = 12
+SPAN = 1e3  # from the median to the first and to the last colour, at most
+_MOST_NAMES = 40
+
+
+def strip(
+    training: Training, statistic: str, phase: str = "train"
+) -> tuple[list[Row], list[int], np.ndarray, np.ndarray]:
+    """A statistic of all layers in all recorded steps.
+
+    Returns
+    -------
+    rows : list of Row
+    steps : list of int
+    values : numpy.ndarray
+        ``(rows, steps)``; NaN where there is none.
+    trouble : numpy.ndarray
+        Where there were NaN or Inf, bool.
+    """
+    if statistic not in NAMES:
+        raise ValueError(f"There is no statistic {statistic!r}: there are {', '.join(NAMES)}.")
+    steps = training.recorded(phase)
+    rows = training.rows(phase)
+    if statistic in NORMS:
+        rows = [Row(name) for name in dict.fromkeys(n for s in steps for n in s.layout.weighted)]
+    places = {row: place for place, row in enumerate(rows)}
+    values = np.full((len(rows), len(steps)), np.nan)
+    wrong = np.zeros(values.shape, bool)
+    name = statistic.removeprefix("gradient_")
+    side = int(name != statistic)
+    for column, step in enumerate(steps):
+        if statistic in NORMS:
+            own = [places[Row(name)] for name in step.layout.weighted]
+            values[own, column] = step.weights()[:, NORMS.index(statistic)]
+            wrong[own, column] = ~np.isfinite(step.weights()[:, 0])
+            continue
+        own = [places[row] for row in step.layout.rows]
+        numbers = step.statistics()[:, side]
+        if name == "dead":
+            values[own, column] = step.dead()
+        else:
+            values[own, column] = numbers[:, STATISTICS.index(name)]
+        bad = numbers[:, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
+        wrong[own, column] = np.nan_to_num(bad).any(1)
+    return rows, [step.at for step in steps], values, wrong
+
+
+def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Figure:
+    """One strip below the other."""
+    found = [strip(training, statistic, phase) for statistic in statistics]
+    heights = [min(max(0.16 * len(rows), 1.2), 6.0) for rows, *_ in found]
+    figure = ShownFigure(
+        figsize=(10, sum(heights) + 0.8 * len(heights) + 0.4), layout="constrained"
+    )
+    figure.suptitle(no_formula(training.title.partition(";")[0]), fontsize="medium")
+    axes = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for statistic, (rows, steps, values, wrong), one in zip(statistics, found, axes, strict=True):
+        _draw(one, statistic, values, wrong)
+        one.set_title(f"{said(statistic)}, layers × steps", fontsize="small", loc="left")
+        _label_steps(one, steps)
+        every = -(-len(rows) // _MOST_NAMES)
+        names = [named(row) for row in rows[::every]]
+        one.set_yticks(range(0, len(rows), every), names, fontsize=6)
+        _cross(one, training, rows, steps, phase)
+    axes[-1].set_xlabel("step")
+    return figure
+
+
+def draw_layer(training: Training, row: Row, phase: str) -> Figure:
+    """Histograms of activations and gradients, and the channels' means, over the steps."""
+    steps = training.recorded(phase)
+    places = [step.layout.rows.index(row) if row in step.layout.rows else None for step in steps]
+    figure = ShownFigure(figsize=(10, 9), layout="constrained")
+    figure.suptitle(no_formula(f"{named(row)} in a {training.title.partition(';')[0][9:]}"))
+    axes = figure.subplots(3, 1, height_ratios=[3, 3, 2])
+    for side, (one, what) in enumerate(zip(axes, ("activations", "gradients"), strict=False)):
+        nothing = np.zeros(BINS)
+        columns = [
+            nothing if p is None else s.bins()[p, side] for s, p in zip(steps, places, strict=True)
+        ]
+        counts = np.stack(columns, 1)
+        _draw_bins(one, counts / np.maximum(counts.sum(0), 1))
+        one.set_title(f"{what}: share of values in each bin", fontsize="small", loc="left")
+    means = [s.channels(p)[0] for s, p in zip(steps, places, strict=True) if p is not None]
+    width = min(len(each) for each in means)
+    values = np.stack([each[:width] for each in means], 1)
+    _draw(axes[2], "mean", values, ~np.isfinite(values))
+    axes[2].set_title("mean of each channel", fontsize="small", loc="left")
+    for one in axes:
+        _label_steps(one, [step.at for step in steps])
+    axes[2].set_xlabel("step")
+    return figure
+
+
+def named(row: Row) -> str:
+    """A layer, its call and which of several tensors."""
+    call = f" ({row.call})" if row.call else ""
+    return (row.layer or "(model)") + call + row.path
+
+
+def said(statistic: str) -> str:
+    """A statistic in words."""
+    words = statistic.replace("_", " ")
+    return {"dead": "share of dead channels", "zeros": "share of zeros"}.get(words, words)
+
+
+def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
+    """How a statistic's values become colours: by their order of magnitude, shares as they are.
+
+    Three orders on either side of their median: a step that explodes must not hide all others.
+    """
+    name = statistic.removeprefix("gradient_")
+    if name in _SHARES:
+        return Normalize(0, 1), SEQUENTIAL
+    finite = np.abs(values[np.isfinite(values) & (values != 0)]).astype(np.float64)
+    finite = finite if finite.size else np.ones(1)
+    middle = float(np.median(finite))
+    least, most = max(finite.min(), middle / SPAN), min(finite.max(), middle * SPAN)
+    if name in _SIGNED:
+        bound = max(least, most * 1e-3)
+        return SymLogNorm(bound, vmin=-most, vmax=most, clip=True), DIVERGING
+    return LogNorm(least, max(most, least * 1.01), clip=True), SEQUENTIAL
+
+
+def _draw(axes: Axes, statistic: str, values: np.ndarray, wrong: np.ndarray) -> None:
+    norm, cmap = colours_of(statistic, np.where(wrong, np.nan, values))  # or these set the scale
+    colours = colormap(cmap)
+    with np.errstate(all="ignore"):
+        pixels = colours(norm(np.nan_to_num(values)))
+    pixels[~np.isfinite(values)] = 0
+    pixels[wrong] = colours.get_bad()
+    axes.imshow(pixels, aspect="auto", interpolation="nearest")
+    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
+    bar.ax.tick_params(labelsize="x-small")
+
+
+def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
+    """Bins × steps, from Inf at the top to −Inf at the bottom; empty bins at the ends are cut."""
+    used = np.flatnonzero(shares.any(1))
+    finite = used[used < BINS - 2]
+    first, last = (finite.min(), finite.max()) if finite.size else (OCTAVES, OCTAVES + 2)
+    kept = [*range(first, last + 1), *(place for place in (BINS - 2, BINS - 1) if place in used)]
+    norm = LogNorm(1e-5, 1, clip=True)
+    colours = colormap(SEQUENTIAL)
+    pixels = colours(norm(np.maximum(shares[kept], 1e-9)))
+    pixels[shares[kept] == 0] = 0
+    for line, place in enumerate(kept):
+        if place in (0, BINS - 2, BINS - 1):
+            pixels[line, shares[place] > 0] = colours.get_bad()
+    axes.imshow(pixels, aspect="auto", interpolation="nearest", origin="lower")
+    labels = [_bin_name(place) for place in kept]
+    step = max(1, -(-len(kept) // 14))
+    shown = [
+        i
+        for i, place in enumerate(kept)
+        if place in (0, OCTAVES + 1, BINS - 2, BINS - 1) or abs(place - OCTAVES - 1) % step == 0
+    ]
+    axes.set_yticks(shown, [labels[i] for i in shown], fontsize=6)
+    bar = axes.figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01)
+    bar.ax.tick_params(labelsize="x-small")
+
+
+def _bin_name(place: int) -> str:
+    """Where a bin begins, toward zero."""
+    special = {0: "−Inf", OCTAVES + 1: "0", BINS - 2: "Inf", BINS - 1: "NaN"}
+    if place in special:
+        return special[place]
+    negative, positive = edges()
+    if place <= OCTAVES:
+        return number(float(negative[place]))
+    return number(float(positive[place - OCTAVES - 2]))
+
+
+def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
+    every = -(-len(steps) // _TICKS)
+    shown = range(0, len(steps), every)
+    axes.set_xticks(shown, [f"{steps[place]:,}" for place in shown], fontsize="x-small")
+
+
+def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], phase: str) -> None:
+    """Where NaN or Inf was seen first."""
+    if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
+        return
+    at, row = found
+    row = row if row in rows else Row(row.layer)
+    if row in rows:
+        axes.plot([steps.index(at)], [rows.index(row)], "x", color="black", mew=2)
+
+
+def first_seen(training: Training) -> tuple[int, Row] | None:
+    """The step and the row in which NaN or Inf were seen first."""
+    if (trouble := training.first_trouble) is None:
+        return None
+    return trouble.step, Row(trouble.layer, trouble.call, trouble.path)

@@ -1,0 +1,259 @@
+"""What a watch saw of a training: a table, records, strips, a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...files import page_to
+from ...hooking.select import close_names
+from ...hooking.tables import html_table, megabytes, number, text_table
+from .log import PHASES, History, Log, Step, Trouble, step_records
+from .recorder import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from ... import LiveTraining
+
+HEADER = (
+    *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
+    *("gradient std", "weight norm", "update ratio"),
+)
+
+
+class Training:
+    """What every layer did in the recorded steps of a training.
+
+    Made by `hookviz.watch` and `hookviz.load_watch`.
+
+    Attributes
+    ----------
+    log : hookviz.training.log.Log
+        All that is known.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    # What is known
+
+    @property
+    def steps(self) -> list[int]:
+        """The numbers of the steps of training that were recorded, from 0."""
+        return [step.number for step in self.history().steps]
+
+    @property
+    def every(self) -> int:
+        """Of so many steps one is recorded now."""
+        return self.log.histories["train"].every
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the recorded steps take, at most ``max_bytes``."""
+        return self.log.nbytes
+
+    @property
+    def first_trouble(self) -> Trouble | None:
+        """The first NaN or Inf that was seen, known also when its step has been let go."""
+        return self.log.first_trouble
+
+    def history(self, phase: str = "train") -> History:
+        """The recorded steps of ``"train"`` or of ``"eval"``."""
+        if phase not in PHASES:
+            raise ValueError(f'phase={phase!r} is neither "train" nor "eval".')
+        return self.log.histories[phase]
+
+    def recorded(self, phase: str = "train") -> list[Step]:
+        """The same, of which there are some; ValueError, with what to do, where there are none."""
+        if steps := self.history(phase).steps:
+            return steps
+        raise ValueError(_nothing(self, phase))
+
+    def rows(self, phase: str = "train") -> list[Row]:
+        """All that layers returned in any step, in the order in which it came."""
+        found: dict[Row, int] = {}
+        for step in self.history(phase).steps:
+            for place, row in enumerate(step.layout.rows):
+                found.setdefault(row, place)
+        return sorted(found, key=found.__getitem__)
+
+    def row(self, layer: str, call: int = 0, phase: str = "train") -> Row:
+        """What a layer returned in a call; the first tensor of several."""
+        for row in self.rows(phase):
+            if (row.layer, row.call) == (layer, call):
+                return row
+        self.recorded(phase)  # or this says it
+        names = list(dict.fromkeys(row.layer for row in self.rows(phase)))
+        if layer in names:
+            raise ValueError(f"Layer {layer!r} has no call {call}.")
+        raise ValueError(f"No layer {layer!r} was watched; {close_names(layer, names)}.")
+
+    def records(self) -> list[dict[str, Any]]:
+        """One flat dict for each layer and call in each recorded step, for ``pandas.DataFrame``.
+
+        Returns
+        -------
+        list of dict
+            With ``step``, ``phase``, ``layer``, ``call``, ``path`` and ``type``; ``mean``, ``std``,
+            ``min``, ``max``, ``zeros`` (a share), ``nans``, ``infs`` and ``count`` of what it
+            returned; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
+            the share of channels that were zero everywhere; and the layer's ``weight_norm``,
+            ``weight_gradient_norm`` and ``update_ratio``. None is what there was not.
+        """
+        return [
+            record
+            for phase in PHASES
+            for step in self.history(phase).steps
+            for record in step_records(self.log.types, step, phase)
+        ]
+
+    # Shown
+
+    @property
+    def title(self) -> str:
+        """Of what, how much of it, at what cost."""
+        log, (history, validations) = self.log, self.log.histories.values()
+        what = f"Watch of {log.model}: {len(log.types)} layers, {history.seen:,} steps"
+        facts = [f"{what}, {len(history.steps):,} recorded (every {history.every:,})"]
+        facts.append(f"{megabytes(self.nbytes)} of at most {megabytes(log.max_bytes)}")
+        if validations.seen:
+            facts.append(f"{validations.seen:,} validations, {len(validations.steps):,} recorded")
+        if log.first_trouble is not None:
+            facts.append(str(log.first_trouble))
+        facts += [f"{name} was left out ({why})" for name, why in list(log.left_out.items())[:3]]
+        return "; ".join([*facts, *self._notes()])
+
+    def _notes(self) -> Sequence[str]:
+        """What else there is to be said."""
+        return []
+
+    def table(self, step: Step | None = None) -> list[tuple[str, ...]]:
+        """A recorded step as rows of text, under `HEADER`; the latest one if left out."""
+        history = self.history()
+        if step is None:
+            step = history.steps[-1] if history.steps else None
+        return (
+            []
+            if step is None
+            else [_row(each) for each in step_records(self.log.types, step, "train")]
+        )
+
+    def __repr__(self) -> str:
+        return text_table(self.title, HEADER, self.table())
+
+    def _repr_html_(self) -> str:
+        return html_table(self.title, HEADER, self.table())
+
+    def live(self) -> LiveTraining:
+        """Show it in a notebook, live while a cell trains: strips, and each step's numbers.
+
+        A widget: show it, then train, in the same cell or the next.
+        """
+        from ... import LiveTraining  # from the public face: what is live is above this wing
+
+        return LiveTraining(self)
+
+    def figure(
+        self,
+        statistic: str | Sequence[str] = ("std", "gradient_std", "update_ratio"),
+        layer: str | None = None,
+        *,
+        call: int = 0,
+        phase: str = "train",
+    ) -> Figure:
+        """Draw strips, layers × steps; or all that is known of one layer.
+
+        Parameters
+        ----------
+        statistic : str or sequence of str
+            What the colours are of: a number of `records`, such as ``"zeros"``, ``"dead"`` or
+            ``"gradient_mean"``. A strip for each.
+        layer : str, optional
+            Then the histogram of its values over the steps, that of its gradients, and each
+            channel's mean.
+        call : int
+            Which run of the layer.
+        phase : {"train", "eval"}
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            NaN and Inf are magenta; where they were first seen there is a cross.
+
+        Raises
+        ------
+        ValueError
+            No such statistic, layer or phase, or no step recorded.
+        """
+        from .strips import draw_layer, draw_strips
+
+        if layer is not None:
+            return draw_layer(self, self.row(layer, call, phase), phase)
+        return draw_strips(self, [statistic] if isinstance(statistic, str) else statistic, phase)
+
+    def to_html(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        phase: str = "train",
+        max_bytes: float = 10e6,
+    ) -> str | None:
+        """Write it as one file, in which steps are scrubbed without a kernel and without a network.
+
+        Strips of any statistic, and each step's numbers, histograms and maps of the probe. Where
+        that is more than ``max_bytes``, every second step is left out, and the page says so.
+        Without a path the page is returned.
+
+        Raises
+        ------
+        ValueError
+            No such phase, no step recorded, or too few bytes for two steps.
+        """
+        from .page import write_page
+
+        return page_to(path, write_page(self, phase, max_bytes))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write it as one file, see `hookviz.load_watch`."""
+        from .file import write
+
+        self.history()  # as it is by now
+        write(self.log, path)
+
+
+def _row(record: dict[str, Any]) -> tuple[str, ...]:
+    """A record as text."""
+
+    def said(name: str) -> str:
+        return "–" if record[name] is None else number(record[name])
+
+    wrong = [
+        f"{record[name]:,} {word}"
+        for name, word in (("nans", "NaN"), ("infs", "Inf"))
+        if record[name]
+    ]
+    zeros = "–" if record["zeros"] is None else f"{100 * record['zeros']:.3g} %"
+    call = f"{record['call']}{record['path']}"
+    return (
+        record["layer"] or "(model)",
+        record["type"],
+        call,
+        *map(said, ("mean", "std", "min", "max")),
+        zeros,
+        ", ".join(wrong) or "0",
+        *map(said, ("gradient_std", "weight_norm", "update_ratio")),
+    )
+
+
+def _nothing(training: Training, phase: str) -> str:
+    """What to do where no step of a phase has been recorded."""
+    (other,) = set(PHASES) - {phase}
+    advice = "put `with watch:` around a step"
+    if training.history(other).steps:
+        advice = (
+            f"pass phase={other!r}, of which there are some, or call model.{phase}() before "
+            "`with watch:`"
+        )
+    return f"No step of {phase} has been recorded: {advice}."

@@ -1,0 +1,275 @@
+"""``hookviz.watch``: a block around each step of a training, of which it records some."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ...hooking.interrupts import Block
+from ...hooking.select import Layers, select_layers, type_name, unwrapped
+from ...run.errors import first_sentence
+from .file import Keeper
+from .log import History, Log, Step, step_of
+from .probe import Maps, Probe
+from .recorder import Recorder
+from .training import Training
+from .weights import Weights
+
+if TYPE_CHECKING:
+    from ... import LiveTraining
+
+
+def watch(
+    model: nn.Module,
+    layers: Layers = None,
+    every: int = 50,
+    probe: Any = None,
+    max_bytes: float = 50e6,
+    path: str | os.PathLike | None = None,
+    *,
+    scaler: Any = None,
+) -> Watch:
+    """Record what every layer does, step by step, while a model learns.
+
+    The block goes around each step of a training; every ``every``-th one is recorded: of what each
+    layer returns and of the gradient that reaches it mean, standard deviation, least and largest
+    value, share of zeros, NaN and Inf, a histogram, and each channel's mean; of its weights the
+    norm, that of their gradient, and how far the step took them. Other steps run without any hook.
+    The training is the same, to the bit.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Eager, or wrapped by ``DataParallel``, ``DistributedDataParallel`` or ``torch.compile``
+        (a recorded step runs eagerly).
+    layers : optional
+        Which layers, as in `hookviz.capture`; but None is every layer that has no layers within
+        it, or parameters of its own.
+    every : int
+        Of so many steps one is recorded, the first one too.
+    probe : optional
+        A picture, or whatever `hookviz.explore` takes: its maps are kept with each recorded step,
+        of the model in eval mode as it is when the step begins.
+    max_bytes : float
+        What is kept stays within so many bytes. When they are full, every second recorded step
+        goes, and ``every`` doubles.
+    path : path, optional
+        A file for what is recorded, written at most once a minute and when Python ends. If it is
+        there already, the watch goes on where that one was.
+    scaler : torch.amp.GradScaler, optional
+        Gradients are divided by its scale; without it they are those of the scaled loss.
+
+    Returns
+    -------
+    Watch
+        A context manager, and a `Training`: a table, `records`, `figure`, `save`.
+
+    Raises
+    ------
+    ValueError
+        Nothing matches ``layers``; ``every`` or ``max_bytes`` is too small; a file at ``path`` that
+        is broken, or of another model, layers or ``every``; a probe that the model does not take.
+    TypeError
+        The model is no module, or a layer is part of a ``ScriptModule``.
+
+    Notes
+    -----
+    Forward and backward must run within the block; ``optimizer.step()`` may follow it. Runs of the
+    model within one block, as of gradient accumulation, are put together. A model in eval mode is
+    recorded apart: the first block of each validation. Under torch.distributed the first process
+    records its share of each batch, the others nothing. A recorded step needs memory for a copy of
+    the weights.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 2))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> watch = hookviz.watch(model, every=2)
+    >>> for step in range(5):
+    ...     with watch:
+    ...         loss = model(torch.ones(4, 3, 5, 5)).square().mean()
+    ...         optimizer.zero_grad()
+    ...         loss.backward()
+    ...     optimizer.step()
+    >>> watch.steps
+    [0, 2, 4]
+    >>> [record["layer"] for record in watch.records() if record["step"] == 0]
+    ['0', '1', '2', '3']
+    """
+    return Watch(model, layers, every, probe, max_bytes, path, scaler=scaler)
+
+
+class Watch(Block, Training):
+    """A `Training` that fills itself, step by step; `hookviz.watch` makes it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: Layers,
+        every: int,
+        probe: Any,
+        max_bytes: float,
+        path: str | os.PathLike | None,
+        *,
+        scaler: Any,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every={every} is too small: give 1 for every step, or more.")
+        if max_bytes < 1:
+            raise ValueError(f"max_bytes={max_bytes:g} is too small: give a number of bytes.")
+        Block.__init__(self)
+        self._model, self._core = model, unwrapped(model)[0]
+        chosen = select_layers(model, _layers if layers is None else layers)
+        self._layers = {names[0]: module for module, names in chosen.items()}
+        types = {name: type_name(module) for name, module in self._layers.items()}
+        histories = {"train": History(every), "eval": History(1)}
+        log = Log(type_name(self._core), types, int(max_bytes), every, histories)
+        Training.__init__(self, log)
+        self._probe = None if probe is None else Probe(model, probe, list(self._layers))
+        if self._probe is not None:
+            self._probe.maps()  # what is wrong with it is said now
+        self._scaler = scaler
+        # The last recorded step, until the next block begins.
+        self._recorded: tuple[Step, Weights] | None = None
+        self._validated = False
+        self._uncalled = False
+        self._shown: list[LiveTraining] = []
+        self._keeper = None if path is None else Keeper(path)
+        if self._keeper is not None:
+            self._go_on(self._keeper)
+
+    def _go_on(self, keeper: Keeper) -> None:
+        """Begin where the file ends, if there is one."""
+        if keeper.had is not None:
+            if told := keeper.had.differences(self.log):
+                raise ValueError(
+                    f"The file at path= is of another training: {told}. It was left as it is: "
+                    "move it away, or give another path."
+                )
+            keeper.had.max_bytes = self.log.max_bytes
+            self.log = keeper.had
+        # The watch itself, given to it, could never go.
+        weakref.finalize(self, keeper.keep, self.log, now=True)
+
+    @property
+    def step(self) -> int:
+        """The number of the step that comes next; set it where a training goes on from elsewhere.
+
+        What was recorded from there on is forgotten.
+        """
+        return self.log.histories["train"].seen
+
+    @step.setter
+    def step(self, number: int) -> None:
+        if number < 0:
+            raise ValueError(f"step={number} is negative: give the number of the step to come.")
+        self._recorded = None
+        for history in self.log.histories.values():
+            history.cut(number)
+        self.log.histories["train"].seen = number
+
+    # The block
+
+    def _begin(self) -> None:
+        self._settle()
+        self._recorded = None
+        if rank():
+            return
+        if self._keeper is not None:
+            self.around.callback(self._keeper.keep, self.log)
+        training, validation = self.log.histories.values()
+        at, learns = training.seen, self._core.training
+        if not learns and self._validated:
+            return
+        self._validated = not learns
+        history = training if learns else validation
+        number, due = history.seen, history.due
+        history.seen += 1
+        if due:
+            maps = self._maps() if learns else {}
+            scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
+            recorder = Recorder(self._model, self._layers, weights=learns)
+            self.around.push(partial(self._conclude, (number, at), recorder, maps, scale))
+            self.around.enter_context(recorder)
+
+    def _maps(self) -> Maps:
+        try:
+            return {} if self._probe is None else self._probe.maps()
+        except Exception as error:  # a training does not end for its watcher's sake
+            self.log.left_out["probe"] = f"{type(error).__name__}: {first_sentence(error)}"
+            return {}
+
+    def _conclude(
+        self,
+        place: tuple[int, int],
+        recorder: Recorder,
+        maps: Maps,
+        scale: float,
+        kind: type[BaseException] | None,
+        *error: object,
+    ) -> None:
+        """The hooks are off: take the numbers off the device."""
+        with suppress(*[] if kind is None else [Exception]):  # the user's own goes first
+            found, norms = recorder.taken(scale)
+            self.log.left_out |= recorder.left_out
+            if not found:
+                self._uncalled = True
+                return
+            step = step_of(*place, found, norms, maps)
+            self.log.add("eval" if self._validated else "train", step)
+            self._recorded = None if self._validated else (step, recorder.weights)
+        for each in self._shown:
+            try:
+                each.push()
+            except Exception as error:  # a training does not end for its watcher's sake
+                self.log.left_out["live()"] = f"{type(error).__name__}: {first_sentence(error)}"
+
+    def _settle(self) -> None:
+        """Measure how far the last recorded step has taken the weights."""
+        if self._recorded is not None:
+            step, weights = self._recorded
+            step.weights()[:, -1] = weights.updates()
+
+    def live(self) -> LiveTraining:
+        """As `Training.live`; what is recorded from now on appears there as it comes."""
+        shown = super().live()
+        self._shown = [*(each for each in self._shown if not each.closed), shown]
+        return shown
+
+    def history(self, phase: str = "train") -> History:
+        self._settle()  # as far as it is known; the next block's begin has the last word
+        return super().history(phase)
+
+    def _notes(self) -> list[str]:
+        found = []
+        if number := rank():
+            found.append(f"this is process {number}: the first one records")
+        steps = self.log.histories["train"].steps
+        if self._uncalled and not self.nbytes:
+            found.append("no watched layer ran within the block: call the model in it")
+        elif steps and not steps[-1].has_gradients:
+            found.append("no gradient came: call backward() within the block")
+        return found
+
+
+def _layers(name: str, module: nn.Module) -> bool:
+    """What ``layers=None`` stands for."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return False
+    within = next(module.children(), None) is not None
+    return not within or next(module.parameters(recurse=False), None) is not None
+
+
+def rank() -> int:
+    """Which process of torch.distributed this is; 0 where there is but one."""
+    distributed = torch.distributed
+    there = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_rank() if there else 0

@@ -1,0 +1,186 @@
+"""A training, live in the cell while it runs, and to be scrubbed afterwards."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from typing import Any
+
+import anywidget
+import ipywidgets as widgets
+import traitlets
+from IPython import get_ipython
+
+from ..draw.document import script, style
+from ..draw.shown import small_png
+from ..draw.style import ROOT_CLASS
+from ..hooking.tables import html_table
+from ..studies.watch.page import bytes_of, facts_of
+from ..studies.watch.training import HEADER, Training
+from .lifecycle import LiveWidget, close_earlier, close_tree, made
+
+
+class StepsCanvas(anywidget.AnyWidget):
+    """Shows a training in the browser.
+
+    Attributes
+    ----------
+    alive : bool
+        Set by the browser once it can draw.
+    """
+
+    _esm = script("live")
+    _css = style("style", "steps")
+
+    alive = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._sent: set[int] = set()
+        super().__init__()
+        self.on_msg(self._asked)
+
+    def push(self) -> None:
+        """Send the steps that have come since."""
+        self._tell(self._sent)
+
+    def _asked(self, widget: Any, content: Any, buffers: Any) -> None:
+        """A view is there, which has nothing yet."""
+        self._tell(set())
+
+    def _tell(self, had: set[int]) -> None:
+        steps = self._training.history().steps
+        # How far a step took the weights is known when the next one begins.
+        new = [step for step in steps if step.at not in had or step is steps[-1]]
+        last = [step for step in steps[-2:-1] if step not in new]
+        new = last + new
+        self._sent = {step.at for step in steps}
+        self.send(
+            {"facts": facts_of(self._training), "steps": [step.at for step in new]},
+            [bytes_of(step) for step in new],
+        )
+
+
+PAUSE = 0.4  # seconds between two pushes, at least
+SHARE = 0.02  # of the time that a training takes may go into drawing it
+
+
+class LiveTraining(LiveWidget):
+    """The widget that `hookviz.Watch.live` returns: what is recorded appears as it comes.
+
+    While a cell trains, what it does is pushed a few times a second at most, and takes no more than
+    a fiftieth of the time. Core widgets show the strips; where the browser can draw by itself, it
+    scrubs through steps, layers and statistics without asking the kernel, also while a cell runs.
+
+    Parameters
+    ----------
+    training : Training
+        A watch, or what was loaded from a file.
+    """
+
+    why_closed = "This view of a training is closed: ask the watch for live() again."
+
+    def __init__(self, training: Training) -> None:
+        close_earlier()
+        super().__init__()
+        self._training = training
+        self._next, self._pushed = 0.0, -1
+        self._picture = widgets.Image(format="png")
+        self._slider = widgets.IntSlider(description="recorded", min=0, max=0)
+        self._slider.layout.width = "60%"
+        self._slider.observe(lambda change: self._show_step(), "value")
+        self._table = widgets.HTML()
+        self.children = (self._picture, self._slider, self._table)
+        self.add_class(ROOT_CLASS)
+        self._canvas = _offered(training)
+        if self._canvas is not None:
+            self._canvas.observe(self._take_place, "alive")
+        self.push(now=True)
+        made(self)
+        if shell := get_ipython():
+            shell.events.register("post_run_cell", self._cell_ran)
+
+    def push(self, now: bool = False) -> None:
+        """Show what has been recorded; not if the last time was a moment ago."""
+        start = time.monotonic()
+        if self.closed or (start < self._next and not now):
+            return
+        if self._canvas is not None:
+            self._canvas.push()
+        if self._canvas is None or self._canvas not in self.children:
+            self._draw()
+        self._next = time.monotonic() + max(PAUSE, (time.monotonic() - start) / SHARE)
+        self._pushed = self._last
+
+    @property
+    def _last(self) -> int:
+        """The last recorded step; asked of the log, since a watch would measure its update."""
+        steps = self._training.log.histories["train"].steps
+        return steps[-1].at if steps else -1
+
+    def _cell_ran(self, *result: Any) -> None:
+        """What came since the last push is shown when the training's cell has ended."""
+        if not self.closed and self._last != self._pushed:
+            self.push(now=True)
+
+    def _draw(self) -> None:
+        steps = self._training.steps
+        self._picture.layout.display = None if steps else "none"
+        if not steps:
+            self._table.value = "Nothing has been recorded yet."
+            return
+        at_end = self._slider.value == self._slider.max
+        self._picture.value = small_png(self._training.figure())
+        self._slider.max = len(steps) - 1
+        if at_end:
+            self._slider.value = len(steps) - 1
+        self._show_step()
+
+    def _show_step(self) -> None:
+        steps = self._training.history().steps
+        if steps:
+            step = steps[min(self._slider.value, len(steps) - 1)]
+            title = f"step {step.at:,}; {self._training.title}"
+            self._table.value = html_table(title, HEADER, self._training.table(step))
+
+    def _take_place(self, change: dict[str, Any]) -> None:
+        if self.closed or self._canvas in self.children:
+            return
+        drawn = self.children
+        self.set_trait("children", (self._canvas,))
+        for part in drawn:
+            close_tree(part)
+        self._next = 0.0  # drawing by itself the browser costs less than what was measured
+
+    def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The table in words, and a picture for places without a kernel."""
+        text = self._training.title
+        if not self._training.steps:
+            return {"text/plain": text}, {}
+        png = base64.b64encode(small_png(self._training.figure())).decode()
+        return {"text/plain": text, "image/png": png}, {"image/png": {"alt": text}}
+
+    def _page(self, max_bytes: float) -> str | None:
+        steps = len(self._training.steps)
+        return self._training.to_html(max_bytes=max_bytes) if steps else None
+
+    def close(self) -> None:
+        """Release every widget that belongs to it; the training goes on."""
+        if self._canvas is not None and self._canvas not in self.children:
+            close_tree(self._canvas)
+        if not self.closed and (shell := get_ipython()):
+            shell.events.unregister("post_run_cell", self._cell_ran)
+        super().close()
+        self._canvas = None
+
+
+def _offered(training: Training) -> Any:
+    """What the browser draws by itself, or None: without anywidget core widgets are enough."""
+    if os.environ.get("HOOKVIZ_CANVAS") == "off":
+        return None
+    try:
+        pass
+    except Exception:  # not installed, or broken in a way of its own
+        return None
+    return StepsCanvas(training)
