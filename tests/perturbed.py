@@ -31,7 +31,7 @@ def randomize(model: nn.Module, generator: torch.Generator, biases: bool) -> Non
                 parameter.copy_(normal * (2 / max(parameter[0].numel(), 1)) ** 0.5)
 
 
-class Enough(Exception):
+class StopForward(Exception):
     """All layers have run: what comes after them need not."""
 
 
@@ -83,7 +83,7 @@ class Perturbed:
             nonlocal runs
             kept[name], runs = as_maps(output.clone(), module), runs + 1
             if runs == self._runs:
-                raise Enough
+                raise StopForward
 
         hooks = [
             self.model.get_submodule(name).register_forward_hook(
@@ -91,7 +91,7 @@ class Perturbed:
             )
             for name in self._layers
         ]
-        with torch.no_grad(), contextlib.suppress(Enough):
+        with torch.no_grad(), contextlib.suppress(StopForward):
             self.model(x)
         self._runs = runs
         for hook in hooks:

@@ -337,7 +337,7 @@ def test_whatever_surrounds_the_call(method):
     attribute(MODEL, X, "integrated_gradients", n_steps=1, baselines=start)
 
 
-class InPlace(nn.Module):
+class InplaceTracker(nn.Module):
     """Changes its input, and takes it by name."""
 
     def forward(self, picture, scale):
@@ -348,7 +348,7 @@ class InPlace(nn.Module):
 def test_inputs_by_name_and_changed_in_place(method):
     x = torch.rand(2, 3, 4, 4)
     kept = x.clone()
-    given = quick(InPlace(), {"picture": x, "scale": 3}, method, 1)
+    given = quick(InplaceTracker(), {"picture": x, "scale": 3}, method, 1)
     assert torch.equal(x, kept)
     assert given[:, 1].abs().min() > 0
     assert not given[:, [0, 2]].any()

@@ -270,7 +270,7 @@ def test_error_in_the_middle_of_a_forward():
     with pytest.raises(RuntimeError, match="^mine$"), hookviz.capture(model, inputs=True) as cache:
         model(X)
     assert list(cache) == ["0"]
-    assert cache.missed == ["2"]
+    assert cache.not_called == ["2"]
     assert not hooks(model)
 
 
@@ -433,7 +433,7 @@ def test_budget_holds(budget):
         with capture as cache:
             model(X).sum().backward()
     assert cache.nbytes <= budget
-    assert cache.dropped == over
+    assert cache.over_budget == over
     for name in over:
         taken = cache[name].calls[0].outputs[0]
         exact = truth[name].calls[0].outputs[0]
@@ -460,7 +460,7 @@ def test_mapping_and_tables():
     model.add_module("<b>bold</b>", nn.Conv1d(64, 2, 1))
     with hookviz.capture(model, ["0", "2.0", "<b>*"]) as cache:
         nn.Sequential.forward(model[:3], X).sum().backward()
-    assert cache.missed == ["<b>bold</b>"]
+    assert cache.not_called == ["<b>bold</b>"]
     assert len(cache) == 2
     assert "FeatureCache: 2 layers" in repr(cache)
     assert "1 never ran" in repr(cache)

@@ -696,7 +696,7 @@ def test_wrappers():
 def test_a_layer_over_the_budget():
     with pytest.warns(RuntimeWarning, match="max_bytes"):
         explorer = hookviz.explore(MODEL, PICTURES[6], max_bytes=1_000_000)
-    explorer.layer = explorer.cache.dropped[-1]
+    explorer.layer = explorer.cache.over_budget[-1]
     compare(explorer, model=MODEL, image=PICTURES[6])
     explorer.close()
 

@@ -314,7 +314,7 @@ def test_the_budget_is_kept_and_layers_are_fetched():
         small = hookviz.explore(MODEL, PICTURES[6], max_bytes=1_000_000)
     whole = hookviz.explore(MODEL, PICTURES[6])
     assert small.cache.nbytes <= 1_000_000
-    assert 0 < len(small.cache.dropped) < 15
+    assert 0 < len(small.cache.over_budget) < 15
     for name in whole.cache:
         small.layer = whole.layer = name
         for mine, other in zip(small.frame.panels, whole.frame.panels, strict=True):

@@ -13,8 +13,8 @@ from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.hooking.checkpoint import Running
-from hookviz.hooking.handles import HookSet
+from hookviz.hooking.checkpoint import ModuleCallStack
+from hookviz.hooking.handles import HookManager
 
 
 def nothing(*given):
@@ -28,7 +28,7 @@ def net():
 def test_hooks_fire_in_the_order_in_which_they_were_given():
     fired, model = [], nn.ReLU()
     hooks = [(model, "forward", lambda *given, at=at: fired.append(at)) for at in range(3)]
-    with HookSet(hooks):
+    with HookManager(hooks):
         model(torch.zeros(1))
     model(torch.zeros(1))
     assert fired == [0, 1, 2]
@@ -39,14 +39,14 @@ def test_when_the_tenth_of_twenty_raises_none_stays():
     before = snapshot(model)
     hooks = [(module, "forward", nothing) for module in model]
     hooks[10] = (model[10], "no such kind", nothing)
-    with pytest.raises(AttributeError), HookSet(hooks):
+    with pytest.raises(AttributeError), HookManager(hooks):
         pass
     assert_untouched(model, before)
 
 
 def test_off_when_the_block_raises_and_on_again():
     model, fired = nn.ReLU(), []
-    hooks = HookSet([(model, "forward", lambda *given: fired.append(1))])
+    hooks = HookManager([(model, "forward", lambda *given: fired.append(1))])
     with pytest.raises(ZeroDivisionError), hooks:
         1 / 0  # noqa: B018
     assert not model._forward_hooks
@@ -56,7 +56,7 @@ def test_off_when_the_block_raises_and_on_again():
 
 
 def test_not_on_twice():
-    hooks = HookSet([(nn.ReLU(), "forward", nothing)])
+    hooks = HookManager([(nn.ReLU(), "forward", nothing)])
     with hooks:
         with pytest.raises(RuntimeError, match="already"):
             hooks.__enter__()
@@ -142,7 +142,7 @@ def test_a_gradient_of_none_is_no_gradient():
 
 
 def test_running_is_by_thread_and_drops_what_raised():
-    running, outer, inner = Running(), nn.ReLU(), nn.ReLU()
+    running, outer, inner = ModuleCallStack(), nn.ReLU(), nn.ReLU()
     assert running.end(outer) is None
     assert [running.begin(outer, 1), running.begin(inner, 2), running.begin(inner, 3)] == [0, 1, 2]
     assert running.end(inner) == 3

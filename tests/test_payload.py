@@ -12,7 +12,16 @@ from torch import nn
 import hookviz
 from hookviz.draw.colours import COLOURS, GAP, NAN, PLUS_INF, to_levels
 from hookviz.draw.document import STATIC, script, style
-from hookviz.export.packing import EXACT, LADDER, OUT, Part, fit, half, raw, stepped
+from hookviz.export.packing import (
+    EXACT,
+    OUT,
+    QUALITY_LEVELS,
+    PackedTensor,
+    fit_to_budget,
+    half,
+    quantize,
+    raw,
+)
 from hookviz.view.layer import ORDERS, channel_order
 from hookviz.view.payload import NUMBERS, layer_payload, model_payload, settings_payload
 from hookviz.view.settings import SETTINGS, Settings
@@ -105,7 +114,7 @@ def test_steps_keep_the_colours_the_zeros_and_what_is_not_finite():
     maps = np.random.default_rng(0).normal(size=(3, 8, 8)).astype(np.float32)
     maps[0, 0, :3] = 0, np.nan, np.inf
     low, high = np.full(3, -2, np.float32), np.full(3, 2, np.float32)
-    (_, ends), (coding, data) = stepped("x", maps, low, high)
+    (_, ends), (coding, data) = quantize("x", maps, low, high)
     values, levels = unpacked(coding, data, (low, high))
     assert len(ends) == 3 * 2 * 4
     assert levels[0, 0, :3].tolist() == [GAP, NAN, PLUS_INF]
@@ -122,20 +131,23 @@ def test_a_budget_is_kept_and_what_it_cost_is_said():
 
     def make():
         sizes = [(count, name) for count in (4, 16) for name in ("maps", "gradients")]
-        return [Part(name, noise[:count], *(end[:count] for end in ends)) for count, name in sizes]
+        return [
+            PackedTensor(name, noise[:count], *(end[:count] for end in ends))
+            for count, name in sizes
+        ]
 
-    assert fit(make(), 10**9) == []
+    assert fit_to_budget(make(), 10**9) == []
     before = 10**9
     for budget in (120_000, 50_000, 20_000, 8_000, 100):
         parts = make()
-        said = fit(parts, budget)
+        said = fit_to_budget(parts, budget)
         size = sum(len(part.stream.data) for part in parts)
         assert size <= max(budget, 4 * 20) < before, budget
         assert said
         before = budget
     assert all(part.quality == OUT for part in parts)
     assert {part.quality for part in make()} == {EXACT}
-    assert [words for _, _, words in LADDER][-1] == "maps are left out" == said[-1]
+    assert [words for _, _, words in QUALITY_LEVELS][-1] == "maps are left out" == said[-1]
 
 
 def names_of(source):

@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations, parametrize, prune
 from torchvision.models import resnet18
 
 import hookviz
-from hookviz.hooking.handles import HookSet
+from hookviz.hooking.handles import HookManager
 from hookviz.studies.hook_table import KINDS
 
 SETTERS = {
@@ -228,7 +228,7 @@ def test_functions_have_their_names(hook, name, code):
     model[0].register_forward_hook(hook)
     model[0]._register_load_state_dict_pre_hook(hook, with_module=True)
     for found in hookviz.hooks(model):
-        assert (found.function, found.maker) == (name, "user")
+        assert (found.function, found.origin) == (name, "user")
         assert found.file == (__file__ if code else "")
         assert found.line == (code.__code__.co_firstlineno if code else None)
 
@@ -238,7 +238,7 @@ def test_a_hook_on_several_parameters_has_its_users_name(mode):
     model = net()
     torch.autograd.graph.register_multi_grad_hook([*model.parameters()], plain, mode=mode)
     found = hookviz.hooks(model)
-    assert {(hook.function, hook.maker) for hook in found} == {("plain", "user")}
+    assert {(hook.function, hook.origin) for hook in found} == {("plain", "user")}
     assert [hook.module for hook in found] == [name for name, _ in model.named_parameters()]
     assert len(hookviz.remove_hooks(model)) == len(found)
 
@@ -253,7 +253,7 @@ def test_a_hook_on_several_parameters_has_its_users_name(mode):
 def test_tools_are_a_users_hooks(tool):
     model = net()
     model[0].weight.register_post_accumulate_grad_hook(tool)
-    assert [hook.maker for hook in hookviz.remove_hooks(model)] == ["user"]
+    assert [hook.origin for hook in hookviz.remove_hooks(model)] == ["user"]
 
 
 def test_other_libraries_hooks_have_their_names():
@@ -263,11 +263,11 @@ def test_other_libraries_hooks_have_their_names():
     grad_cam = GradCAM(model, [model.layer3])  # it takes its hooks off when it goes
     guided = captum.attr.GuidedBackprop(model)
     model.apply(guided._register_hooks)
-    makers = {hook.maker for hook in hookviz.hooks(model)}
+    makers = {hook.origin for hook in hookviz.hooks(model)}
     assert makers == {"torchcam", "pytorch_grad_cam", "captum"}
     only = hookviz.remove_hooks(model, of="torchcam")
-    assert {hook.maker for hook in only} == {"torchcam"}
-    assert {hook.maker for hook in only.left} == {"pytorch_grad_cam", "captum"}
+    assert {hook.origin for hook in only} == {"torchcam"}
+    assert {hook.origin for hook in only.left} == {"pytorch_grad_cam", "captum"}
     assert only[0].where.startswith("torchcam/methods/")
     assert not hookviz.remove_hooks(model).left
     guided._remove_hooks(), grad_cam.activations_and_grads.release()
@@ -280,14 +280,14 @@ def test_our_own_stay_until_their_block_ends_and_can_be_named():
         model[2].register_forward_hook(fires)
         removed = hookviz.remove_hooks(model)
         assert said(removed) == [("forward", "2", "Fires")]
-        assert {(hook.maker, hook.repeated) for hook in removed.left} == {("hookviz", False)}
+        assert {(hook.origin, hook.repeated) for hook in removed.left} == {("hookviz", False)}
         expected = model(X)
     assert len(cache["0"].calls) == 1
     assert torch.equal(model(X), expected)
     with hookviz.capture(model), hookviz.capture(model):
         assert len(hookviz.hooks(model)) == 2
         assert not hookviz.hooks(model).repeated
-    with hookviz.capture(model) as cache, HookSet([(model[0].weight, "tensor", plain)]):
+    with hookviz.capture(model) as cache, HookManager([(model[0].weight, "tensor", plain)]):
         assert len(hookviz.remove_hooks(model, of="hookviz")) == 2
         model(X)
     assert not len(hookviz.hooks(model))
@@ -356,7 +356,7 @@ def test_what_torch_needs_stays(needed):
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 def test_a_lazy_module_is_still_made_at_its_first_run():
     model = nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d())
-    assert {hook.maker for hook in hookviz.remove_hooks(model).left} == {"torch"}
+    assert {hook.origin for hook in hookviz.remove_hooks(model).left} == {"torch"}
     assert model(X).shape == (2, 4, 6, 6)
     assert not len(hookviz.hooks(model))
 
@@ -491,7 +491,7 @@ def test_wrapped_models_have_the_names_within():
     inner[0]._checkpoint_wrapped_module.register_forward_hook(plain)
     inner[0]._checkpoint_wrapped_module.weight.register_hook(plain)
     inner[4].register_forward_hook(plain)
-    found = [hook for hook in hookviz.hooks(model) if hook.maker == "user"]
+    found = [hook for hook in hookviz.hooks(model) if hook.origin == "user"]
     assert [(hook.module, hook.type, hook.name) for hook in found] == [
         ("", "DataParallel", "(model)"),
         ("0", "Conv2d", "0"),

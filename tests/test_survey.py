@@ -17,7 +17,7 @@ from untouched import assert_untouched, snapshot
 import hookviz
 from hookviz.hooking.tensors import as_maps
 from hookviz.studies.survey.batch_statistics import picked
-from hookviz.studies.survey.fingerprint import Spans
+from hookviz.studies.survey.fingerprint import IndexRanges
 
 
 def brute_force(model, inputs, layer, k=K, batch=BATCH):
@@ -514,6 +514,6 @@ def test_workers_read_alike(whole):
 
 
 def test_spans():
-    spans = Spans([(0, 4), (6, 9)])
+    spans = IndexRanges([(0, 4), (6, 9)])
     assert spans.batches(12, 4) == [range(4, 6), range(9, 12)]
-    assert (spans & Spans([(3, 7)])).runs == [(3, 4), (6, 7)]
+    assert (spans & IndexRanges([(3, 7)])).runs == [(3, 4), (6, 7)]

@@ -579,7 +579,7 @@ def test_missed_modules():
     model.spare = nn.Sequential()
     model.forward = lambda x: model[0](x)
     model.many = nn.ModuleList([nn.Tanh()])
-    assert hookviz.trace(model, torch.rand(1, 2)).missed == ["spare", "many.0"]
+    assert hookviz.trace(model, torch.rand(1, 2)).not_called == ["spare", "many.0"]
 
 
 def test_records_are_flat_and_plain(residual):

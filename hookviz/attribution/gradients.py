@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ..hooking.select import check_model, close_names
-from ..hooking.tensors import change_tensors, tensors_in
+from ..hooking.tensors import map_tensors, tensors_in
 from ..run.inputs import ModelInput, Transform
 from ..run.session import Session
 from ..run.target import Target, check_target, described, logits_of, sample_scores, score_of
@@ -359,7 +359,7 @@ def _forward_of(session: Session, tensor: Tensor) -> Callable[[Tensor], Any]:
 
     def forward(x: Tensor) -> Any:
         # A copy, because the model may change it in place; and noise comes in single precision.
-        args, kwargs = change_tensors(given, lambda _: x.to(tensor.dtype, copy=True))
+        args, kwargs = map_tensors(given, lambda _: x.to(tensor.dtype, copy=True))
         return session.call(*args, **kwargs)
 
     return forward

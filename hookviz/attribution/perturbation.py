@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.capture import capture
-from ..hooking.handles import HookSet
+from ..hooking.handles import HookManager
 from ..hooking.select import select_layers
 from ..hooking.tensors import as_maps, at_least_float32, enlarged
 from ..run.inputs import Transform
@@ -186,7 +186,7 @@ def ablationcam(
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
 
-def ablation_drops(
+def ablation_scores(
     session: Session, layer: str, target: Target = None, batch_size: int = 8
 ) -> Tensor:
     """What the score loses without each channel of a layer, ``(N, C)``; as for `ablationcam`."""
@@ -207,7 +207,7 @@ def _drops(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor
 
     def ablated(samples: Tensor, channels: Tensor) -> Tensor:
         def without() -> Tensor:
-            with HookSet([(seen.module, "forward", _without(channels, seen))]):
+            with HookManager([(seen.module, "forward", _without(channels, seen))]):
                 return scorer.score(samples)
 
         # A recording pays where many batches are of the same sample.

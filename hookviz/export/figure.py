@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from ..draw.colours import colormap, palette
 from ..draw.shown import ShownFigure, no_formula
-from ..view.frame import Box, Frame, Panel, Sheet, Tiles
+from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -47,7 +47,7 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     draw_figure(frame).savefig(path, **options)
 
 
-def _draw_picture(sheet: Sheet, title: str, axes: Axes) -> None:
+def _draw_picture(sheet: ImagePanel, title: str, axes: Axes) -> None:
     axes.imshow(sheet.pixels)
     _outline(sheet.box, sheet.pixels.shape[:2], axes)
     axes.set_title(no_formula(title), fontsize="small")
@@ -73,7 +73,7 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     bar.ax.tick_params(labelsize="x-small")
 
 
-def _draw_tiles(tiles: Tiles, axes: Axes) -> None:
+def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
     levels = tiles.mosaic.levels
     axes.imshow(palette(tiles.cmap)[levels], interpolation="nearest")
     _outline(tiles.box, levels.shape, axes)

@@ -44,7 +44,7 @@ def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding,
     return (coding | {"planes": True}, _planes(data)) if planes else (coding, data.tobytes())
 
 
-def stepped(
+def quantize(
     name: str, maps: np.ndarray, low: np.ndarray, high: np.ndarray, steps: int = COLOURS
 ) -> list[tuple[Coding, bytes]]:
     """Maps ``(C, H, W)`` in so many steps between each one's ends: the ends, then a byte a value.
@@ -90,7 +90,7 @@ COARSE_STEPS = 64
 
 
 @dataclass
-class Part:
+class PackedTensor:
     """Maps or gradients of one layer, to be packed as well as there is room for.
 
     Attributes
@@ -126,7 +126,7 @@ class Part:
             return [half(self.name, self.values, planes=True)]
         factor = {HALVED: 2, QUARTERED: 4}.get(self.quality, 1)
         steps = COLOURS if self.quality == STEPS else COARSE_STEPS
-        return stepped(self.name, averaged(self.values, factor), self.low, self.high, steps)
+        return quantize(self.name, averaged(self.values, factor), self.low, self.high, steps)
 
     def can(self, quality: int) -> bool:
         """Whether this is another state: what is small already is not averaged."""
@@ -134,7 +134,7 @@ class Part:
         return quality > self.quality and min(self.values.shape[1:]) >= least
 
 
-LADDER = (
+QUALITY_LEVELS = (
     ("gradients", HALF, "gradients are in half precision"),
     ("maps", HALF, "maps are in half precision"),
     ("gradients", STEPS, "gradients are rounded to 252 steps between their least and largest"),
@@ -154,7 +154,7 @@ _HOPE = {EXACT: 2.0, HALF: 0.9, STEPS: 0.3}
 """Bytes a value that packing has never gone below: what cannot fit is not tried."""
 
 
-def fit(parts: list[Part], budget: int) -> list[str]:
+def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
     """Lower the quality of parts until they fit into so many bytes; says what was given up."""
     # Of equals those with more channels first: large maps lose most by being averaged.
     order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
@@ -164,7 +164,7 @@ def fit(parts: list[Part], budget: int) -> list[str]:
             for part in parts:
                 part.quality = quality + 1
     size = sum(len(part.stream.data) for part in parts)
-    for name, quality, _ in LADDER:
+    for name, quality, _ in QUALITY_LEVELS:
         for part in order:
             if size <= budget:
                 return _said(parts)
@@ -175,10 +175,10 @@ def fit(parts: list[Part], budget: int) -> list[str]:
     return _said(parts)
 
 
-def _said(parts: list[Part]) -> list[str]:
+def _said(parts: list[PackedTensor]) -> list[str]:
     """One sentence for each quality below the best, with the number of layers."""
     found = []
-    for name, quality, words in LADDER:
+    for name, quality, words in QUALITY_LEVELS:
         own = [part for part in parts if part.name == name]
         count = sum(part.quality == quality for part in own)
         if count:

@@ -20,7 +20,7 @@ from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
 from ..view.build import build_frame
-from ..view.difference import Difference
+from ..view.difference import ViewDifference
 from ..view.layer import ABLATION
 from ..view.payload import (
     class_number,
@@ -34,7 +34,7 @@ from ..view.payload import (
 from ..view.settings import PRODUCT, heatmap_names
 from ..view.view import View, elsewhere
 from .figure import draw_figure
-from .packing import Part, Stream, fit, raw, stepped
+from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
 
 SMALLEST = 300_000
 """Below this no page can be: program, still picture and the names take as much."""
@@ -94,7 +94,7 @@ def write_page(
     fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
-    facts["notes"] = _notes(fit(parts, int(room)), max_bytes, view)
+    facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
     tick(1.0)
     texts = {
         name: _block(header, [small, *(part.stream for part in own)])
@@ -133,7 +133,7 @@ def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
     return facts
 
 
-def _layer(view: View) -> tuple[dict[str, Any], Stream, list[Part]]:
+def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     """What is said of a layer, its statistics, and its maps and gradients, yet to be packed."""
     header, arrays = layer_payload(view)
     layer, parts = view.layer, []
@@ -145,7 +145,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[Part]]:
         if (maps := arrays.pop(name, None)) is None or numbers is None:
             continue
         low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
-        parts.append(Part(name, maps, low, high))
+        parts.append(PackedTensor(name, maps, low, high))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
     calls, samples = header["counts"]["call"], header["counts"]["sample"]
     header["notes"] = [
@@ -168,7 +168,7 @@ def _heatmaps(
         if values is not None:
             _, low, high = heat_colours(values) or ("", 0.0, 1.0)
             ends = np.array([low], np.float32), np.array([high], np.float32)
-            packed = stepped(said, values[None], *ends)
+            packed = quantize(said, values[None], *ends)
             packed[1][0]["shape"] = list(values.shape)
             arrays.extend(packed)
 
@@ -177,7 +177,9 @@ def _heatmaps(
         for method in HEATMAPS:
             add(here.moved(heatmap=method), f"{method} {place}")
     shown = class_number(view)
-    asked = view.run.scored and not isinstance(view, Difference)  # its other side has one target
+    asked = view.run.scored and not isinstance(
+        view, ViewDifference
+    )  # its other side has one target
     for each in predictions if asked else ():
         if (number := each["number"]) != shown:
             other = view.of_run(run(number)).moved(target=number, heatmap="gradcam")
@@ -186,10 +188,10 @@ def _heatmaps(
     return Stream.of(arrays)
 
 
-def _notes(given_up: list[str], max_bytes: float, view: View) -> list[str]:
-    if not given_up:
+def _notes(reductions: list[str], max_bytes: float, view: View) -> list[str]:
+    if not reductions:
         return ["This page needs no kernel: all numbers in it are exact."]
-    told = "; ".join(given_up)
+    told = "; ".join(reductions)
     return [f"This page needs no kernel. To fit {megabytes(int(max_bytes))}: {told}."]
 
 

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .checkpoint import FORWARD, Running, current_backward, repeated
-from .handles import Hook, HookSet
-from .records import Call, CapturedTensor, Copies, FeatureCache, LayerRecord, is_batched
+from .checkpoint import FORWARD, ModuleCallStack, current_backward, repeated
+from .handles import Hook, HookManager
+from .records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore, is_batched
 from .select import Layers, is_convolution, select_layers, unseen_layers
 from .tensors import PatchGrid, tensors_in
 
@@ -101,10 +101,10 @@ def capture(
     >>> bool((cache["0"].gradient[cache["0"].activation < 0] == 0).all())
     True
     """
-    return Capture(model, layers, Copies(device, dtype, max_bytes), inputs=inputs)
+    return Capture(model, layers, TensorStore(device, dtype, max_bytes), inputs=inputs)
 
 
-class Capture(HookSet, FeatureCache):
+class Capture(HookManager, FeatureCache):
     """A `FeatureCache` that fills itself while its hooks are on; `capture` makes it.
 
     Parameters
@@ -121,7 +121,7 @@ class Capture(HookSet, FeatureCache):
         self,
         model: nn.Module,
         layers: Layers,
-        copies: Copies,
+        copies: TensorStore,
         *,
         inputs: bool = False,
         tick: Callable[[], object] = lambda: None,
@@ -131,9 +131,9 @@ class Capture(HookSet, FeatureCache):
         unseen = unseen_layers(model) if layers is None else ""
         FeatureCache.__init__(self, records, unseen=unseen)
         self._grid = PatchGrid()
-        HookSet.__init__(self, self._wanted(model, inputs))
+        HookManager.__init__(self, self._wanted(model, inputs))
         self._copies, self._tick = copies, tick
-        self._running: Running[tuple[CapturedTensor, ...]] = Running()
+        self._running: ModuleCallStack[tuple[CapturedTensor, ...]] = ModuleCallStack()
 
     def _wanted(self, model: nn.Module, inputs: bool) -> list[Hook]:
         # Only a transformer's tokens, not a convolution's maps, need to know of patches.
@@ -173,7 +173,7 @@ class Capture(HookSet, FeatureCache):
 
     def _watch(self, tensor: Tensor, taken: CapturedTensor, task: int) -> None:
         if tensor.requires_grad:
-            taken.watched_in = task
+            taken.hooked_in_task = task
             self.add(tensor, "tensor", partial(self._arrived, taken))
 
     def _arrived(self, taken: CapturedTensor, gradient: Tensor | None) -> None:
@@ -187,11 +187,11 @@ class Capture(HookSet, FeatureCache):
         super()._begin()
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None and (dropped := self.dropped):
+        if kind is None and (over_budget := self.over_budget):
             warnings.warn(
-                f"{len(dropped)} of {len(self)} layers went over max_bytes="
+                f"{len(over_budget)} of {len(self)} layers went over max_bytes="
                 f"{self._copies.max_bytes} and were kept as statistics only: "
-                f"{', '.join(dropped)}.",
+                f"{', '.join(over_budget)}.",
                 RuntimeWarning,
                 stacklevel=5,
             )
@@ -212,7 +212,7 @@ class Capture(HookSet, FeatureCache):
         if task == FORWARD or not record.calls:
             return False
         sides = [getattr(call, side) for call in record.calls]
-        waiting = [s for s in sides if not any(t.watched_in in (FORWARD, task) for t in s)]
+        waiting = [s for s in sides if not any(t.hooked_in_task in (FORWARD, task) for t in s)]
         first = repeated(waiting, partial(self._copies.are, [tensor for _, tensor in found]))
         for (_, tensor), taken in zip(found, first or (), strict=False):
             self._watch(tensor, taken, task)

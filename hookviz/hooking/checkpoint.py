@@ -33,7 +33,7 @@ def repeated(calls: Sequence[T], same: Callable[[T], bool]) -> T | None:
     return next((call for call in reversed(calls) if same(call)), calls[-1])
 
 
-class Running(Generic[T]):
+class ModuleCallStack(Generic[T]):
     """What is running now, by thread and innermost last: a module's after meets its own before.
 
     Examples

@@ -20,15 +20,15 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint import FORWARD, current_backward, repeated
-from .handles import Hook, HookSet
+from .handles import Hook, HookManager
 from .interrupts import allow_interrupts
 from .select import Layers, close_names, module_names, select_layers, unwrapped
 from .tensors import (
     PatchGrid,
     as_maps,
     at_least_float32,
-    change_tensors,
     channel_dimension,
+    map_tensors,
     tensors_in,
 )
 
@@ -41,7 +41,7 @@ class EditError(Exception):
     """An edit cannot be made; whoever runs the model knows by it that it is not the model's."""
 
 
-class MisfitError(EditError, ValueError):
+class ShapeError(EditError, ValueError):
     """What is to be changed, or what it is to become, does not fit the layer."""
 
 
@@ -114,7 +114,7 @@ def _replacement(
         part[channel] = len(rows)
         if _fits(value.shape, part):
             return torch.zeros_like(old).index_copy(channel, rows, value.expand(part))
-    raise MisfitError(
+    raise ShapeError(
         f"The tensor that is to replace {what}, shape {tuple(value.shape)}, does not fit its shape "
         f"{tuple(old.shape)}: give one that broadcasts to it, or to the chosen channels."
     )
@@ -137,7 +137,7 @@ def _called(function: Callable[[Tensor], Tensor | None], old: Tensor, what: str)
         ) from error
     if new is not None and (not isinstance(new, Tensor) or new.shape != old.shape):
         got = f"shape {tuple(new.shape)}" if isinstance(new, Tensor) else type(new).__name__
-        raise MisfitError(
+        raise ShapeError(
             f"The change {name!r} of {what} must return a tensor of shape {tuple(old.shape)}, or "
             f"None to leave it, but it returned {got}."
         )
@@ -156,7 +156,7 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
                 return  # an empty list has numbers of no kind
         flags[channels] = True
     except (IndexError, TypeError, ValueError) as error:
-        raise MisfitError(
+        raise ShapeError(
             f"channels={channels!r} are not channels of {what}, which has {len(flags)}."
         ) from error
 
@@ -166,7 +166,7 @@ def select_places(flags: Tensor, where: Where, what: str) -> None:
     size = "×".join(map(str, flags.shape))
     if isinstance(where, Tensor):
         if where.dtype != torch.bool or where.shape != flags.shape:
-            raise MisfitError(
+            raise ShapeError(
                 f"where= is a {where.dtype} tensor of shape {tuple(where.shape)}, but the maps of "
                 f"{what} are {size}: give a bool tensor of that shape."
             )
@@ -175,7 +175,7 @@ def select_places(flags: Tensor, where: Where, what: str) -> None:
     try:
         flags[where] = True
     except (IndexError, TypeError) as error:
-        raise MisfitError(
+        raise ShapeError(
             f"where={where!r} is not in the maps of {what}, which are {size}: give a slice for "
             "each dimension."
         ) from error
@@ -330,7 +330,7 @@ def edit(
     return Edit(model, layers, change, channels, where, gradient, call, output)
 
 
-class Edit(HookSet):
+class Edit(HookManager):
     """The block that `edit` returns.
 
     Attributes
@@ -380,7 +380,7 @@ class Edit(HookSet):
         found = dict(tensors_in(output))
         path = next(iter(found), "") if self.output is None else self.output
         if path not in found:
-            raise MisfitError(
+            raise ShapeError(
                 f"Layer {name!r} returns no tensor at {path!r}: there are {list(found)}."
             )
         old = found[path]
@@ -396,7 +396,7 @@ class Edit(HookSet):
             self.count += new is not None and current_backward() == FORWARD
         if new is None:
             return None
-        return change_tensors(output, lambda tensor: new if tensor is old else tensor)
+        return map_tensors(output, lambda tensor: new if tensor is old else tensor)
 
     def _watched(
         self, old: Tensor, name: str, mask: Tensor | None, dimension: int

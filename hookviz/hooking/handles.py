@@ -39,7 +39,7 @@ TENSOR_KINDS = {"tensor": "hook", "accumulated": "post_accumulate_grad_hook"}
 it."""
 
 
-class HookSet(Block):
+class HookManager(Block):
     """A ``with`` block within which hooks are on.
 
     Parameters
@@ -98,7 +98,7 @@ class _Hook:
 
     def __init__(
         self,
-        owner: HookSet,
+        owner: HookManager,
         module: nn.Module | None,
         function: Callable[..., Any],
         first: bool = False,

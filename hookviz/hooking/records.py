@@ -86,7 +86,7 @@ class CapturedTensor:
     _value: Tensor | Statistics | None = None
     _gradient: Tensor | Statistics | None = None
     # Which backward the gradient's hook was set in, or the forward; see running.py.
-    watched_in: int | None = None
+    hooked_in_task: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
         """Set the values, or what can be said of them."""
@@ -284,7 +284,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
     __hash__ = object.__hash__
 
     @property
-    def missed(self) -> list[str]:
+    def not_called(self) -> list[str]:
         """Layers that were hooked and never ran."""
         return [record.name for record in self._hooked if record.name not in self._ran]
 
@@ -294,7 +294,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return sum(record.nbytes for record in self._ran.values())
 
     @property
-    def dropped(self) -> list[str]:
+    def over_budget(self) -> list[str]:
         """Layers of which ``max_bytes`` left, for some call, statistics only."""
         return [
             record.name
@@ -303,10 +303,10 @@ class FeatureCache(Mapping[str, LayerRecord]):
         ]
 
     @property
-    def unreached(self) -> bool:
+    def missing_gradients(self) -> bool:
         """Whether an output that asked for a gradient got none."""
         every = (t for r in self._ran.values() for call in r.calls for t in call.outputs)
-        return any(t.watched_in is not None and not t.has_gradient for t in every)
+        return any(t.hooked_in_task is not None and not t.has_gradient for t in every)
 
     def records(self) -> list[dict[str, Any]]:
         """One dict a layer, as for ``pandas.DataFrame``: of its last call's first tensor.
@@ -319,7 +319,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
             arrived), ``nbytes`` of all calls, and ``kept``: whether more than statistics is here.
             What a layer without tensors lacks is None.
         """
-        dropped = set(self.dropped)
+        over_budget = set(self.over_budget)
         found = []
         for record in self._ran.values():
             tensor = next(iter(record.calls[-1].outputs), None)
@@ -336,7 +336,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
                     **{each.name: getattr(known, each.name, None) for each in fields(Statistics)},
                     "gradient_norm": None if slopes is None else slopes.norm,
                     "nbytes": record.nbytes,
-                    "kept": record.name not in dropped,
+                    "kept": record.name not in over_budget,
                 }
             )
         return found
@@ -348,7 +348,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     def _title(self) -> str:
         facts = [f"{len(self)} layers", megabytes(self.nbytes)]
-        facts += [f"{len(self.missed)} never ran"] if self.missed else []
+        facts += [f"{len(self.not_called)} never ran"] if self.not_called else []
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
@@ -358,7 +358,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return html_table(self._title(), LAYER_HEADER, self._rows())
 
 
-class Copies:
+class TensorStore:
     """Copies of tensors, until the budget is spent; from then on statistics.
 
     ``device``, ``dtype`` and ``max_bytes`` as in `hookviz.capture`.

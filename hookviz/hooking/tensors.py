@@ -38,7 +38,7 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
 
 
-def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
 
     >>> import torch
@@ -48,7 +48,7 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
         return change(value)
     if isinstance(value, Mapping):
-        items = {key: change_tensors(each, change) for key, each in value.items()}
+        items = {key: map_tensors(each, change) for key, each in value.items()}
         if type(value) is dict:
             return items
         changed: Any = copy.copy(value)  # an OrderedDict, a library's output
@@ -56,12 +56,12 @@ def change_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
             changed[key] = each
         return changed
     if isinstance(value, (list, tuple)):
-        parts = [change_tensors(each, change) for each in value]
+        parts = [map_tensors(each, change) for each in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     if is_dataclass(value) and not isinstance(value, type):
         new = copy.copy(value)
         for each in fields(value):
-            object.__setattr__(new, each.name, change_tensors(getattr(value, each.name), change))
+            object.__setattr__(new, each.name, map_tensors(getattr(value, each.name), change))
         return new
     return value
 

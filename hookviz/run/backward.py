@@ -7,13 +7,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..hooking.tensors import change_tensors
+from ..hooking.tensors import map_tensors
 
-Goal = Literal["inputs", "parameters", "everything"]
+GradientSource = Literal["inputs", "parameters", "everything"]
 """What the gradient is asked of: the input; the parameters too; or all, by backward()."""
 
 
-def own_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
+def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
     """The call's arguments, as tensors of our own that ask for a gradient, and those tensors.
 
     Without any floating-point input (a text model), the parameters are asked instead, frozen ones
@@ -28,13 +28,15 @@ def own_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, li
         sources.append(copy.requires_grad_())
         return copy.clone()  # no leaf: a first layer may work in place
 
-    args, kwargs = change_tensors((list(args), dict(kwargs)), own)
+    args, kwargs = map_tensors((list(args), dict(kwargs)), own)
     if not sources:
         sources = [p.requires_grad_() for p in model.parameters() if p.is_floating_point()]
     return args, kwargs, sources
 
 
-def send_back(score: Tensor, sources: list[Tensor], model: nn.Module, goal: Goal) -> Goal | None:
+def run_backward(
+    score: Tensor, sources: list[Tensor], model: nn.Module, goal: GradientSource
+) -> GradientSource | None:
     """Send the gradient through the layers; the goal to run again with, if this one cannot be."""
     if goal == "everything":
         for parameter in model.parameters():

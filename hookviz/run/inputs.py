@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from ..hooking.select import is_convolution, module_names, unwrapped
-from ..hooking.tensors import change_tensors, tensors_in
+from ..hooking.tensors import map_tensors, tensors_in
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -277,11 +277,11 @@ def as_model_input(
         made = transformed(transform, picture)
         given = {} if isinstance(made, Tensor) else made
         args = (made.to(device, dtype),) if isinstance(made, Tensor) else ()
-        kwargs = change_tensors(given, lambda each: _moved(each, device, dtype))
+        kwargs = map_tensors(given, lambda each: _moved(each, device, dtype))
         mean, std = normalization_of(transform) or ((), ())
         return ModelInput(args, kwargs, str(name), mean, std, normalized=bool(mean))
     args, kwargs = _as_given(image, model)
-    args, kwargs = change_tensors((args, kwargs), lambda each: each.detach().to(device))
+    args, kwargs = map_tensors((args, kwargs), lambda each: each.detach().to(device))
     normalization = None
     if transform or weights is not None or getattr(model, "pretrained_cfg", None):
         normalization = normalization_of(transform or transform_for(model, weights, checked=False))
@@ -323,7 +323,7 @@ def as_the_model_takes(inputs: ModelInput, model: nn.Module) -> ModelInput:
     def move(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
 
-    args, kwargs = change_tensors((inputs.args, inputs.kwargs), move)
+    args, kwargs = map_tensors((inputs.args, inputs.kwargs), move)
     return replace(inputs, args=args, kwargs=kwargs)
 
 

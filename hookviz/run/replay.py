@@ -24,7 +24,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_map_only
 
-from ..hooking.handles import HookSet
+from ..hooking.handles import HookManager
 from ..hooking.tensors import memory_of, tensors_in
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class Replay:
     def _within(self, mode: _Recorder | _Player, run: Callable[[], T]) -> T:
         # Before the changes, which may already be on: a later edit runs after the earlier ones.
         hooks = [(layer, "edit", lambda *given: mode.cut()) for layer in self._layers]
-        with HookSet(hooks), mode:
+        with HookManager(hooks), mode:
             found = run()
         if not mode.reached:
             raise _DivergedError

@@ -16,10 +16,10 @@ from ..hooking.capture import Capture
 from ..hooking.edit import EditError, LayerEdit
 from ..hooking.handles import force_eager
 from ..hooking.interrupts import Block
-from ..hooking.records import Copies, FeatureCache
+from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
-from ..hooking.tensors import change_tensors
-from .backward import Goal, own_inputs, send_back
+from ..hooking.tensors import map_tensors
+from .backward import GradientSource, clone_inputs, run_backward
 from .errors import located_error, refuse_without_weights
 from .inputs import ModelInput, Transform, prepare_input, with_batch
 from .replay import Replay
@@ -31,7 +31,7 @@ class Observer(Protocol):
     """Hooks that are on during a forward and a backward."""
 
     @property
-    def unreached(self) -> bool:
+    def missing_gradients(self) -> bool:
         """Whether a tensor that asked for a gradient got none."""
 
     def __enter__(self) -> Any: ...
@@ -42,13 +42,13 @@ O = TypeVar("O", bound=Observer)  # noqa: E741
 
 
 @dataclass(frozen=True, eq=False)
-class Passed(Generic[O]):
+class PassResult(Generic[O]):
     """One forward and one backward: who observed it, what the model returned, what was asked."""
 
     observer: O
     output: Any
     scored: bool
-    goal: Goal
+    goal: GradientSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Run:
     logits: Tensor | None  # class scores (N, K), detached; None if the model is no classifier
     scored: bool  # whether there was a score to go backward from
     returned: type  # of what the model returned
-    goal: Goal  # what the gradient had to be asked of
+    goal: GradientSource  # what the gradient had to be asked of
 
 
 class Session:
@@ -99,13 +99,13 @@ class Session:
         twin.edits = tuple(edits)
         return twin
 
-    def active(self, *, grad: bool = True, as_it_stands: bool = False) -> Block:
+    def active(self, *, grad: bool = True, keep_mode: bool = False) -> Block:
         """A block within which `call` may be used: nothing compiled, state preserved.
 
         In eval mode, unless the model is to run as it stands. The session's edits are on in it.
         """
         edits = [each.block(self.given) for each in self.edits]
-        return _Active(self.model, grad, as_it_stands, edits)
+        return _Active(self.model, grad, keep_mode, edits)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model; within an `active` block. An error says in which layer it arose."""
@@ -124,7 +124,7 @@ class Session:
                 for each in edits:
                     stack.enter_context(each.block(self.given))
                 given = self.inputs.args, self.inputs.kwargs
-                args, kwargs = change_tensors(given, torch.clone)
+                args, kwargs = map_tensors(given, torch.clone)
                 return self.call(*args, **kwargs)
 
         with self.edited(()).active(grad=False):
@@ -133,7 +133,7 @@ class Session:
     def forward(self, observer: AbstractContextManager) -> Any:
         """One forward, as `forward_backward` does it, without a backward."""
         with self.active():
-            args, kwargs, _ = own_inputs(self.model, self.inputs.args, self.inputs.kwargs)
+            args, kwargs, _ = clone_inputs(self.model, self.inputs.args, self.inputs.kwargs)
             with observer:
                 return self.call(*args, **kwargs)
 
@@ -142,10 +142,10 @@ class Session:
         target: Target,
         observe: Callable[[], O],
         *,
-        goal: Goal | None = "inputs",
-        as_it_stands: bool = False,
+        goal: GradientSource | None = "inputs",
+        keep_mode: bool = False,
         score_of: Callable[..., Tensor | None] = score_of,
-    ) -> Passed[O]:
+    ) -> PassResult[O]:
         """One forward and one backward with hooks on, which ``observe`` makes anew for each time.
 
         Not every layer may depend on the input, and checkpointing may know ``backward()`` only:
@@ -154,17 +154,21 @@ class Session:
         check_target(target)
         while goal is not None:
             observer, asked = observe(), goal
-            with self.active(as_it_stands=as_it_stands):
-                args, kwargs, sources = own_inputs(self.model, self.inputs.args, self.inputs.kwargs)
+            with self.active(keep_mode=keep_mode):
+                args, kwargs, sources = clone_inputs(
+                    self.model, self.inputs.args, self.inputs.kwargs
+                )
                 with observer:
                     output = self.call(*args, **kwargs)
                     score = score_of(output, target, self.class_names)
-                    goal = None if score is None else send_back(score, sources, self.model, asked)
+                    goal = (
+                        None if score is None else run_backward(score, sources, self.model, asked)
+                    )
             lacking = score is not None and goal is None and asked == "inputs"
             learns = any(parameter.requires_grad for parameter in self.model.parameters())
-            if lacking and observer.unreached and learns:
+            if lacking and observer.missing_gradients and learns:
                 goal = "parameters"
-        return Passed(observer, output, score is not None, asked)
+        return PassResult(observer, output, score is not None, asked)
 
     def run(
         self,
@@ -184,8 +188,8 @@ class Session:
             done = count(1)
             one_more = lambda: tick(min(next(done) / expected, 1.0))  # noqa: E731
             # By the names that the given model has, wrapped or not.
-            cache = Capture(self.given, layers, Copies(max_bytes=max_bytes), tick=one_more)
-            expected = 2 * len(cache.missed)
+            cache = Capture(self.given, layers, TensorStore(max_bytes=max_bytes), tick=one_more)
+            expected = 2 * len(cache.not_called)
             return cache
 
         passed = self.forward_backward(target, observe)
@@ -202,7 +206,7 @@ class Session:
         with self.active(grad=False):
             for each in (inputs, batched):
                 try:
-                    self.call(*change_tensors(each.args, torch.clone))
+                    self.call(*map_tensors(each.args, torch.clone))
                 except (ValueError, RuntimeError):
                     continue
                 return each
@@ -211,14 +215,14 @@ class Session:
 
 class _Active(Block):
     def __init__(
-        self, model: nn.Module, grad: bool, as_it_stands: bool, edits: Sequence[Block]
+        self, model: nn.Module, grad: bool, keep_mode: bool, edits: Sequence[Block]
     ) -> None:
         super().__init__()
         self._model, self._grad, self._edits = model, grad, edits
-        self._as_it_stands = as_it_stands
+        self._keep_mode = keep_mode
 
     def _begin(self) -> None:
-        state = preserved_state(self._model, as_it_stands=self._as_it_stands)
+        state = preserved_state(self._model, keep_mode=self._keep_mode)
         self.around.enter_context(state)
         self.around.enter_context(force_eager())
         self.around.enter_context(torch.set_grad_enabled(self._grad))

@@ -22,10 +22,10 @@ _PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
 
 
 @contextmanager
-def preserved_state(model: nn.Module, *, as_it_stands: bool = False) -> Iterator[None]:
+def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[None]:
     """Eval mode with gradients within the block; afterwards the model is as before.
 
-    With ``as_it_stands`` it stays in the mode in which it is.
+    With ``keep_mode`` it stays in the mode in which it is.
 
     Put back, also after an exception, are training flags, buffers, all attributes, and what these
     hold at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
@@ -45,7 +45,7 @@ def preserved_state(model: nn.Module, *, as_it_stands: bool = False) -> Iterator
     asked = [(p, p.requires_grad, p.grad) for p in parameters]
     with _random_state(parameters), torch.inference_mode(False), torch.enable_grad():
         try:
-            for module in [] if as_it_stands else modules:
+            for module in [] if keep_mode else modules:
                 module.training = False
             yield
         finally:

@@ -1,4 +1,4 @@
-// Values -> palette levels -> pixels, to the bit as hookviz.render.colours does it.
+// Values -> palette levels -> pixels, to the bit as hookviz.draw.colours does it.
 
 export const COLOURS = 252;
 export const MINUS_INF = 252;

@@ -29,7 +29,7 @@ class HookFunction(NamedTuple):
     name: str  #: ``save``, ``Recorder.save``, ``<lambda>``; of an object that is called, its class
     module: str  #: where Python imported it from, ``__main__`` for a notebook
     code: CodeType | None  #: None if it is not written in Python
-    maker: str  #: ``"hookviz"``, ``"torch"``, the library's name, or ``"user"``
+    origin: str  #: ``"hookviz"``, ``"torch"``, the library's name, or ``"user"``
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -68,9 +68,9 @@ def hook_function(hook: Callable[..., Any]) -> HookFunction:
     module = getattr(hook, "__module__", None) or ""
     # An object of a user's class may run torch's method, as a user's way of pruning does.
     where = str(getattr(called, "__module__", None) or "")
-    maker = "hookviz" if ours else _maker(where, code, isinstance(hook, nn.Module))
+    origin = "hookviz" if ours else _origin_of(where, code, isinstance(hook, nn.Module))
     plain = str(name).removeprefix("_VariableFunctionsClass.")  # where torch.clamp and the like are
-    return HookFunction(plain, str(module), code, maker)
+    return HookFunction(plain, str(module), code, origin)
 
 
 def _unwrapped(hook: Any) -> Any:
@@ -101,12 +101,12 @@ def _one_of_several(hook: Any) -> Any:
 # Functions that people use as hooks, as they do torch's modules; none of them comes as one.
 _TOOLS = (
     *("torch.functional", "torch.nn.functional", "torch.nn.init", "torch.nn.utils.clip_grad"),
-    "hookviz.hooking.changes",
+    "hookviz.hooking.edit",
 )
 _LIBRARIES = {"site-packages", "dist-packages"}
 
 
-def _maker(module: str, code: CodeType | None, is_module: bool) -> str:
+def _origin_of(module: str, code: CodeType | None, is_module: bool) -> str:
     package = module.partition(".")[0]
     if code is None or module in _TOOLS or (package == "torch" and is_module):
         return "user"
@@ -174,7 +174,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class HookLocation:
     """The hooks of one kind on one module or tensor, or for all modules."""
 
     name: str  # of the module or tensor, "" for the model itself and for all modules
@@ -194,7 +194,7 @@ class Place:
             self.attributes[self.flag] = None  # both sorts of backward hooks may be set again
 
 
-def places(model: nn.Module) -> Iterator[Place]:
+def places(model: nn.Module) -> Iterator[HookLocation]:
     """Every place where the model has hooks; the global ones come last."""
     seen = set()
     for name, module in _modules(model):
@@ -223,7 +223,7 @@ def _places(
     attributes: dict[str, Any],
     prefix: str = "",
     scope: str = "",
-) -> Iterator[Place]:
+) -> Iterator[HookLocation]:
     for kind, held in kinds.items():
         # Not by getattr: wrappers answer for what they wrap. No torch has all of the attributes.
         hooks, *beside = (attributes.get(prefix + each) or {} for each in held)
@@ -232,25 +232,25 @@ def _places(
             kind = "backward"
         if hooks:
             of_backward = attributes if kind.endswith("backward") else None
-            yield Place(name, type_, scope + kind, hooks, tuple(beside), of_backward, flag)
+            yield HookLocation(name, type_, scope + kind, hooks, tuple(beside), of_backward, flag)
 
 
-def _tensor_places(name: str, tensor: Tensor) -> Iterator[Place]:
+def _tensor_places(name: str, tensor: Tensor) -> Iterator[HookLocation]:
     with torch._C.DisableTorchFunctionSubclass():  # whatever a tensor of another class makes of it
         for kind, held in _ON_TENSORS.items():
             if hooks := getattr(tensor, held, None):
-                yield Place(name, type(tensor).__name__, kind, hooks)
+                yield HookLocation(name, type(tensor).__name__, kind, hooks)
 
 
 @dataclass(frozen=True)
-class FoundHook:
+class HookInfo:
     """One hook on a model: where, whose function, and whether `hookviz.remove_hooks` takes it."""
 
     #: The module's name, or the parameter's or buffer's, by the first of several; ``""`` for the
     #: model itself and for global hooks.
     module: str
     type: str  #: the class of the module or tensor, ``""`` for a global hook
-    kind: str  #: one of `hookviz.analysis.hook_places.KINDS`
+    kind: str  #: one of `hookviz.studies.hook_table.KINDS`
     #: The function's name within its file: ``save``, ``Recorder.save``, ``<lambda>``; of an object
     #: that is called, its class's.
     function: str
@@ -258,7 +258,7 @@ class FoundHook:
     file: str
     line: int | None  #: the first line of the function in there
     #: Who made it: ``"user"``, ``"torch"``, ``"hookviz"``, or the name of another library.
-    maker: str
+    origin: str
     why: str  #: why `hookviz.remove_hooks` leaves it if it is not named; ``""`` if it does not
     #: How many hooks of this kind on this module or tensor are of the same function; 0 for
     #: torch's and hookviz's own, which may well be several.
@@ -302,7 +302,7 @@ def hooks(model: nn.Module) -> HookTable:
     Returns
     -------
     HookTable
-        A sequence of `FoundHook`, in the order of the modules, and of one module's hooks of
+        A sequence of `HookInfo`, in the order of the modules, and of one module's hooks of
         one kind in the order in which they fire. Hooks for all modules of all models
         (``torch.nn.modules.module.register_module_forward_hook``) come last.
 
@@ -345,17 +345,17 @@ def remove_hooks(
     ----------
     model : torch.nn.Module
     kinds : str or iterable of str, optional
-        Only these: ``"forward"``, ``"tensor"``, …, see `hookviz.analysis.hook_places.KINDS`;
+        Only these: ``"forward"``, ``"tensor"``, …, see `hookviz.studies.hook_table.KINDS`;
         ``"global"`` stands for all that begin so. None for all.
     of : optional
         Only these, or several of these in a list: a function or what else was set, also if its cell
         has run anew since; the name of a function, whole or its last part (``"save"`` is
-        ``Recorder.save``, too); a maker (``"user"``, ``"captum"``); a `FoundHook`.
+        ``Recorder.save``, too); a maker (``"user"``, ``"captum"``); a `HookInfo`.
 
     Returns
     -------
     RemovedHooks
-        Those that were removed, a sequence of `FoundHook`; ``left`` are those that remain.
+        Those that were removed, a sequence of `HookInfo`; ``left`` are those that remain.
         A handle that somebody still has does nothing from then on.
 
     Raises
@@ -380,7 +380,7 @@ def remove_hooks(
     wanted, named = _wanted_kinds(kinds), None if of is None else _named(of)
     removed = []
     for hook, function, place in _found(model):
-        if hook.maker == "torch" or (wanted is not None and hook.kind not in wanted):
+        if hook.origin == "torch" or (wanted is not None and hook.kind not in wanted):
             continue
         meant = wanted is not None and hook.kind.startswith(GLOBAL)
         if named(hook, function) if named else hook.removable or meant:
@@ -389,20 +389,20 @@ def remove_hooks(
     return RemovedHooks(removed, type_name(model), hooks(model))
 
 
-class HookTable(Sequence[FoundHook]):
+class HookTable(Sequence[HookInfo]):
     """Hooks that are on a model; a slice is one, too. Made by `hookviz.hooks`."""
 
-    def __init__(self, found: Iterable[FoundHook], model: str) -> None:
+    def __init__(self, found: Iterable[HookInfo], model: str) -> None:
         self._found, self._model = tuple(found), model
 
     def __len__(self) -> int:
         return len(self._found)
 
     @overload
-    def __getitem__(self, place: int) -> FoundHook: ...
+    def __getitem__(self, place: int) -> HookInfo: ...
     @overload
     def __getitem__(self, place: slice) -> HookTable: ...
-    def __getitem__(self, place: int | slice) -> FoundHook | HookTable:
+    def __getitem__(self, place: int | slice) -> HookInfo | HookTable:
         found = self._found[place]
         return HookTable(found, self._model) if isinstance(found, tuple) else found
 
@@ -450,7 +450,7 @@ class RemovedHooks(HookTable):
         Those that are still on it; their ``why`` says why.
     """
 
-    def __init__(self, found: Iterable[FoundHook], model: str, left: HookTable) -> None:
+    def __init__(self, found: Iterable[HookInfo], model: str, left: HookTable) -> None:
         super().__init__(found, model)
         self.left = left
 
@@ -470,7 +470,7 @@ class RemovedHooks(HookTable):
 # Finding
 
 
-def _found(model: nn.Module) -> list[tuple[FoundHook, HookFunction, Place]]:
+def _found(model: nn.Module) -> list[tuple[HookInfo, HookFunction, HookLocation]]:
     standing = [
         (place, key, hook_function(hook))
         for place in places(model)
@@ -480,15 +480,15 @@ def _found(model: nn.Module) -> list[tuple[FoundHook, HookFunction, Place]]:
     classes = {kind for each in model.modules() for kind in type(each).__mro__}
     found = []
     for place, key, function in standing:
-        ours = function.maker in ("torch", "hookviz")
-        hook = FoundHook(
+        ours = function.origin in ("torch", "hookviz")
+        hook = HookInfo(
             module=place.name,
             type=place.type,
             kind=place.kind,
             function=function.name,
             file=function.file,
             line=function.line,
-            maker=function.maker,
+            origin=function.origin,
             why=_why(place, function, classes),
             times=0 if ours else times[place, function.key],
             key=key,
@@ -497,25 +497,25 @@ def _found(model: nn.Module) -> list[tuple[FoundHook, HookFunction, Place]]:
     return found
 
 
-def _why(place: Place, function: HookFunction, classes: set[type]) -> str:
+def _why(place: HookLocation, function: HookFunction, classes: set[type]) -> str:
     """Why a hook is left where it is not named."""
-    if function.maker == "torch":
+    if function.origin == "torch":
         return "torch needs it"
-    if function.maker == "hookviz":
+    if function.origin == "hookviz":
         return "goes at the end of its block"
     if place.kind.startswith(GLOBAL):
         return "is on all models"
     for kind in classes:
         by_class = function.name.startswith(f"{kind.__qualname__}.")
         own = by_class and function.module == kind.__module__
-        if own or kind.__module__.partition(".")[0] == function.maker:
+        if own or kind.__module__.partition(".")[0] == function.origin:
             return "the model's own"
     return ""
 
 
 # Choosing
 
-Chooses = Callable[[FoundHook, HookFunction], bool]
+Chooses = Callable[[HookInfo, HookFunction], bool]
 
 
 def _wanted_kinds(kinds: str | Iterable[str] | None) -> set[str] | None:
@@ -543,12 +543,12 @@ def _test(of: Any) -> Chooses:
         return lambda hook, function: (
             of
             in (
-                hook.maker,
+                hook.origin,
                 hook.function,
                 hook.function.rpartition(".")[2],
             )
         )
-    if isinstance(of, FoundHook):
+    if isinstance(of, HookInfo):
         return lambda hook, function: (
             (hook.module, hook.kind, hook.key) == (of.module, of.kind, of.key)
         )
@@ -566,7 +566,7 @@ def _test(of: Any) -> Chooses:
 _HEADER = ("hook", "function", "on", "by", "defined in", "note")
 
 
-def _count(found: Sequence[FoundHook]) -> str:
+def _count(found: Sequence[HookInfo]) -> str:
     return f"{len(found) or 'no'} hook{'s' * (len(found) != 1)}"
 
 
@@ -575,32 +575,32 @@ def _some(names: Iterable[str], most: int) -> str:
     return ", ".join(known[:most]) + (f", … {len(known)} in all" if len(known) > most else "")
 
 
-def _text(title: str, found: Sequence[FoundHook]) -> str:
+def _text(title: str, found: Sequence[HookInfo]) -> str:
     return text_table(title, _HEADER, _rows(found)) if found else title
 
 
-def _html(title: str, found: Sequence[FoundHook]) -> str:
+def _html(title: str, found: Sequence[HookInfo]) -> str:
     return html_table(title, _HEADER, _rows(found)) if found else f"<p>{escape(title)}</p>"
 
 
-def _rows(found: Iterable[FoundHook]) -> list[tuple[str, ...]]:
-    alike: dict[tuple[str, ...], list[FoundHook]] = {}
+def _rows(found: Iterable[HookInfo]) -> list[tuple[str, ...]]:
+    alike: dict[tuple[str, ...], list[HookInfo]] = {}
     for hook in found:
-        alike.setdefault((hook.kind, hook.function, hook.maker, hook.why), []).append(hook)
+        alike.setdefault((hook.kind, hook.function, hook.origin, hook.why), []).append(hook)
     return [
         (
             kind,
             function.rpartition("<locals>.")[2],
             _some((hook.name for hook in row), 3),
-            maker,
+            origin,
             _some((hook.where for hook in row), 2),
             ", ".join(filter(None, (_times(row), why))),
         )
-        for (kind, function, maker, why), row in alike.items()
+        for (kind, function, origin, why), row in alike.items()
     ]
 
 
-def _times(row: Sequence[FoundHook]) -> str:
+def _times(row: Sequence[HookInfo]) -> str:
     """How often the function is on each of these modules."""
     most, least = max(hook.times for hook in row), min(hook.times for hook in row)
     each = " each" if len({hook.name for hook in row}) > 1 else ""

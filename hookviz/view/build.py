@@ -16,13 +16,13 @@ from ..hooking.tables import megabytes, number
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
 from .difference import seen
-from .frame import Frame, Panel, Sheet, Tiles
+from .frame import ChannelGrid, Frame, ImagePanel, Panel
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
 from .predictions import signed
 from .view import ShownMaps, View, field_of, place_of
 
-Shown = TypeVar("Shown", Panel, Sheet)
+Shown = TypeVar("Shown", Panel, ImagePanel)
 
 
 def build_frame(view: View) -> Frame:
@@ -115,7 +115,7 @@ def factor_of(view: View) -> float:
     return own[-1].factor if own and own[-1].factor is not None else 1.0
 
 
-def _input(view: View) -> Sheet | None:
+def _input(view: View) -> ImagePanel | None:
     """The input, with its own size beside it, and that of its picture if it is another."""
     inputs, (picture, undone) = view.session.inputs, view.picture_and_words
     if inputs.main is None or picture is None:
@@ -123,7 +123,7 @@ def _input(view: View) -> Sheet | None:
     height, width = inputs.main.shape[-2:]  # of a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
-    return Sheet(
+    return ImagePanel(
         name="input",
         detail=f"{height}×{width}",
         note="; ".join(filter(None, notes)),
@@ -132,7 +132,7 @@ def _input(view: View) -> Sheet | None:
     )
 
 
-def _tiles(view: View) -> Tiles:
+def _tiles(view: View) -> ChannelGrid:
     """The mosaic of the channels around the chosen one."""
     layer, order, at = view.layer, view.channels, view.at
     cmap, low, high = ShownMaps(view).colours()
@@ -157,7 +157,7 @@ def _tiles(view: View) -> Tiles:
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
     drops = None if view.drops is None else view.drops[here]
-    return Tiles(caption, alt, drawn, cmap, box, here, place, page, pages, drops)
+    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages, drops)
 
 
 def _readings(view: View) -> Readings:

@@ -19,13 +19,13 @@ def seen(view: View) -> View:
     if view.original is None:
         return view
     if view.at.version == "difference":
-        return Difference(view, view.original)
+        return ViewDifference(view, view.original)
     shown = copy.copy(view if view.at.version == "edited" else view.original.placed(view.at))
     shown.which = f", {view.versions[view.at.version == 'edited']}"
     return shown
 
 
-class Difference(View):
+class ViewDifference(View):
     """The maps, gradients and heatmaps of an edited run less those of the original one."""
 
     def __init__(self, edited: View, original: View) -> None:

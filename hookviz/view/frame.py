@@ -9,7 +9,7 @@ import numpy as np
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
 from .predictions import Prediction
-from .ribbon import Cell, Verdict
+from .ribbon import Cell, HealthSummary
 from .settings import Settings
 from .words import LayerWords
 
@@ -65,7 +65,7 @@ class Panel(Picture):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Sheet(Picture):
+class ImagePanel(Picture):
     """A ready picture.
 
     Attributes
@@ -81,7 +81,7 @@ class Sheet(Picture):
 
 
 @dataclass(frozen=True, eq=False)
-class Strip:
+class HeatmapStrip:
     """Heatmaps of all layers over the input, in rows.
 
     Attributes
@@ -106,7 +106,7 @@ class Strip:
 
 
 @dataclass(frozen=True, eq=False)
-class Tiles:
+class ChannelGrid:
     """As many channels as have room, as one picture, the chosen one outlined.
 
     Attributes
@@ -205,15 +205,15 @@ class Frame:
     counts: dict[str, int]
     channels: np.ndarray
     position: int
-    input: Sheet | None
+    input: ImagePanel | None
     panels: list[Panel]
     heatmap: np.ndarray | None
-    overlay: Sheet | None
-    strip: Strip | None
-    tiles: Tiles
+    overlay: ImagePanel | None
+    strip: HeatmapStrip | None
+    tiles: ChannelGrid
     readings: Readings
     ribbon: list[Cell]
-    verdict: Verdict
+    verdict: HealthSummary
     words: dict[str, LayerWords]
     classes: list[str]
     dtype: str

@@ -14,8 +14,8 @@ from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
 from ..studies.receptive_field.field import one_of, place_in
-from .difference import Difference, less
-from .frame import Panel, Sheet, Strip
+from .difference import ViewDifference, less
+from .frame import HeatmapStrip, ImagePanel, Panel
 from .settings import EFFECTIVE, PRODUCT
 from .view import View, field_of, map_size, place_of
 
@@ -33,7 +33,7 @@ class ShownHeatmap:
         self.alone = not self.at.overlay or view.picture is None
 
     def _values(self) -> np.ndarray | None:
-        if isinstance(self.view, Difference):
+        if isinstance(self.view, ViewDifference):
             return less(*(ShownHeatmap(side).values for side in self.view.sides))
         method, layer = self.at.heatmap, self.view.layer
         if method in ATTRIBUTIONS:
@@ -118,7 +118,7 @@ class ShownHeatmap:
             )
         ]
 
-    def overlay(self) -> Sheet | None:
+    def overlay(self) -> ImagePanel | None:
         """The heatmap over the input."""
         values, picture, alpha = self.values, self.view.picture, self.at.alpha
         if values is None or picture is None or self.alone:
@@ -130,9 +130,9 @@ class ShownHeatmap:
         name = self._name()
         alt = f"Heatmap over the input, {name}, layer {self.view.layer_name}"
         note, colours = emptiness(values), heat_colours(values)
-        return Sheet(name=name, alt=alt, note=note, pixels=pixels, colours=colours)
+        return ImagePanel(name=name, alt=alt, note=note, pixels=pixels, colours=colours)
 
-    def strip(self) -> Strip | None:
+    def strip(self) -> HeatmapStrip | None:
         """All layers' heatmaps over the input, from first to last."""
         if not self.at.strip:
             return None
@@ -153,11 +153,11 @@ class ShownHeatmap:
             caption += f"; {at.heatmap} is not one of each layer"
         place = names.index(at.layer) if at.layer in names else None
         alt = f"{caption}: {', '.join(names)}"
-        return Strip(caption, alt, pixels, names, strip_columns(len(names)), place)
+        return HeatmapStrip(caption, alt, pixels, names, strip_columns(len(names)), place)
 
     def _all_layers(self, view: View, method: str) -> dict[str, np.ndarray]:
         """Each layer's heatmap ``(h, w)``."""
-        if isinstance(view, Difference):
+        if isinstance(view, ViewDifference):
             edited, original = (self._all_layers(side, method) for side in view.sides)
             both = edited.keys() & original.keys()
             return {name: edited[name] - original[name] for name in edited if name in both}

@@ -1,6 +1,6 @@
 """What a browser needs to draw a view by itself: facts, and a layer's numbers as arrays.
 
-Nothing here is drawn: the browser turns values into colours, as `hookviz.render.colours` does, and
+Nothing here is drawn: the browser turns values into colours, as `hookviz.draw.colours` does, and
 what is computed (statistics, orders, heatmaps, percentiles) comes from here.
 """
 
@@ -113,7 +113,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         Can be written as JSON.
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
-        `hookviz.render.arrays.shown_size`. ``numbers`` and ``slopes``, ``(len(NUMBERS), C)``, of
+        `hookviz.draw.arrays.shown_size`. ``numbers`` and ``slopes``, ``(len(NUMBERS), C)``, of
         the maps and of the gradients. ``weights``, Grad-CAM's, ``(C,)``. ``percentiles``, of both,
         the 1st and the 99th, ``(2 or 4, C)``. ``orders``, ``(len(ORDERS) - 1, C)``: all but the
         first. ``drops``, ``(C,)``, where it is known what the score loses without each channel.
@@ -159,7 +159,7 @@ def heatmap_payload(view: View) -> np.ndarray | None:
 
 
 def field_payload(view: View) -> dict[str, Any]:
-    """What the layer's places see, see `hookviz.fields.shown.payload`."""
+    """What the layer's places see, see `hookviz.studies.receptive_field.field.payload`."""
     field = field_of(view)
     if isinstance(field, str):
         return {"status": "unknown", "why": field, "ends": None}
@@ -182,7 +182,7 @@ def _numbers(values: ChannelStatistics) -> np.ndarray:
 
 
 def _percentiles(maps: np.ndarray) -> np.ndarray:
-    """Where `hookviz.render.colours.colour_ranges` begins and ends by percentile, ``(2, C)``."""
+    """Where `hookviz.draw.colours.colour_ranges` begins and ends by percentile, ``(2, C)``."""
     return np.array(percentiles(maps)).astype(np.float64)
 
 

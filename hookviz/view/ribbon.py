@@ -62,7 +62,7 @@ class Cell:
         return bool(self.nans or self.infs or self.gradient_nans or self.gradient_infs)
 
 
-class Verdict(NamedTuple):
+class HealthSummary(NamedTuple):
     """What the cells say of the network: words, and ``"good"``, ``"odd"`` or ``"bad"``."""
 
     text: str
@@ -181,7 +181,7 @@ def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
     return "activation", [cell.activation for cell in cells]
 
 
-def verdict(cells: Sequence[Cell]) -> Verdict:
+def verdict(cells: Sequence[Cell]) -> HealthSummary:
     """What is wrong, or that nothing is; only of what was looked at.
 
     Examples
@@ -203,7 +203,7 @@ kind='good', layer=None)
     for what, bad in wrong:
         if bad:
             where = f"in {len(bad)} of {len(cells)} layers, first in {bad[0].name or '(model)'}"
-            return Verdict(f"{what} {where}", "bad", bad[0].name)
+            return HealthSummary(f"{what} {where}", "bad", bad[0].name)
     found = (
         ("all activations are zero in", [c for c in cells if c.zeros == 1]),
         ("the gradient is zero in", [c for c in cells if c.gradient == 0]),
@@ -211,33 +211,35 @@ kind='good', layer=None)
     for words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            return Verdict(f"{words} {odd[0].name or '(model)'}{more}", "odd", odd[0].name)
+            return HealthSummary(f"{words} {odd[0].name or '(model)'}{more}", "odd", odd[0].name)
     silent = _silent(cells)
     if silent.kind == "odd":
         return silent
     slopes = [cell.gradient for cell in cells if cell.gradient]
     clean = f"no NaN or Inf, {silent.text}"
     if not slopes:
-        return Verdict(f"healthy: {clean}", "good", silent.layer)
+        return HealthSummary(f"healthy: {clean}", "good", silent.layer)
     span = max(1, math.ceil(math.log10(max(slopes) / min(slopes)) - 1e-9))
     power = "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(span))
     power = "10" if span == 1 else power
     if span > _WIDE:
-        return Verdict(f"{clean}; but gradients differ by up to {power}", "odd", silent.layer)
+        return HealthSummary(f"{clean}; but gradients differ by up to {power}", "odd", silent.layer)
     text = f"healthy: {clean}, gradients within a factor of {power}"
-    return Verdict(text, "good", silent.layer)
+    return HealthSummary(text, "good", silent.layer)
 
 
-def _silent(cells: Sequence[Cell]) -> Verdict:
+def _silent(cells: Sequence[Cell]) -> HealthSummary:
     """The convolution or linear layer with most channels that are zero; odd if half of them are."""
     layers = [cell for cell in cells if cell.dead and cell.weighted]
     if not layers:
-        return Verdict("no layer of zeros", "good")
+        return HealthSummary("no layer of zeros", "good")
     most = max(layers, key=lambda cell: (cell.dead or 0) / cell.channels)
     text = f"{most.dead} of {most.channels} channels dead (zero everywhere)"
     text += f" in {most.name or '(model)'}"
     text += f", some in {len(layers) - 1} more" if len(layers) > 1 else ""
-    return Verdict(text, "odd" if 2 * (most.dead or 0) >= most.channels else "good", most.name)
+    return HealthSummary(
+        text, "odd" if 2 * (most.dead or 0) >= most.channels else "good", most.name
+    )
 
 
 _WIDE = 5  # powers of ten between the largest and the smallest gradient

@@ -114,7 +114,7 @@ def first_layer(cache: FeatureCache) -> str:
     """The first layer that can be shown; ``ValueError`` if there is none."""
     if not cache:
         raise ValueError(
-            f"None of the layers ran: {', '.join(cache.missed[:5])}; name others with layers=."
+            f"None of the layers ran: {', '.join(cache.not_called[:5])}; name others with layers=."
         )
     if shown := showable(cache):
         return shown[0]

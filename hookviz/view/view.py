@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..attribution.perturbation import ablation_drops
+from ..attribution.perturbation import ablation_scores
 from ..draw.arrays import to_numpy
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
 from ..draw.input_picture import picture_of
@@ -23,7 +23,7 @@ from .frame import Panel
 from .layer import ABLATION, ChannelStatistics, LayerView, channel_order, layer_view, showable
 from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
-from .ribbon import Cell, Verdict, ribbon, values_of, verdict
+from .ribbon import Cell, HealthSummary, ribbon, values_of, verdict
 from .settings import INDICES, Settings, heatmap_names
 from .words import LayerWords, layer_words
 
@@ -105,7 +105,7 @@ class View:
 
     def _record(self) -> LayerRecord:
         record = self.cache[self.at.layer]
-        if record.name not in self.memo.once("dropped", None, lambda: set(self.cache.dropped)):
+        if record.name not in self.memo.once("dropped", None, lambda: set(self.cache.over_budget)):
             return record
         return run_session(self.session, self.at.target, record.module).cache[record.name]
 
@@ -136,7 +136,7 @@ class View:
     def ablate(self) -> None:
         """Find `drops`: the model runs once for every channel."""
         at = self.at
-        make = lambda: to_numpy(ablation_drops(self.session, at.layer, at.target))  # noqa: E731
+        make = lambda: to_numpy(ablation_scores(self.session, at.layer, at.target))  # noqa: E731
         self.memo.once("drops", at.layer, make)
 
     @property
@@ -219,7 +219,7 @@ class View:
         return self.memo.once("ribbon", None, lambda: ribbon(self.cache, self.layers))
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> HealthSummary:
         """What the ribbon says of the network."""
         return self.memo.once("verdict", None, lambda: verdict(self.ribbon))
 

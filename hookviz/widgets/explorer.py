@@ -122,7 +122,7 @@ class Explorer(PageMaker):
         ``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap
         that matplotlib knows.
     normalize : {"channel", "layer", "network", "percentile", "symmetric"}
-        What the colours span, see `hookviz.render.colours.colour_ranges`.
+        What the colours span, see `hookviz.draw.colours.colour_ranges`.
     order : {"index", "mean", "max", "zeros", "gradient", "weight", "ablation"}
         The order of the channels on the slider and in the mosaic; the first of a new one is shown.
         For ``"ablation"``, what the target's score loses without each, the model runs again.

@@ -58,7 +58,7 @@ class LiveWidget(widgets.VBox):
         self._connected = not getattr(self.comm, "_closed", True)
 
     @property
-    def cut_off(self) -> bool:
+    def disconnected(self) -> bool:
         """Whether the front end has ended the connection that there was."""
         return self._connected and getattr(self.comm, "_closed", False)
 
@@ -185,7 +185,7 @@ def running() -> tuple[str, str] | None:
 def close_earlier() -> None:
     """Close what earlier runs of the running cell made, and is not to be seen anywhere else."""
     for widget in _living():  # marimo cuts off what a cell made, before that runs again
-        if isinstance(widget, LiveWidget) and widget.cut_off:
+        if isinstance(widget, LiveWidget) and widget.disconnected:
             widget.close()
     here = running()
     if here and here[0] in _latest and _latest[here[0]].run != here[1]:

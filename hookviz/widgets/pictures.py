@@ -16,7 +16,7 @@ from ..draw.overlay import strip_box
 from ..studies.survey.layer_survey import channel_words
 from ..studies.survey.patches import SHOWN
 from ..studies.survey.survey import Survey
-from ..view.frame import Frame, Panel, Sheet
+from ..view.frame import Frame, ImagePanel, Panel
 from ..view.settings import Settings
 
 
@@ -168,13 +168,13 @@ def _shares(drops: np.ndarray | None) -> list[float]:
     return [float(drop) / most if most else 0.0 for drop in drops]
 
 
-def _changed(sheet: Sheet, before: Sheet | None) -> bool:
+def _changed(sheet: ImagePanel, before: ImagePanel | None) -> bool:
     """Whether another picture is to be sent."""
     said = [(each.caption, each.alt, each.box, id(each.pixels)) for each in (sheet, before) if each]
     return len({*said}) > 1 or before is None
 
 
-def _sheet_html(sheet: Sheet) -> str:
+def _sheet_html(sheet: ImagePanel) -> str:
     below = ""
     if sheet.colours is not None:
         cmap, low, high = sheet.colours

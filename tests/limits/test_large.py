@@ -125,15 +125,15 @@ def test_stepping_through_a_large_batch_holds_one_layer_beside_the_budget():
         slack = x.nbytes + 2.75 * MB  # input, logits, heatmaps of all layers, the strip
         assert explorer.cache.nbytes <= budget
         assert held_by() - before < budget + slack
-        dropped = explorer.cache.dropped
-        assert dropped[0] == "conv1"
-        assert len(dropped) > 50
-        for name in (dropped[0], dropped[-1], dropped[0]):
+        over_budget = explorer.cache.over_budget
+        assert over_budget[0] == "conv1"
+        assert len(over_budget) > 50
+        for name in (over_budget[0], over_budget[-1], over_budget[0]):
             explorer.layer = name
             needs = explorer.cache[name].last.outputs[0].needs
             assert held_by() - before < budget + needs + slack
         assert needs > slack
-        explorer.layer = next(name for name in explorer.cache if name not in dropped)
+        explorer.layer = next(name for name in explorer.cache if name not in over_budget)
         assert held_by() - before < budget + slack
         for sample in range(32):
             with sent_by() as sizes:

@@ -9,7 +9,7 @@ import torchvision
 
 import hookviz
 from hookviz.hooking.capture import Capture
-from hookviz.hooking.records import Copies
+from hookviz.hooking.records import TensorStore
 from zoo.check import Result, check
 from zoo.models import TORCHVISION, all_cases
 from zoo.report import report
@@ -88,7 +88,7 @@ def test_what_a_model_keeps_of_its_weights_does_not_go_stale():
 
 
 def test_an_overwritten_activation_is_found(monkeypatch):
-    monkeypatch.setattr(Copies, "copy", lambda self, tensor: tensor.detach())
+    monkeypatch.setattr(TensorStore, "copy", lambda self, tensor: tensor.detach())
     assert len(check(CASES["torchvision/squeezenet1_1"], rivals=[]).wrong) == 26
 
 

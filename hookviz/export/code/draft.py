@@ -23,7 +23,7 @@ WIDTH = 88
 """Longer lines are broken where that is easy."""
 
 
-class Draft:
+class CodeContext:
     """A view, and how to say what it is of."""
 
     def __init__(self, view: View, given: Given) -> None:
@@ -90,7 +90,7 @@ class Draft:
 
     @property
     def arrangement(self) -> str:
-        """What `hookviz.hooking.layout.as_maps` did to the layer's output."""
+        """What `hookviz.hooking.tensors.as_maps` did to the layer's output."""
         given, maps = self.call.activation, self.maps
         if maps is given:
             return ""

@@ -10,11 +10,11 @@ from ...draw.input_picture import undoing
 from ...draw.overlay import GAMMA, LUMINANCE, heat_colours
 from ...view.frame import Panel
 from ...view.view import ShownMaps
-from .draft import Draft, as_drawn
+from .draft import CodeContext, as_drawn
 from .inputs import quoted
 
 
-def drawing_lines(draft: Draft) -> list[str]:
+def drawing_lines(draft: CodeContext) -> list[str]:
     """One row of pictures."""
     panels = ShownMaps(draft.view).panels()
     if len(panels) == 1 and draft.method is None:
@@ -28,7 +28,7 @@ def drawing_lines(draft: Draft) -> list[str]:
     return [f"_, axes = plt.subplots(1, {count})", *lines, "plt.show()"]
 
 
-def _panel(draft: Draft, name: str, panel: Panel) -> str:
+def _panel(draft: CodeContext, name: str, panel: Panel) -> str:
     values = f"{name}[{draft.index(draft.at.sample, draft.at.channel)}]"
     if draft.spatial == 1:
         return f"plot({values})"
@@ -46,7 +46,7 @@ def _colours(values: np.ndarray, low: float, high: float) -> str:
     return f", vmin={low:.7g}, vmax={high:.7g}"
 
 
-def _heatmap(draft: Draft, values: np.ndarray, axes: str) -> list[str]:
+def _heatmap(draft: CodeContext, values: np.ndarray, axes: str) -> list[str]:
     if len(values) == 1 and (draft.spatial == 1 or draft.method in ATTRIBUTIONS):
         return [f"{axes}.plot(heatmap)"]
     colours = heat_colours(values)
@@ -81,7 +81,7 @@ def _heat_range(values: np.ndarray, low: float, high: float, enlarged: bool = Fa
     return f", norm=CenteredNorm({'halfrange=heatmap.abs().max()' if enlarged else ''})"
 
 
-def _picture(draft: Draft, x: Tensor, axes: str, muted: bool) -> list[str]:
+def _picture(draft: CodeContext, x: Tensor, axes: str, muted: bool) -> list[str]:
     """The input as the network saw it, the normalization undone; with less colour if ``muted``."""
     colours = x.shape[1] == 3
     less = [
@@ -108,7 +108,7 @@ def _picture(draft: Draft, x: Tensor, axes: str, muted: bool) -> list[str]:
     return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']
 
 
-def _undone(draft: Draft, values: np.ndarray) -> list[str]:
+def _undone(draft: CodeContext, values: np.ndarray) -> list[str]:
     """What brings one sample ``(C, H, W)`` to 0..1."""
     scale, offset, words = undoing(values, draft.inputs)
     if not words:

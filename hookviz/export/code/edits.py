@@ -8,11 +8,11 @@ from torch import Tensor
 
 from ...hooking.edit import LayerEdit, index_words
 from ...hooking.tensors import channel_dimension
-from .draft import Draft
+from .draft import CodeContext
 from .inputs import quoted
 
 
-def edit_lines(draft: Draft) -> list[str]:
+def edit_lines(draft: CodeContext) -> list[str]:
     """The hooks, ``edit_0`` and so on."""
     lines: list[str] = []
     for number, edit in enumerate(draft.view.session.edits):
@@ -21,7 +21,7 @@ def edit_lines(draft: Draft) -> list[str]:
     return lines
 
 
-def edit_hooks(draft: Draft) -> list[str]:
+def edit_hooks(draft: CodeContext) -> list[str]:
     """Where they are set, in their order."""
     edits = draft.view.session.edits
     return [
@@ -34,7 +34,7 @@ def _said(edit: LayerEdit) -> str:
     return quoted(str(edit))[1:-1]
 
 
-def _body(draft: Draft, edit: LayerEdit, number: int) -> list[str]:
+def _body(draft: CodeContext, edit: LayerEdit, number: int) -> list[str]:
     chosen = _chosen(draft, edit, number)
     if chosen is None:
         return [f"return {_new(draft, edit, number)}"]
@@ -48,7 +48,7 @@ def _body(draft: Draft, edit: LayerEdit, number: int) -> list[str]:
     return [f"new = {new}", copied, f"output[{chosen}] = new", "return output"]
 
 
-def _new(draft: Draft, edit: LayerEdit, number: int) -> str:
+def _new(draft: CodeContext, edit: LayerEdit, number: int) -> str:
     """All of what the edit makes of a layer's output."""
     if edit.factor is not None:
         return f"output * {edit.factor!r}"
@@ -63,7 +63,7 @@ def _new(draft: Draft, edit: LayerEdit, number: int) -> str:
     return f"change_{number}(output.clone())"
 
 
-def _chosen(draft: Draft, edit: LayerEdit, number: int) -> str | None:
+def _chosen(draft: CodeContext, edit: LayerEdit, number: int) -> str | None:
     """The index of what is changed; None if all is."""
     if edit.channels is None and edit.where is None:
         return None
@@ -79,7 +79,7 @@ def _chosen(draft: Draft, edit: LayerEdit, number: int) -> str | None:
     return ", ".join([":", channels, *map(index_words, where)])
 
 
-def _channels(draft: Draft, edit: LayerEdit, number: int) -> str:
+def _channels(draft: CodeContext, edit: LayerEdit, number: int) -> str:
     channels = edit.channels
     if channels is None:
         return ":"
@@ -91,7 +91,7 @@ def _channels(draft: Draft, edit: LayerEdit, number: int) -> str:
     return f"channels_{number}"
 
 
-def _dimensions(draft: Draft, edit: LayerEdit) -> int:
+def _dimensions(draft: CodeContext, edit: LayerEdit) -> int:
     """How many dimensions the layer's output has, the channels in the second."""
     record = draft.view.cache.get(edit.layer)
     if record is None:

@@ -10,13 +10,13 @@ from torch import Tensor
 from ...attribution.cam import HEATMAPS
 from ...attribution.gradients import ATTRIBUTIONS, GuidedReLUs
 from ...view.settings import EFFECTIVE, PRODUCT
-from .draft import Draft, as_drawn
+from .draft import CodeContext, as_drawn
 from .function_source import Source, source_of
 from .inputs import quoted
 from .run import class_number, score_lines, term_of, with_logits
 
 
-def heatmap_source(draft: Draft) -> Source | None:
+def heatmap_source(draft: CodeContext) -> Source | None:
     """The function or class that the heatmap needs, if it can be printed."""
     method = draft.method
     if method not in HEATMAPS and method != "guided_backprop":
@@ -25,7 +25,7 @@ def heatmap_source(draft: Draft) -> Source | None:
     return draft.view.memo.once("source", (function,), lambda: source_of(function))
 
 
-def heatmap_lines(draft: Draft, source: Source | None) -> list[str]:
+def heatmap_lines(draft: CodeContext, source: Source | None) -> list[str]:
     """``heatmap = ...``, by ``source``, or else by a function that the code takes."""
     method, at = draft.method, draft.at
     if method is None:
@@ -47,7 +47,7 @@ def heatmap_lines(draft: Draft, source: Source | None) -> list[str]:
     return [f"heatmap = {called}[{draft.index(at.sample)}]"]
 
 
-def _attribution(draft: Draft, method: str) -> list[str]:
+def _attribution(draft: CodeContext, method: str) -> list[str]:
     assert draft.x is not None
     sample = min(draft.at.sample, len(draft.x) - 1)
     # Captum is given the sample by itself, but to a function as target the whole batch.
@@ -82,7 +82,7 @@ def _attribution(draft: Draft, method: str) -> list[str]:
     return [*function, *made, ")", f"heatmap = slopes.sum(1){end}"]
 
 
-def _captums_function(draft: Draft, sample: int) -> tuple[list[str], str, str]:
+def _captums_function(draft: CodeContext, sample: int) -> tuple[list[str], str, str]:
     """What captum is given: the model and a target, or a function of our own and none."""
     target, logits = draft.at.target, draft.run.logits
     if callable(target):

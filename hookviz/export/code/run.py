@@ -10,12 +10,12 @@ from torch import Tensor
 
 from ...hooking.tensors import tensors_in
 from ...run.target import Target, class_index
-from .draft import WIDTH, Draft, as_drawn
+from .draft import WIDTH, CodeContext, as_drawn
 from .edits import edit_hooks
 from .inputs import quoted
 
 
-def input_lines(draft: Draft) -> list[str]:
+def input_lines(draft: CodeContext) -> list[str]:
     """``model`` and ``x``, made or taken."""
     asking = ".requires_grad_()" if draft.scored and draft.differentiable else ""
     name, weights, x = draft.given.name, draft.given.weights, draft.x
@@ -54,7 +54,7 @@ def own(value):  # copies: the model may write into lists, and the gradient is a
 """
 
 
-def hook_lines(draft: Draft) -> list[str]:
+def hook_lines(draft: CodeContext) -> list[str]:
     """``keep``, the forward hook, and the lists that it fills."""
     calls, path = draft.record.calls, draft.call.outputs[0].path
     kept = "output.detach().clone()"
@@ -71,7 +71,7 @@ def hook_lines(draft: Draft) -> list[str]:
         watch = "output.register_hook(gradients.append)"
     if not draft.graded:
         return lines
-    if any(call.outputs[0].watched_in is None for call in calls):
+    if any(call.outputs[0].hooked_in_task is None for call in calls):
         return [*lines, "    if output.requires_grad:", f"        {watch}"]
     lines.append(f"    {watch}")
     # What overwrites a view in place takes the view's hook out of the graph; a sample without
@@ -98,7 +98,7 @@ def _checked(path: str) -> str:
     return path
 
 
-def run_lines(draft: Draft) -> list[str]:
+def run_lines(draft: CodeContext) -> list[str]:
     """Eval mode, the forward under the hook, and the backward."""
     model, layer = draft.model, draft.layer(draft.record.name)
     lines = []
@@ -119,7 +119,7 @@ def run_lines(draft: Draft) -> list[str]:
     return [*lines, *start, *scored, *_backward(draft)]
 
 
-def mode_back(draft: Draft) -> list[str]:
+def mode_back(draft: CodeContext) -> list[str]:
     """The end of eval mode, where it was off."""
     flags = {module.training for module in draft.core.modules()}
     if flags == {True}:
@@ -129,14 +129,14 @@ def mode_back(draft: Draft) -> list[str]:
     return ["for module, was in training.items():", "    module.training = was"]
 
 
-def _thawed(draft: Draft) -> bool:
+def _thawed(draft: CodeContext) -> bool:
     """Whether the parameters, all frozen, must be asked for want of an input that can be."""
     frozen = not any(parameter.requires_grad for parameter in draft.core.parameters())
     given = tensors_in((draft.inputs.args, draft.inputs.kwargs))
     return draft.scored and frozen and not any(t.is_floating_point() for _, t in given)
 
 
-def _backward(draft: Draft) -> list[str]:
+def _backward(draft: CodeContext) -> list[str]:
     why = "  # sets off the hook; no .grad is touched" if draft.graded else ""
     saliency = draft.method == "saliency"
     if draft.differentiable and draft.run.goal == "inputs":
@@ -154,7 +154,7 @@ def _backward(draft: Draft) -> list[str]:
     ]
 
 
-def score_lines(draft: Draft) -> list[str]:
+def score_lines(draft: CodeContext) -> list[str]:
     """``score = ...``, a scalar."""
     target, logits = draft.at.target, draft.run.logits
     if callable(target):
@@ -172,7 +172,7 @@ def score_lines(draft: Draft) -> list[str]:
     return with_logits(draft, "score = ", term, comment)
 
 
-def term_of(draft: Draft, target: Target, row: str) -> tuple[str, str]:
+def term_of(draft: CodeContext, target: Target, row: str) -> tuple[str, str]:
     """One sample's score, or with ``row=":"`` each sample's ``(N,)``; and a comment."""
     if target is None:
         top = "logits.amax(1)" if row == ":" else f"logits[{row}].max()"
@@ -190,20 +190,20 @@ def term_of(draft: Draft, target: Target, row: str) -> tuple[str, str]:
     return term, comment
 
 
-def class_number(draft: Draft, target: Any) -> int:
+def class_number(draft: CodeContext, target: Any) -> int:
     """The number of a class that the target names."""
     assert draft.run.logits is not None  # there is no score of classes without
     return class_index(target, draft.run.logits.shape[1], draft.class_names)
 
 
-def with_logits(draft: Draft, start: str, term: str, comment: str) -> list[str]:
+def with_logits(draft: CodeContext, start: str, term: str, comment: str) -> list[str]:
     """The term with the model's answer in it, in one line if it is needed once."""
     if term.count("logits") == 1:
         return [start + term.replace("logits", draft.logits) + comment]
     return [f"logits = {draft.logits}", start + term + comment]
 
 
-def map_lines(draft: Draft) -> list[str]:
+def map_lines(draft: CodeContext) -> list[str]:
     """``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
     arranged = draft.arrangement + as_drawn(draft.call.activation)
     names = ["activation", *(["gradient"] if draft.graded else [])]

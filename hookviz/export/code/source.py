@@ -11,9 +11,9 @@ import sys
 
 from ...attribution.gradients import ATTRIBUTIONS
 from ...hooking.checkpoint import FORWARD
-from ...view.difference import Difference
+from ...view.difference import ViewDifference
 from ...view.view import View
-from .draft import Draft
+from .draft import CodeContext
 from .drawing import drawing_lines
 from .edits import edit_lines
 from .function_source import Source, names_in
@@ -28,7 +28,7 @@ def write_source(view: View, given: Given) -> str:
     What the source takes stands in comments at its beginning. ``ValueError`` says why, where a few
     lines cannot do it.
     """
-    draft = Draft(view, given)
+    draft = CodeContext(view, given)
     _refuse(draft)
     back = mode_back(draft)
     again = draft.method in ATTRIBUTIONS and draft.method != "saliency"  # the model runs again
@@ -48,10 +48,10 @@ def write_source(view: View, given: Given) -> str:
     return "\n".join([*draft.takes, *imports, "", *before, *heatmap, *after]) + "\n"
 
 
-def _refuse(draft: Draft) -> None:
+def _refuse(draft: CodeContext) -> None:
     """Raise for what would take more than a few lines."""
     name, core = draft.record.name, draft.core
-    if isinstance(draft.view, Difference):
+    if isinstance(draft.view, ViewDifference):
         raise ValueError("There is no short code for a difference: set version='edited'.")
     if any(hasattr(part, "_orig_mod") for part in core.modules()):
         raise ValueError(
@@ -65,7 +65,7 @@ def _refuse(draft: Draft) -> None:
             "There is no short code for reentrant checkpointing, which runs each layer twice: "
             "give checkpoint(..., use_reentrant=False)."
         )
-    if any(call.outputs[0].watched_in not in (None, FORWARD) for call in draft.record.calls):
+    if any(call.outputs[0].hooked_in_task not in (None, FORWARD) for call in draft.record.calls):
         raise ValueError(
             f"There is no short code for layer {name!r}: backward runs it again, and its gradient "
             "reaches only that run."

@@ -48,7 +48,7 @@ def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741
     return (trace + sums - crossed) / (n * (n - 3))
 
 
-class Alignment:
+class LinearCKA:
     """CKA of all pairs of layers, summed up over batches.
 
     ``sum HSIC(K, L) / sqrt(sum HSIC(K, K) sum HSIC(L, L))`` over the batches [1]_, each of which is

@@ -14,9 +14,9 @@ from ...hooking.select import Layers
 from ...run.inputs import Transform, as_the_model_takes
 from ...run.session import Session
 from ...run.target import Target, logits_of
-from .comparing_capture import Against, QuietCapture, SharedCopies
+from .comparing_capture import ComparingCapture, QuietCapture, SharedTensorStore
 from .comparison import Comparison, LayerDifference, rows_of
-from .pairing import Order, Pairs, paired
+from .pairing import CallOrder, Pairs, paired
 
 if TYPE_CHECKING:
     from ... import SideBySide
@@ -129,8 +129,8 @@ def _every(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)
 
 
-def _ran(session: Session, whose: str, layers: Layers) -> Order:
-    order = Order(session.given, layers)
+def _ran(session: Session, whose: str, layers: Layers) -> CallOrder:
+    order = CallOrder(session.given, layers)
     try:
         session.forward(order)
     except Exception as error:
@@ -149,8 +149,8 @@ def _rows(
     while groups:
         names = groups.pop()
         cache, against, logits = _both(first, second, pairs, names, target, max_bytes)
-        dropped = set(cache.dropped)
-        left = [name for name in names if dropped & {name, pairs.begin(name)[0]}]
+        over_budget = set(cache.over_budget)
+        left = [name for name in names if over_budget & {name, pairs.begin(name)[0]}]
         rows += rows_of(cache, against, pairs, [name for name in names if name not in left])
         if left:
             groups += [left] if left != names else _halves(left, cache, max_bytes)
@@ -164,7 +164,7 @@ def _both(
     names: list[str],
     target: Target,
     max_bytes: int | None,
-) -> tuple[FeatureCache, Against, Logits]:
+) -> tuple[FeatureCache, ComparingCapture, Logits]:
     """One run of each, the second against the first, of some of a's layers."""
     begins = dict(map(pairs.begin, names))  # of a -> of b
     outputs = {pairs.partners[name]: name for name in names}
@@ -172,14 +172,14 @@ def _both(
 
     def once() -> QuietCapture:
         chosen = [first.model.get_submodule(name) for name in dict.fromkeys([*names, *begins])]
-        return QuietCapture(first.given, chosen, SharedCopies(max_bytes), inputs=True)
+        return QuietCapture(first.given, chosen, SharedTensorStore(max_bytes), inputs=True)
 
     one = first.forward_backward(target, once)
     kept, logits = one.observer.data(), logits_of(one.output)
 
-    def again() -> Against:
+    def again() -> ComparingCapture:
         chosen = [second.model.get_submodule(name) for name in dict.fromkeys([*outputs, *inputs])]
-        return Against(second.given, chosen, kept, outputs, inputs)
+        return ComparingCapture(second.given, chosen, kept, outputs, inputs)
 
     two = second.forward_backward(_for_both(target, logits), again)
     both = (each if each is None else each.detach() for each in (logits, logits_of(two.output)))
@@ -207,7 +207,9 @@ def _halves(names: list[str], cache: FeatureCache, max_bytes: int | None) -> lis
     return [names[:middle], names[middle:]]
 
 
-def _uneven(ours: Order, theirs: Order, partners: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def _uneven(
+    ours: CallOrder, theirs: CallOrder, partners: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
     """Layers that ran more often in one model than in the other."""
     found = []
     for name, partner in partners.items():

@@ -11,11 +11,11 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...hooking.capture import Capture, Found
 from ...hooking.checkpoint import FORWARD
-from ...hooking.records import Call, CapturedTensor, Copies, FeatureCache, LayerRecord
-from .difference import Difference, difference
+from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
+from .difference import TensorDifference, difference
 
 
-class SharedCopies(Copies):
+class SharedTensorStore(TensorStore):
     """Copies of tensors, one of each: what a layer gives on as it got it is not copied again.
 
     So the inputs of all layers, and what blocks return of their last layer, cost no memory.
@@ -50,8 +50,8 @@ class ComparedTensor(CapturedTensor):
         The gradient's is None where either run had none.
     """
 
-    of_value: Difference | None = None
-    of_gradient: Difference | None = None
+    of_value: TensorDifference | None = None
+    of_gradient: TensorDifference | None = None
     first: CapturedTensor | None = None
     reached: bool = False
 
@@ -68,7 +68,7 @@ class QuietCapture(Capture):
         pass
 
 
-class Against(QuietCapture):
+class ComparingCapture(QuietCapture):
     """Hooks on the second model that compare what its layers return with the first run.
 
     Parameters
@@ -90,7 +90,7 @@ class Against(QuietCapture):
         outputs: Mapping[str, str],
         inputs: Mapping[str, str],
     ) -> None:
-        super().__init__(model, layers, Copies(), inputs=True)
+        super().__init__(model, layers, TensorStore(), inputs=True)
         self._first, self._side = first, "outputs"
         self._partners = {"outputs": outputs, "inputs": inputs}
 

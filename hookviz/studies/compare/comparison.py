@@ -12,7 +12,7 @@ from ...hooking.records import FeatureCache, LayerRecord
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, number, text_table
 from ...run.target import probabilities
-from .difference import Difference, rounding
+from .difference import TensorDifference, rounding
 from .pairing import Pairs
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ class LayerDifference:
     call: int
     kind: str
     shape: tuple[int, ...]
-    output: Difference
-    inputs: Difference | None = None
-    gradient: Difference | None = None
+    output: TensorDifference
+    inputs: TensorDifference | None = None
+    gradient: TensorDifference | None = None
 
     @property
     def explained(self) -> float:
@@ -115,7 +115,7 @@ class LayerDifference:
 _TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "odd")
 
 
-def _in_short(known: Difference | None) -> str:
+def _in_short(known: TensorDifference | None) -> str:
     if known is None:
         return "–"
     return known.why or ("equal" if known.equal else number(known.distance))
@@ -140,7 +140,7 @@ def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) 
     output = worst(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
     if len(one.outputs) != len(two.outputs) or output is None:
         counts = f"{len(one.outputs)} and {len(two.outputs)}"
-        output = Difference(why=f"numbers of tensors differ: {counts}")
+        output = TensorDifference(why=f"numbers of tensors differ: {counts}")
     weights = max(_rounding_of_weights(each.module) for each in (ours, theirs, begin))
     return LayerDifference(
         ours.name,
@@ -160,7 +160,7 @@ def _rounding_of_weights(module: nn.Module) -> float:
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 
 
-def worst(found: Iterable[Difference | None]) -> Difference | None:
+def worst(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
     """The one that is furthest apart; None if there is none."""
     there = [each for each in found if each is not None]
     return max(there, key=lambda each: each.distance, default=None)

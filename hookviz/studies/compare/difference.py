@@ -12,7 +12,7 @@ _AT_ONCE = 1 << 20  # how many numbers are looked at in one go: what is computed
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """How far tensor b is from tensor a, over all places where both are finite.
 
     Attributes
@@ -61,7 +61,7 @@ class Difference:
         return not self.why and self.share == 0
 
 
-def difference(a: Tensor, b: Tensor) -> Difference:
+def difference(a: Tensor, b: Tensor) -> TensorDifference:
     """How far b is from a, in double precision where the device knows it.
 
     >>> import torch
@@ -75,19 +75,19 @@ def difference(a: Tensor, b: Tensor) -> Difference:
     epsilon = rounding(coarser)
     if a.shape != b.shape:
         shapes = " and ".join("×".join(map(str, each.shape)) or "one number" for each in (a, b))
-        return Difference(epsilon=epsilon, why=f"shapes differ: {shapes}")
+        return TensorDifference(epsilon=epsilon, why=f"shapes differ: {shapes}")
     a, b = _flat(a), _flat(b)
     parts = zip(a.split(_AT_ONCE), b.split(_AT_ONCE), strict=True)
     sums = [_sums(one, two.to(one.device)) for one, two in parts if one.numel()]
     if not sums:
-        return Difference(0.0, 0.0, 0.0, math.nan, 0.0, 0, epsilon)
+        return TensorDifference(0.0, 0.0, 0.0, math.nan, 0.0, 0, epsilon)
     largest = max(each[0] for each in sums)
     total, apart, ours, theirs, both, differing, odd = map(
         math.fsum, list(zip(*sums, strict=True))[1:]
     )
     if ours:
         epsilon += _smallest(coarser) * math.sqrt(len(a) / ours)
-    return Difference(
+    return TensorDifference(
         largest,
         total / len(a),
         math.sqrt(apart / ours) if ours else (math.inf if apart else 0.0),

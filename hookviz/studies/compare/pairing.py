@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ...hooking.handles import HookSet
+from ...hooking.handles import HookManager
 from ...hooking.select import Layers, close_names, select_layers
 from ...hooking.tensors import tensors_in
 
@@ -20,7 +20,7 @@ _FOLDED = (*_NORMS, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU)
 
 
 @dataclass(frozen=True)
-class Ran:
+class LayerRun:
     """A layer that has run: what it is known by before any number is compared."""
 
     name: str
@@ -52,7 +52,7 @@ class Pairs:
         return self.begins.get(name, (name, self.partners[name]))
 
 
-def paired(a: list[Ran], b: list[Ran], given: Mapping[str, str] | None = None) -> Pairs:
+def paired(a: list[LayerRun], b: list[LayerRun], given: Mapping[str, str] | None = None) -> Pairs:
     """Match layers, each model's in the order in which they returned.
 
     First those ``given``, then by name, then by order: what is left of both is aligned as two texts
@@ -87,24 +87,24 @@ def paired(a: list[Ran], b: list[Ran], given: Mapping[str, str] | None = None) -
     return Pairs({name: partners[name] for name in of_a if name in partners}, alone, begins)
 
 
-def _kind_and_shape(layer: Ran) -> Hashable:
+def _kind_and_shape(layer: LayerRun) -> Hashable:
     return type(layer.module).__name__, layer.shape
 
 
-def _shape(layer: Ran) -> Hashable:
+def _shape(layer: LayerRun) -> Hashable:
     return layer.shape
 
 
 def _aligned(
-    a: list[Ran], b: list[Ran], key: Callable[[Ran], Hashable]
-) -> Iterator[tuple[Ran, Ran]]:
+    a: list[LayerRun], b: list[LayerRun], key: Callable[[LayerRun], Hashable]
+) -> Iterator[tuple[LayerRun, LayerRun]]:
     matcher = SequenceMatcher(None, [*map(key, a)], [*map(key, b)], autojunk=False)
     for i, j, size in matcher.get_matching_blocks():
         yield from zip(a[i : i + size], b[j : j + size], strict=True)
 
 
 def _folded(
-    a: list[Ran], of_b: Mapping[str, Ran], partners: dict[str, str]
+    a: list[LayerRun], of_b: Mapping[str, LayerRun], partners: dict[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Take the partners from layers that b has folded with the next one.
 
@@ -128,7 +128,7 @@ def _folded(
     return found, firsts
 
 
-def _check(names: Iterable[str], known: Mapping[str, Ran], whose: str) -> None:
+def _check(names: Iterable[str], known: Mapping[str, LayerRun], whose: str) -> None:
     for name in names:
         if name not in known:
             raise ValueError(
@@ -137,7 +137,7 @@ def _check(names: Iterable[str], known: Mapping[str, Ran], whose: str) -> None:
             )
 
 
-class Order(HookSet):
+class CallOrder(HookManager):
     """While its hooks are on it notes what runs.
 
     Attributes
@@ -151,7 +151,7 @@ class Order(HookSet):
     def __init__(self, model: nn.Module, layers: Layers) -> None:
         chosen = select_layers(model, layers)
         super().__init__([(m, "forward", partial(self._after, n[0])) for m, n in chosen.items()])
-        self.layers: list[Ran] = []
+        self.layers: list[LayerRun] = []
         self.calls: list[tuple[str, int]] = []
         self._runs: dict[str, int] = {}
 
@@ -164,6 +164,6 @@ class Order(HookSet):
         if not shapes:  # nothing that could be compared
             return
         if name not in self._runs:
-            self.layers.append(Ran(name, module, shapes[0]))
+            self.layers.append(LayerRun(name, module, shapes[0]))
         self.calls.append((name, self.runs(name)))
         self._runs[name] = self.runs(name) + 1

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from ...hooking.handles import HookSet
+from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import html_table, text_table
 from ...hooking.tensors import tensors_in
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
-from .cka import Alignment, gram
+from .cka import LinearCKA, gram
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +143,7 @@ def similarity(
     [1.0, 1.0, 1.0]
     """
     models = _Watched(a, layers), _Watched(b, layers if layers_b is None else layers_b)
-    alignment, samples, small = Alignment(), 0, []
+    alignment, samples, small = LinearCKA(), 0, []
     total = len(loader) if isinstance(loader, Sized) else 0
     with Progress() as bar, ExitStack() as stack:
         for each in models:
@@ -192,7 +192,7 @@ class _Watched:
             (module, "forward", partial(self._after, names[0]))
             for module, names in self._chosen.items()
         ]
-        with HookSet(hooks):
+        with HookManager(hooks):
             self.session.call(*given.args, **given.kwargs)
         lacking = [name for name in self.names if name not in self._found]
         if lacking and not self._wrong:

@@ -8,12 +8,12 @@ from .findings import Finding
 from .magnitudes import scales
 from .model_error import raised
 from .nonfinite import nan_and_inf
-from .observation import Examination
+from .observation import Observation
 from .train_eval import batchnorm, dropout, in_place, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
 from .values import half_precision, silent_maps
 
-Check = Callable[[Examination], Iterator[Finding]]
+Check = Callable[[Observation], Iterator[Finding]]
 
 CHECKS: dict[Check, str] = {
     raised: "whether the model runs",
@@ -32,12 +32,12 @@ CHECKS: dict[Check, str] = {
 """Each check, and what it looks at in words."""
 
 
-def findings_in(seen: Examination) -> list[Finding]:
+def findings_in(seen: Observation) -> list[Finding]:
     """All that the checks find."""
     return [finding for check in CHECKS for finding in check(seen)]
 
 
-def looked_at(seen: Examination) -> list[str]:
+def looked_at(seen: Observation) -> list[str]:
     """What the checks looked at, in words."""
-    counts = {"operations": len(seen.operations), "looks": len(seen.looks)}
+    counts = {"operations": len(seen.operations), "looks": len(seen.calls)}
     return [words.format(**counts) for words in CHECKS.values()]

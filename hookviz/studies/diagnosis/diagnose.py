@@ -16,7 +16,7 @@ from ...run.target import Target, logits_of, score_of
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding
 from .guard import Guard
-from .observation import Examination, Look, examine
+from .observation import LayerCall, Observation, examine
 
 if TYPE_CHECKING:
     from ... import Explorer
@@ -112,11 +112,11 @@ def diagnose(
     return diagnosis
 
 
-def _explored(session: Session, seen: Examination, finding: Finding) -> Explorer:
+def _explored(session: Session, seen: Observation, finding: Finding) -> Explorer:
     """The explorer on the convolutions and the finding's layer, or the nearest that has maps."""
     from ... import explore  # from the public face: what is live is above this wing
 
-    shown = _with_maps(seen.looks, finding)
+    shown = _with_maps(seen.calls, finding)
     layers = [m for m in seen.names if is_convolution(m) or m is shown.module]
     return explore(
         session.given,
@@ -128,13 +128,13 @@ def _explored(session: Session, seen: Examination, finding: Finding) -> Explorer
     )
 
 
-def _with_maps(looks: Sequence[Look], finding: Finding) -> Look:
+def _with_maps(calls: Sequence[LayerCall], finding: Finding) -> LayerCall:
     """The finding's call of its layer; if it returned no maps, the last before its end that did."""
     place = finding.layer, finding.call
-    ran = next((index for index, look in enumerate(looks) if look.place == place), 0)
+    ran = next((index for index, look in enumerate(calls) if look.place == place), 0)
     within = finding.layer + "." if finding.layer else ""
-    until = [o for i, o in enumerate(looks) if i < ran or o.layer.startswith(within)]
-    for look in (looks[ran], *reversed(until)):
+    until = [o for i, o in enumerate(calls) if i < ran or o.layer.startswith(within)]
+    for look in (calls[ran], *reversed(until)):
         if look.shapes and 2 <= len(look.shapes[0]) <= 5:
             return look
     named = f"layer {finding.layer!r}" if finding.layer else "the model itself"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...hooking.handles import HookSet
+from ...hooking.handles import HookManager
 from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors_in
 from ...run.errors import first_sentence
@@ -25,14 +25,14 @@ from ...run.session import Session
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
-from .observation import Examination, examine
+from .observation import Observation, examine
 
-OFTEN = 16
+CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
 
 
 @dataclass(eq=False)
-class Started:
+class RecordedCall:
     """One call of the whole model: all that is needed to do it again."""
 
     args: Any
@@ -69,19 +69,19 @@ class Sum:
     layer: str
     phase: str
     value: Tensor
-    started: Started | None
+    started: RecordedCall | None
 
 
-class Guard(HookSet, Diagnosis):
+class Guard(HookManager, Diagnosis):
     """A `Diagnosis` that fills itself when its block ends; `hookviz.diagnose` makes it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._core = model, unwrapped(model)[0]
         self._names = {module: known[0] for module, known in module_names(model).items()}
-        HookSet.__init__(self, self._wanted())
+        HookManager.__init__(self, self._wanted())
         Diagnosis.__init__(self, type_name(self._core))
         self._sums: list[Sum] = []
-        self._calls: list[Started] = []
+        self._calls: list[RecordedCall] = []
         self._seen = 0  # calls of the model
 
     def _wanted(self) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
@@ -115,16 +115,16 @@ class Guard(HookSet, Diagnosis):
 
     def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._seen += 1
-        if len(self._calls) >= OFTEN and not self._hits():
+        if len(self._calls) >= CHECK_EVERY and not self._hits():
             self._sums.clear()
-            self._calls = [each for each in self._calls if not each.gradients][-OFTEN:]
+            self._calls = [each for each in self._calls if not each.gradients][-CHECK_EVERY:]
         for _, tensor in tensors_in((args, kwargs)):
             if tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, "", "backward"))
         device = next((p.device for p in self._core.parameters()), torch.device("cpu"))
         autocast = device.type, torch.get_autocast_dtype(device.type)
         self._calls.append(
-            Started(
+            RecordedCall(
                 args,
                 kwargs,
                 self._versions(args, kwargs),
@@ -156,7 +156,7 @@ class Guard(HookSet, Diagnosis):
             if tensor.requires_grad and started is not None:
                 self.add(tensor, "tensor", partial(self._sent, started, index))
 
-    def _sent(self, started: Started, index: int, gradient: Tensor | None) -> None:
+    def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
             started.gradients[index] = gradient.detach()
             self._add("", "sent", gradient)
@@ -197,14 +197,14 @@ class Guard(HookSet, Diagnosis):
             hit = _first(hits)
             self._again(hit.started or (calls[0] if calls else None), hit)
 
-    def _again(self, started: Started | None, hit: Sum | None) -> None:
+    def _again(self, started: RecordedCall | None, hit: Sum | None) -> None:
         """Do the call again and examine it; what cannot be done again is told by its layer."""
         why = "the model was not called within the block"
         if started is not None:
             why = self._changed(started)
         if hit is not None and hit.phase == "sent":
             why = "it came from outside of the model"
-        seen: Examination | None = None
+        seen: Observation | None = None
         if not why and started is not None:
             try:
                 seen = self._examined(started)
@@ -215,14 +215,14 @@ class Guard(HookSet, Diagnosis):
             found.append(_coarse(hit, why or "it did not come again when the call was repeated"))
         self.settle(found, self.looked_at + (looked_at(seen) if seen is not None else []))
 
-    def _changed(self, started: Started) -> str:
+    def _changed(self, started: RecordedCall) -> str:
         """Why a call cannot be done again; empty if it can."""
         if self._versions(started.args, started.kwargs) != started.versions:
             return "weights or inputs were changed within the block"
         synced = any(isinstance(m, nn.SyncBatchNorm) and m.training for m in self._names)
         return "the other processes would have to run it, too" if synced else ""
 
-    def _examined(self, started: Started) -> Examination:
+    def _examined(self, started: RecordedCall) -> Observation:
         inputs = ModelInput(tuple(started.args), dict(started.kwargs))
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):

@@ -10,19 +10,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooking.tables import number
 from .findings import Finding
-from .observation import Examination, Look
+from .observation import LayerCall, Observation
 
 LIMIT = 1e6
 """By which factor something has exploded or vanished between two layers."""
 
 
-def scales(seen: Examination) -> Iterator[Finding]:
+def scales(seen: Observation) -> Iterator[Finding]:
     """Whether activations grow or shrink too much on their way, or gradients on theirs.
 
     A branch that is small, such as one that begins at zero, is no trouble while another way is
     open: what has vanished is the largest of all that lie further on.
     """
-    leaves = [each for each in seen.looks if each.leaf]
+    leaves = [each for each in seen.calls if each.leaf]
     ran = [each for each in leaves if _weighty(each)]
     advice = _untrained(seen)
     yield from _judged("activation", [(each, each.size) for each in ran], advice)
@@ -30,15 +30,15 @@ def scales(seen: Examination) -> Iterator[Finding]:
     yield from _judged("gradient", gradients, advice, leaves)
 
 
-def _weighty(look: Look) -> bool:
+def _weighty(look: LayerCall) -> bool:
     return next(look.module.parameters(recurse=False), None) is not None
 
 
 def _judged(
     what: str,
-    measured: list[tuple[Look, float | None]],
+    measured: list[tuple[LayerCall, float | None]],
     advice: str,
-    leaves: Sequence[Look] = (),
+    leaves: Sequence[LayerCall] = (),
 ) -> Iterator[Finding]:
     known = [(look, size) for look, size in measured if size is not None and math.isfinite(size)]
     sizes = [size for _, size in known]
@@ -56,27 +56,27 @@ def _judged(
 def _told(
     kind: str,
     what: str,
-    looks: list[Look],
+    calls: list[LayerCall],
     sizes: list[float],
     advice: str,
-    leaves: Sequence[Look],
+    leaves: Sequence[LayerCall],
 ) -> Finding:
     shrinks = kind == "vanishing"
     ratio = _ratio if shrinks else lambda a, b: _ratio(b, a)
     steps = [ratio(a, b) for a, b in pairwise(sizes)]
     most = max(steps)
-    first, step = looks[steps.index(most) :][:2]
+    first, step = calls[steps.index(most) :][:2]
     if leaves:
         step = _passing(leaves[leaves.index(step) : leaves.index(first) + 1], ratio)
     end = sizes.index(sizes[-1])
     factor = _ratio(sizes[0], sizes[-1]) if shrinks else _ratio(sizes[-1], sizes[0])
     word = "smaller" if shrinks else "larger"
     message = (
-        f"The {what} is {number(factor)} times {word} in {looks[end].layer!r} than in "
-        f"{looks[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}."
+        f"The {what} is {number(factor)} times {word} in {calls[end].layer!r} than in "
+        f"{calls[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}."
     )
     if math.isinf(factor):
-        message = f"The {what} is 0 from {looks[end].layer!r} on: nothing comes through."
+        message = f"The {what} is 0 from {calls[end].layer!r} on: nothing comes through."
         advice = advice or f"Look at {step.layer!r}, which may be dead or cut off."
     return Finding(
         kind,
@@ -89,15 +89,15 @@ def _told(
         evidence={
             "factor": factor,
             "step": most,
-            "from": looks[0].layer,
-            "to": looks[end].layer,
-            "layers": [look.layer for look in looks],
+            "from": calls[0].layer,
+            "to": calls[end].layer,
+            "layers": [look.layer for look in calls],
             "sizes": sizes,
         },
     )
 
 
-def _passing(leaves: Sequence[Look], ratio: Callable[[float, float], float]) -> Look:
+def _passing(leaves: Sequence[LayerCall], ratio: Callable[[float, float], float]) -> LayerCall:
     """The layer that changes a gradient most: what comes to it, those behind have changed."""
     known = [each for each in leaves if each.gradient]
     if known and leaves[0].gradient == 0:
@@ -110,7 +110,7 @@ def _ratio(large: float, small: float) -> float:
     return large / small if small else math.inf
 
 
-def _untrained(seen: Examination) -> str:
+def _untrained(seen: Observation) -> str:
     """What to do, where BatchNorm layers in eval mode have never seen a batch."""
     norms = [m for m in seen.names if isinstance(m, _BatchNorm) and not m.training]
     new = [m for m in norms if m.num_batches_tracked is not None and m.num_batches_tracked == 0]

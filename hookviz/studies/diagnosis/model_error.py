@@ -12,7 +12,7 @@ import torch
 from ...run.errors import first_line, innermost_call, takes
 from ...run.operations import OUTSIDE, Operation
 from .findings import Finding
-from .observation import Examination, Look
+from .observation import LayerCall, Observation
 
 KINDS = {
     "batchnorm": re.compile("more than 1 value per channel"),
@@ -25,7 +25,7 @@ KINDS = {
 """Kinds of findings -> what stands in torch's messages."""
 
 
-def raised(seen: Examination) -> Iterator[Finding]:
+def raised(seen: Observation) -> Iterator[Finding]:
     """The model's own error, and what led to it."""
     error = seen.error
     if error is None:
@@ -53,21 +53,21 @@ def raised(seen: Examination) -> Iterator[Finding]:
         operation,
         file,
         line,
-        {"shapes": [(each.layer, each.type, each.shapes) for each in seen.looks if each.shapes]},
+        {"shapes": [(each.layer, each.type, each.shapes) for each in seen.calls if each.shapes]},
     )
 
 
-def _innermost(seen: Examination, error: Exception) -> Look | None:
+def _innermost(seen: Observation, error: Exception) -> LayerCall | None:
     """The call in which the error arose: the innermost one that did not come to its end."""
     call = innermost_call(error, seen.names)
-    unfinished = [look for look in seen.looks if not look.finished]
+    unfinished = [look for look in seen.calls if not look.finished]
     if call is not None:
         unfinished = [look for look in unfinished if look.module is call[0]] or unfinished
     return unfinished[-1] if unfinished else None
 
 
-def _in_backward(seen: Examination) -> bool:
-    root = next((look for look in seen.looks if look.module is next(iter(seen.names))), None)
+def _in_backward(seen: Observation) -> bool:
+    root = next((look for look in seen.calls if look.module is next(iter(seen.names))), None)
     return root is not None and root.finished
 
 
@@ -97,14 +97,14 @@ def _maker(operation: Operation) -> str:
     )
 
 
-def _named(look: Look | None) -> str:
+def _named(look: LayerCall | None) -> str:
     if look is None or look.layer == OUTSIDE:
         return "the score"
     named = f"layer {look.layer!r} ({look.type})" if look.layer else f"{look.type}'s forward"
     return f"{named}, call {look.call}" if look.call else named
 
 
-def _advice(look: Look | None, kind: str) -> str:
+def _advice(look: LayerCall | None, kind: str) -> str:
     if kind == "batchnorm":
         return "Give a batch of two or more, call model.eval(), or use GroupNorm."
     if kind == "error" or look is None:

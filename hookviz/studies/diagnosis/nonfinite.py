@@ -10,7 +10,7 @@ import torch
 from ...hooking.tables import number
 from ...run.operations import Operation, Range
 from .findings import Finding
-from .observation import Examination
+from .observation import Observation
 from .values import HALF
 
 Given = Sequence[Range]
@@ -18,7 +18,7 @@ MOST = 3
 """So many places are told in each phase; what they pass on is not counted among them."""
 
 
-def nan_and_inf(seen: Examination) -> Iterator[Finding]:
+def nan_and_inf(seen: Observation) -> Iterator[Finding]:
     """Where NaN and Inf arose that left a layer or reached a weight."""
     told = [source for source in seen.sources if source.reached or not _fine(source)]
     told += [each for each in seen.operations if each.reached and each.origin is each]
@@ -36,7 +36,7 @@ def _fine(source: Operation) -> bool:
     return source.finite or source.constant
 
 
-def _finding(operation: Operation, seen: Examination, more: int) -> Finding:
+def _finding(operation: Operation, seen: Observation, more: int) -> Finding:
     kind = "nan" if operation.nan else "inf"
     passed_on = sum(each.origin is operation for each in seen.operations) - 1
     evidence = {

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ...hooking.checkpoint import FORWARD, Running, current_backward, repeated
-from ...hooking.handles import HookSet
+from ...hooking.checkpoint import FORWARD, ModuleCallStack, current_backward, repeated
+from ...hooking.handles import HookManager
 from ...hooking.select import module_names, type_name
 from ...hooking.tensors import at_least_float32, memory_of, tensors_in
 from ...run.operations import Operation, Operations, Place, range_of
@@ -26,7 +26,7 @@ LOOKS = (look_at_maps, look_at_precision)
 
 
 @dataclass(eq=False)
-class Look:
+class LayerCall:
     """One call of one module, as its hooks saw it.
 
     Attributes
@@ -75,12 +75,12 @@ class Look:
 
 
 @dataclass(eq=False)
-class Examination:
+class Observation:
     """What was seen of a model in one forward and one backward."""
 
     model: nn.Module
     names: dict[nn.Module, str]
-    looks: list[Look] = field(default_factory=list)
+    calls: list[LayerCall] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     sources: list[Operation] = field(default_factory=list)  # weights and inputs
     samples: int = 1  # of the batch
@@ -92,7 +92,7 @@ class Examination:
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
 
 
-class Examiner(HookSet):
+class RunRecorder(HookManager):
     """The block within which a forward and a backward are examined.
 
     Parameters
@@ -103,18 +103,18 @@ class Examiner(HookSet):
         Called when the hooks are on, before the model runs.
     """
 
-    unreached = False  # nothing has to run again for its sake
+    missing_gradients = False  # nothing has to run again for its sake
 
     def __init__(self, model: nn.Module, begin: Callable[[], object] = lambda: None) -> None:
         names = {module: known[0] for module, known in module_names(model).items()}
-        self.found = Examination(model, names)
+        self.found = Observation(model, names)
         self.operations = Operations(self._place, self._look_at)
         super().__init__(self._wanted())
         self._start = begin
-        self._running: Running[tuple[Look, bool]] = Running()
-        self._calls: dict[nn.Module, list[tuple[Look, Any]]] = {}
+        self._running: ModuleCallStack[tuple[LayerCall, bool]] = ModuleCallStack()
+        self._calls: dict[nn.Module, list[tuple[LayerCall, Any]]] = {}
         self._repeated: set[tuple[int, int]] = set()
-        self._returned: dict[int, tuple[StorageWeakRef, Look]] = {}  # by memory
+        self._returned: dict[int, tuple[StorageWeakRef, LayerCall]] = {}  # by memory
 
     def _wanted(self) -> Iterable[tuple[nn.Module, str, Callable[..., Any]]]:
         for module in self.found.names:
@@ -173,7 +173,7 @@ class Examiner(HookSet):
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.operations.silent():
             given = [tensor for _, tensor in tensors_in((args, kwargs))]
-            if not self.found.looks:
+            if not self.found.calls:
                 self._note_inputs(module, given)
             marks = [_mark(tensor) for tensor in given]
             calls = self._calls.setdefault(module, [])
@@ -187,13 +187,13 @@ class Examiner(HookSet):
                 calls.append((look, marks))
             self._running.begin(module, (look, again))
 
-    def _look(self, module: nn.Module, call: int, given: list[Tensor]) -> Look:
+    def _look(self, module: nn.Module, call: int, given: list[Tensor]) -> LayerCall:
         makers = (self.operations.wrote(tensor) for tensor in given)
         made_by = tuple(dict.fromkeys(each for each in makers if each is not None))
         shapes = tuple(tuple(tensor.shape) for tensor in given)
         name = self.found.names[module]
-        look = Look(name, type_name(module), call, module, shapes, made_by)
-        self.found.looks.append(look)
+        look = LayerCall(name, type_name(module), call, module, shapes, made_by)
+        self.found.calls.append(look)
         return look
 
     def _note_inputs(self, module: nn.Module, given: list[Tensor]) -> None:
@@ -225,7 +225,7 @@ class Examiner(HookSet):
             if first.requires_grad:
                 self.add(first, "tensor", partial(self._arrived, look))
 
-    def _keep_an_eye_on(self, returned: list[Tensor], look: Look) -> None:
+    def _keep_an_eye_on(self, returned: list[Tensor], look: LayerCall) -> None:
         """From now on whoever overwrites what this layer returned is noted."""
         for tensor in returned:
             memory = memory_of(tensor)
@@ -233,7 +233,7 @@ class Examiner(HookSet):
             if tensor.layout is torch.strided and (known is None or known[0].expired()):
                 self._returned[memory] = StorageWeakRef(tensor.untyped_storage()), look
 
-    def _arrived(self, look: Look, gradient: Tensor | None) -> None:
+    def _arrived(self, look: LayerCall, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.operations.silent():
                 look.gradient = _norm(gradient)
@@ -295,16 +295,16 @@ def examine(
     score_of: Callable[..., Tensor | None],
     begin: Callable[[], object] = lambda: None,
     told: bool = True,
-) -> Examination:
+) -> Observation:
     """Run the model as it stands, forward and backward, and write down what happens.
 
     ``score_of`` is called with the output, the target and the names of the classes, and ``told``
     says whether what it computes is written down, too; ``begin`` is called before the model.
     """
-    observers: list[Examiner] = []
+    observers: list[RunRecorder] = []
 
-    def observe() -> Examiner:
-        observers.append(Examiner(session.given, begin))
+    def observe() -> RunRecorder:
+        observers.append(RunRecorder(session.given, begin))
         return observers[-1]
 
     def score(*given: Any) -> Tensor | None:
@@ -312,9 +312,7 @@ def examine(
             return score_of(*given)
 
     try:
-        session.forward_backward(
-            target, observe, goal="parameters", as_it_stands=True, score_of=score
-        )
+        session.forward_backward(target, observe, goal="parameters", keep_mode=True, score_of=score)
     except Exception as error:
         if not observers:
             raise

@@ -9,12 +9,12 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ...hooking.tables import number
 from .findings import Finding
-from .observation import Examination
+from .observation import Observation
 
 
-def batchnorm(seen: Examination) -> Iterator[Finding]:
+def batchnorm(seen: Observation) -> Iterator[Finding]:
     """BatchNorm layers that divide by hardly any variance."""
-    for look in seen.looks:
+    for look in seen.calls:
         norm = look.module
         if not isinstance(norm, _BatchNorm) or norm.training or norm.running_var is None:
             continue
@@ -47,7 +47,7 @@ def _flat(layer: str, call: int, count: int, norm: _BatchNorm, low: float) -> Fi
     )
 
 
-def dropout(seen: Examination) -> Iterator[Finding]:
+def dropout(seen: Observation) -> Iterator[Finding]:
     """Dropout that drops although the model is in eval mode."""
     root = next(iter(seen.names))
     if root.training:
@@ -77,7 +77,7 @@ def dropout(seen: Examination) -> Iterator[Finding]:
                 return
 
 
-def training_mode(seen: Examination) -> Iterator[Finding]:
+def training_mode(seen: Observation) -> Iterator[Finding]:
     """That a model in training mode is another than the one that is shown, and deployed."""
     root = next(iter(seen.names))
     kinds: dict[str, int] = {}
@@ -96,9 +96,9 @@ def training_mode(seen: Examination) -> Iterator[Finding]:
         )
 
 
-def in_place(seen: Examination) -> Iterator[Finding]:
+def in_place(seen: Observation) -> Iterator[Finding]:
     """Layers whose output is overwritten: a plain hook that keeps it shows the wrong thing."""
-    found = [look for look in seen.looks if look.overwritten is not None]
+    found = [look for look in seen.calls if look.overwritten is not None]
     if not found:
         return
     first, by = found[0], found[0].overwritten

@@ -10,14 +10,14 @@ from torch.utils.hooks import RemovableHandle
 
 from ..hook_table import HookTable, hooks
 from .findings import Finding
-from .observation import Examination
+from .observation import Observation
 
 
-def unused(seen: Examination) -> Iterator[Finding]:
+def unused(seen: Observation) -> Iterator[Finding]:
     """Layers with weights that never ran, and whose weights nobody read."""
     if seen.error is not None:
         return
-    ran = {look.module for look in seen.looks}
+    ran = {look.module for look in seen.calls}
     idle = {
         module: name
         for module, name in seen.names.items()
@@ -36,7 +36,7 @@ def unused(seen: Examination) -> Iterator[Finding]:
         )
 
 
-def no_gradient(seen: Examination) -> Iterator[Finding]:
+def no_gradient(seen: Observation) -> Iterator[Finding]:
     """Parameters that no gradient reached, by layer and with the reason."""
     every = dict(next(iter(seen.names)).named_parameters())
     frozen = {name for name, parameter in every.items() if not parameter.requires_grad}
@@ -73,7 +73,7 @@ def no_gradient(seen: Examination) -> Iterator[Finding]:
         )
 
 
-def hooks_left_behind(seen: Examination) -> Iterator[Finding]:
+def hooks_left_behind(seen: Observation) -> Iterator[Finding]:
     """Hooks that are set more than once, and hooks that nobody can take off by their handle."""
     standing = hooks(seen.model)
     known = standing.repeated
@@ -96,14 +96,14 @@ def _outermost(names: Iterable[str]) -> list[str]:
     return [n for n in every if not any(n != o and (not o or n.startswith(o + ".")) for o in every)]
 
 
-def _reason(module: nn.Module, seen: Examination) -> tuple[str, str]:
-    looks = [look for look in seen.looks if look.module is module]
-    if looks and not any(look.tracked for look in looks):
+def _reason(module: nn.Module, seen: Observation) -> tuple[str, str]:
+    calls = [look for look in seen.calls if look.module is module]
+    if calls and not any(look.tracked for look in calls):
         return (
             "its output is not tracked, since it ran under torch.no_grad() or detached",
             _REMOVE,
         )
-    cut = next((look.detached for look in looks if look.detached is not None), None)
+    cut = next((look.detached for look in calls if look.detached is not None), None)
     if cut is not None:
         line = f" at {cut.where}" if cut.where else ""
         return f"its output is detached in {cut.layer or 'the model'}{line}", _REMOVE

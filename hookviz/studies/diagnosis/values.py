@@ -14,7 +14,7 @@ from ...run.operations import Operation
 from .findings import Finding
 
 if TYPE_CHECKING:
-    from .observation import Examination
+    from .observation import Observation
 
 _RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
 _SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -65,7 +65,7 @@ FEW = 16
 """Of fewer values of a channel nothing can be said."""
 
 
-def silent_maps(seen: Examination) -> Iterator[Finding]:
+def silent_maps(seen: Observation) -> Iterator[Finding]:
     """Layers in which more than half of the channels are zero, or constant, or saturated.
 
     Where all of them are, what is made of them alone can be nothing else, and is not told.
@@ -142,7 +142,7 @@ LOST = 0.1
 """The share of numbers lost to half precision that is worth a word."""
 
 
-def half_precision(seen: Examination) -> Iterator[Finding]:
+def half_precision(seen: Observation) -> Iterator[Finding]:
     """What overflows in half precision or is about to, and what becomes 0."""
     near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
     share, worst = max(near, key=lambda each: each[0], default=(0.0, None))

@@ -24,14 +24,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ...hooking.tensors import memory_of
-from .operation import Operation
+from .operation import TracedOperation
 from .rules import rule_of
 
 _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Uncertainty:
     """Why a shadow is not all that there is to say."""
 
     status: str  # "data-dependent" or "unknown", which is worse
@@ -39,16 +39,16 @@ class Doubt:
 
 
 @dataclass(eq=False)
-class _Shade:
+class _Footprint:
     """The shadow of a memory: planes ``(P, numbers in it)``, which are never written into."""
 
     memory: StorageWeakRef
     width: int  # bytes a number
     planes: Tensor
-    doubt: Doubt | None
+    doubt: Uncertainty | None
 
 
-class Shadows(TorchDispatchMode):
+class DependencyMode(TorchDispatchMode):
     """Within the block each tensor has a shadow for as long as it lives.
 
     A shadow has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
@@ -70,9 +70,9 @@ class Shadows(TorchDispatchMode):
         super().__init__()
         self.planes = 4 * dimensions
         self.extent = tuple(source.shape[source.ndim - dimensions :])
-        self._doubt: Doubt | None = None  # about all that is still to come
+        self._doubt: Uncertainty | None = None  # about all that is still to come
         self._silent = False
-        self._shades: dict[int, _Shade] = {}
+        self._shades: dict[int, _Footprint] = {}
         self._weights = {memory_of(each) for each in model.parameters()}
         places = torch.meshgrid(*(torch.arange(n) for n in self.extent), indexing="ij")
         first = torch.stack(places).float().to(source.device)
@@ -106,14 +106,14 @@ class Shadows(TorchDispatchMode):
         parts = range(0, width, min(width, shade.width))
         return torch.stack([planes[:, (bytes_at + each) // shade.width] for each in parts]).amax(0)
 
-    def doubt_of(self, *tensors: Tensor) -> Doubt | None:
+    def doubt_of(self, *tensors: Tensor) -> Uncertainty | None:
         """What is doubtful about tensors' shadows."""
         doubts = [self._doubt, *(shade.doubt for shade in map(self._shade, tensors) if shade)]
         return _worst(doubts)
 
     def doubtful(self, status: str, why: str) -> None:
         """Note that all that follows may depend on the input in ways that no shadow shows."""
-        self._doubt = _worst([self._doubt, Doubt(status, why)])
+        self._doubt = _worst([self._doubt, Uncertainty(status, why)])
 
     def is_weight(self, tensor: Tensor) -> bool:
         """Whether it is a parameter, whose zeros may be learned away."""
@@ -128,7 +128,7 @@ class Shadows(TorchDispatchMode):
         with torch._C.DisableTorchFunction():
             for key in [key for key, shade in self._shades.items() if shade.memory.expired()]:
                 del self._shades[key]
-            operation = Operation(self, function, args, kwargs)
+            operation = TracedOperation(self, function, args, kwargs)
             if not any(map(self._shade, operation.given)):
                 # A mask on a weight's own memory makes its zeros count.
                 self._weights -= set(map(memory_of, operation.written))
@@ -138,7 +138,7 @@ class Shadows(TorchDispatchMode):
                 self.doubtful("data-dependent", why)
             return self._followed(operation)
 
-    def _followed(self, operation: Operation) -> Any:
+    def _followed(self, operation: TracedOperation) -> Any:
         doubt = self.doubt_of(*operation.given)
         if operation.written:  # the rule looks at numbers that will be gone
             shades = self._shades_of(operation, operation.written)
@@ -149,13 +149,13 @@ class Shadows(TorchDispatchMode):
             if set(map(memory_of, made)) <= set(map(memory_of, operation.given)):
                 return output  # views
             shades = self._shades_of(operation, made)
-        doubt = _worst([doubt, Doubt(*operation.doubt) if operation.doubt else None])
+        doubt = _worst([doubt, Uncertainty(*operation.doubt) if operation.doubt else None])
         for tensor, planes in zip(operation.made, shades, strict=True):
             if planes is not None:
                 self._write(tensor, planes, doubt)
         return output
 
-    def _shades_of(self, operation: Operation, made: list[Tensor]) -> list[Tensor | None]:
+    def _shades_of(self, operation: TracedOperation, made: list[Tensor]) -> list[Tensor | None]:
         """The shadows of what an operation makes, or is about to."""
         operation.made = made
         rule = rule_of(operation)
@@ -168,7 +168,7 @@ class Shadows(TorchDispatchMode):
             found = operation.everything()
         return found if isinstance(found, list) else [found] * len(made)
 
-    def _decomposed(self, operation: Operation) -> Any:
+    def _decomposed(self, operation: TracedOperation) -> Any:
         """The shadows by simpler operations, of which torch says that it is made."""
         simpler = operation.simpler()
         if simpler is None:
@@ -187,11 +187,11 @@ class Shadows(TorchDispatchMode):
         operation.doubt = None if doubt is None else (doubt.status, doubt.why)
         return [self.of(each) for each in parts]
 
-    def _shade(self, tensor: Tensor) -> _Shade | None:
+    def _shade(self, tensor: Tensor) -> _Footprint | None:
         shade = self._shades.get(memory_of(tensor))
         return None if shade is None or shade.memory.expired() else shade
 
-    def _write(self, tensor: Tensor, planes: Tensor, doubt: Doubt | None) -> None:
+    def _write(self, tensor: Tensor, planes: Tensor, doubt: Uncertainty | None) -> None:
         try:
             storage, width = tensor.untyped_storage(), tensor.element_size()
         except (RuntimeError, NotImplementedError):
@@ -203,20 +203,20 @@ class Shadows(TorchDispatchMode):
         else:
             old = self._shade(tensor)
             if old is not None and old.width != width:
-                doubt = Doubt("unknown", "memory is written as numbers of two widths")
+                doubt = Uncertainty("unknown", "memory is written as numbers of two widths")
             if old is not None and old.width == width:
                 flat, doubt = old.planes.clone(), _worst([doubt, old.doubt])
             else:
                 flat = planes.new_full((self.planes, count), -torch.inf)
             size, stride = (self.planes, *tensor.shape), (count, *tensor.stride())
             flat.as_strided(size, stride, tensor.storage_offset()).copy_(planes)
-        self._shades[memory_of(tensor)] = _Shade(StorageWeakRef(storage), width, flat, doubt)
+        self._shades[memory_of(tensor)] = _Footprint(StorageWeakRef(storage), width, flat, doubt)
 
 
-class Escapes(TorchFunctionMode):
+class EscapeDetector(TorchFunctionMode):
     """Notes where numbers leave torch, and come back as others that no shadow is known of."""
 
-    def __init__(self, shadows: Shadows) -> None:
+    def __init__(self, shadows: DependencyMode) -> None:
         super().__init__()
         self._shadows = shadows
 
@@ -229,6 +229,6 @@ class Escapes(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-def _worst(doubts: list[Doubt | None]) -> Doubt | None:
+def _worst(doubts: list[Uncertainty | None]) -> Uncertainty | None:
     there = [each for each in doubts if each is not None]
     return next((each for each in there if each.status == "unknown"), there[0] if there else None)

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooking.handles import HookSet
+from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tensors import PatchGrid, as_maps, tensors_in
-from ...run.backward import own_inputs
+from ...run.backward import clone_inputs
 from ...run.inputs import ModelInput, Transform
 from ...run.session import Session
-from .dependency import Doubt
-from .layer_footprint import Enough, Key, Seen, seen_by, spatial
+from .dependency import Uncertainty
+from .layer_footprint import Key, LayerFootprint, StopForward, seen_by, spatial
 
 
 class Box(tuple[int, ...]):
@@ -187,16 +187,16 @@ class ReceptiveField:
             tensor = next(tensors_in(output))[1]
             runs.append(as_maps(tensor, module, grid.of(tuple(tensor.shape))))
             if len(runs) > self.call:
-                raise Enough
+                raise StopForward
 
         with session.active():
-            args, kwargs, sources = own_inputs(
+            args, kwargs, sources = clone_inputs(
                 session.model, session.inputs.args, session.inputs.kwargs
             )
             try:
-                with HookSet([*grid.hooks(session.model), (module, "forward", after)]):
+                with HookManager([*grid.hooks(session.model), (module, "forward", after)]):
                     session.call(*args, **kwargs)
-            except Enough:
+            except StopForward:
                 pass
             here: Any = (slice(None), slice(None), *place)
             maps = runs[self.call][here]
@@ -357,7 +357,7 @@ def _looked(
     x: Any,
     weights: Any,
     transform: Transform | None,
-) -> tuple[Session, dict[Key, Seen]]:
+) -> tuple[Session, dict[Key, LayerFootprint]]:
     session = Session(model, x, weights=weights, transform=transform)
     if session.inputs.main is not None and session.inputs.main.ndim == spatial(session) + 2:
         session.inputs = one_of(session.inputs, 0)  # one of a batch will do
@@ -371,13 +371,13 @@ def one_of(inputs: ModelInput, sample: int) -> ModelInput:
     return replace(inputs, args=(inputs.args[0][sample : sample + 1],))
 
 
-def _field(key: Key, seen: Seen, session: Session, how: dict[str, Any]) -> ReceptiveField:
+def _field(key: Key, seen: LayerFootprint, session: Session, how: dict[str, Any]) -> ReceptiveField:
     """What was seen, in words and whole numbers."""
     assert seen.planes is not None
     extent, map_size = seen.input_size, tuple(seen.planes.shape[1:])
     doubt = seen.doubt
     if doubt is None and seen.empty:
-        doubt = Doubt("unknown", "nothing leads from the input to it")
+        doubt = Uncertainty("unknown", "nothing leads from the input to it")
     if doubt is not None:
         none, zeros = (None,) * len(extent), torch.zeros(len(extent), *map_size)
         to = torch.tensor(extent).view(-1, *[1] * len(map_size)).expand(-1, *map_size)
@@ -397,7 +397,7 @@ def _field(key: Key, seen: Seen, session: Session, how: dict[str, Any]) -> Recep
     )
 
 
-def _numbers(seen: Seen, axis: int) -> tuple[int, int | None, int | None]:
+def _numbers(seen: LayerFootprint, axis: int) -> tuple[int, int | None, int | None]:
     """Size, stride and start in a dimension."""
     rule = seen.rules[axis]
     if seen.whole(axis) and (rule is None or not rule.stride):

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooking.handles import HookSet
-from ...hooking.tensors import PatchGrid, as_maps, change_tensors, tensors_in
+from ...hooking.handles import HookManager
+from ...hooking.tensors import PatchGrid, as_maps, map_tensors, tensors_in
 from ...run.inputs import dimensions, first_convolution
 from ...run.session import Session
-from .dependency import Doubt, Escapes, Shadows
+from .dependency import DependencyMode, EscapeDetector, Uncertainty
 
 Key = tuple[str, int]
 """A layer's name, and which of its runs."""
@@ -31,14 +31,14 @@ class Rule:
 
 
 @dataclass(eq=False)
-class Seen:
+class LayerFootprint:
     """What one run of a layer saw.
 
     Attributes
     ----------
     planes : torch.Tensor or None
-        The hull ``(P, *places)`` over all channels, as `Shadows` keep it; None if the layer has
-        no places, and then ``doubt`` says why.
+        The hull ``(P, *places)`` over all channels, as in `DependencyMode`; None if the layer
+        has no places, and then ``doubt`` says why.
     input_size : tuple of int
     doubt : Doubt or None
     rules : list of Rule or None
@@ -47,7 +47,7 @@ class Seen:
 
     planes: Tensor | None
     input_size: tuple[int, ...]
-    doubt: Doubt | None
+    doubt: Uncertainty | None
     rules: list[Rule | None]
 
     def whole(self, axis: int) -> bool:
@@ -59,7 +59,7 @@ class Seen:
         """From where to where each place sees, within the input."""
         return self._ends(axis)
 
-    def endless(self, axis: int) -> tuple[Tensor, Tensor]:
+    def unpadded(self, axis: int) -> tuple[Tensor, Tensor]:
         """The same for an input and maps without borders; infinite, or NaN if not known."""
         return self._ends(axis + 2 * len(self.input_size))
 
@@ -74,7 +74,7 @@ class Seen:
         return not bool((low < high).any())
 
 
-def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Seen]:
+def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, LayerFootprint]:
     """What each run of some layers saw, with the rules that hold."""
     found = _run(session, layers)
     usable = {key: each for key, each in found.items() if _usable(each)}
@@ -86,27 +86,27 @@ def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Seen
     return found
 
 
-def _usable(seen: Seen) -> bool:
+def _usable(seen: LayerFootprint) -> bool:
     return seen.planes is not None and seen.doubt is None and not seen.empty
 
 
-class Enough(BaseException):
+class StopForward(BaseException):
     """All that was asked for has run."""
 
 
 def _run(
     session: Session, layers: Mapping[nn.Module, str], wanted: set[Key] | None = None
-) -> dict[Key, Seen]:
+) -> dict[Key, LayerFootprint]:
     """One forward. With ``wanted`` it ends when those have run, and what then fails is no error."""
-    given = change_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
+    given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
     source = _source(given)
     if source is None:
         raise ValueError(
             "The model is given no floating-point tensor, so there are no pixels to be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
-    shadows, grid = Shadows(session.model, source, spatial(session)), PatchGrid()
-    found: dict[Key, Seen] = {}
+    shadows, grid = DependencyMode(session.model, source, spatial(session)), PatchGrid()
+    found: dict[Key, LayerFootprint] = {}
     runs = dict.fromkeys(layers.values(), 0)
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -115,13 +115,13 @@ def _run(
         with shadows.silent():
             found[key] = _seen(module, output, shadows, grid)
         if wanted is not None and wanted <= found.keys():
-            raise Enough
+            raise StopForward
 
     hooks = [*grid.hooks(session.model), *((module, "forward", after) for module in layers)]
     try:
-        with session.active(grad=False), HookSet(hooks), Escapes(shadows), shadows:
+        with session.active(grad=False), HookManager(hooks), EscapeDetector(shadows), shadows:
             session.call(*given[0], **given[1])
-    except Enough:
+    except StopForward:
         pass
     except Exception:
         if wanted is None:
@@ -144,12 +144,14 @@ def spatial(session: Session) -> int:
     return min(max(count - 2, 1), 3)
 
 
-def _seen(module: nn.Module, output: Any, shadows: Shadows, grid: PatchGrid) -> Seen:
+def _seen(
+    module: nn.Module, output: Any, shadows: DependencyMode, grid: PatchGrid
+) -> LayerFootprint:
     """What a layer has seen when it has just returned."""
     tensor = next((tensor for _, tensor in tensors_in(output)), None)
     if tensor is None:
         why = f"returned {type(output).__name__} and no tensor"
-        return Seen(None, shadows.extent, Doubt("unknown", why), [])
+        return LayerFootprint(None, shadows.extent, Uncertainty("unknown", why), [])
     doubt, planes = shadows.doubt_of(tensor), shadows.of(tensor)
     if planes is None:
         planes = torch.full((), -torch.inf).expand(shadows.planes, *tensor.shape)
@@ -158,16 +160,16 @@ def _seen(module: nn.Module, output: Any, shadows: Shadows, grid: PatchGrid) -> 
         maps = [as_maps(plane, module, patches).amax((0, 1)) for plane in planes]
     except (ValueError, IndexError):
         why = f"returned a tensor of shape {tuple(tensor.shape)}, which is no map"
-        return Seen(None, shadows.extent, Doubt("unknown", why), [])
-    return Seen(torch.stack(maps).cpu(), shadows.extent, doubt, [])
+        return LayerFootprint(None, shadows.extent, Uncertainty("unknown", why), [])
+    return LayerFootprint(torch.stack(maps).cpu(), shadows.extent, doubt, [])
 
 
 # Rules
 
 
-def _fitted(seen: Seen, axis: int) -> Rule | None:
+def _fitted(seen: LayerFootprint, axis: int) -> Rule | None:
     """The rule by which the places see in a dimension, if there is one."""
-    low, high = seen.endless(axis)
+    low, high = seen.unpadded(axis)
     if low.ndim != len(seen.input_size) or low.shape[axis] < 2:
         return None
     line = tuple(slice(None) if d == axis else n // 2 for d, n in enumerate(low.shape))
@@ -183,7 +185,7 @@ def _fitted(seen: Seen, axis: int) -> Rule | None:
     return rule if _holds(seen, axis, rule, even) else None
 
 
-def _first(seen: Seen, axis: int, rule: Rule) -> Tensor:
+def _first(seen: LayerFootprint, axis: int, rule: Rule) -> Tensor:
     """Where each place begins to see, by a rule."""
     low, _ = seen.exact(axis)
     shape = [1] * low.ndim
@@ -191,7 +193,7 @@ def _first(seen: Seen, axis: int, rule: Rule) -> Tensor:
     return rule.start + rule.stride * torch.arange(low.shape[axis]).view(shape)
 
 
-def _holds(seen: Seen, axis: int, rule: Rule, even: bool) -> bool:
+def _holds(seen: LayerFootprint, axis: int, rule: Rule, even: bool) -> bool:
     """Whether no place sees more than a rule says, and those far from the border see it all.
 
     Where the maps are ``even`` the latter is known: it may be that no place is so far from it.
@@ -213,19 +215,21 @@ _MOST_PIXELS = 700_000
 _LARGER = 8
 
 
-def _unsettled(seen: Seen) -> bool:
+def _unsettled(seen: LayerFootprint) -> bool:
     assert seen.planes is not None
     if seen.planes.ndim - 1 != len(seen.input_size):
         return False
     for axis, rule in enumerate(seen.rules):
-        low, high = seen.endless(axis)
+        low, high = seen.unpadded(axis)
         no_end = bool((low == -torch.inf).all() and (high == torch.inf).all())
         if rule is None and low.shape[axis] < 3 and not no_end:
             return True
     return False
 
 
-def _settle(session: Session, layers: Mapping[nn.Module, str], unsettled: dict[Key, Seen]) -> None:
+def _settle(
+    session: Session, layers: Mapping[nn.Module, str], unsettled: dict[Key, LayerFootprint]
+) -> None:
     """Look for rules on a larger input, and take those that hold on the given one, too."""
     inputs, count = session.inputs, spatial(session)
     if len(inputs.args) != 1 or inputs.kwargs or not isinstance(inputs.args[0], Tensor):

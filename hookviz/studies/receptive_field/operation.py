@@ -12,13 +12,13 @@ from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
-    from .dependency import Shadows
+    from .dependency import DependencyMode
 
 EMPTY = -torch.inf
 """In place of coordinates: nothing of the input is in a number."""
 
 
-class Operation:
+class TracedOperation:
     """One operation that is about to run, or has run.
 
     Attributes
@@ -35,7 +35,7 @@ class Operation:
         What is doubtful about what it makes: a field's status, and why.
     """
 
-    def __init__(self, shadows: Shadows, function: Any, args: Any, kwargs: Any) -> None:
+    def __init__(self, shadows: DependencyMode, function: Any, args: Any, kwargs: Any) -> None:
         self.shadows, self.function, self.args, self.kwargs = shadows, function, args, kwargs
         self.name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
         schema = function._schema.arguments
@@ -104,16 +104,16 @@ class Operation:
         """All that it was given, for all that it made; how it goes on is not known."""
         parts = [self.shadows.of(each) for each in self.given]
         hulls = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
-        hull = reduce(torch.maximum, hulls)
-        hull[len(hull) // 2 :] = torch.nan
-        return [spread(hull, tuple(each.shape)) for each in self.made]
+        union_interval = reduce(torch.maximum, hulls)
+        union_interval[len(union_interval) // 2 :] = torch.nan
+        return [spread(union_interval, tuple(each.shape)) for each in self.made]
 
     def routed(self) -> list[Tensor | None]:
         """The shadow of what looks where numbers say: all that it was given, and a doubt."""
         self.doubt = "data-dependent", f"{self.name} looks where computed numbers say"
         return self.everything()
 
-    def hull(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
+    def union_interval(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
         """The hull along some dimensions, which are kept.
 
         Where it is the whole input, and more than any one of them saw, there is no end to it: so
@@ -122,12 +122,12 @@ class Operation:
         dimensions = list(dimensions)
         after, extent = planes.amax(dimensions, keepdim=True), self.shadows.extent
         for axis, size in enumerate(extent):
-            low, high, *endless = range(axis, len(planes), len(extent))
-            whole = (after[low] == 0) & (after[high] == size) & ~after[endless].isnan().any(0)
+            low, high, *unpadded = range(axis, len(planes), len(extent))
+            whole = (after[low] == 0) & (after[high] == size) & ~after[unpadded].isnan().any(0)
             if whole.any():
                 one = (planes[axis :: len(extent)] == after[axis :: len(extent)]).all(0)
                 more = ~one.any([each - 1 for each in dimensions], keepdim=True)
-                after[endless] = after[endless].masked_fill(whole & more, torch.inf)
+                after[unpadded] = after[unpadded].masked_fill(whole & more, torch.inf)
         return after
 
 

@@ -1,8 +1,8 @@
 """What goes into what an operation makes: rules for kinds of operations, not for layers.
 
-A rule gets an `Operation` and returns the shadow of what it makes; see `shadow.py`. There are few
-kinds: what works number by number, reduces, mixes along some dimensions, multiplies matrices,
-slides windows (`windows.py`), or moves numbers. All else torch takes apart into simpler operations.
+A rule gets a `TracedOperation` and returns the dependencies of its outputs; see `dependency.py`.
+There are few kinds: operations that work element by element, reduce, mix along some dimensions,
+multiply matrices, slide windows (`windows.py`), or move elements. torch decomposes all others.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from . import windows
-from .operation import EMPTY, Operation, spread, tensors
+from .operation import EMPTY, TracedOperation, spread, tensors
 
 _MASKED = -1e30  # added to a score, nothing is left of it; transformers take the least number
 
 
-def _hull(operation: Operation, read: list[Tensor]) -> Tensor:
+def _hull(operation: TracedOperation, read: list[Tensor]) -> Tensor:
     shape = tuple(operation.made[0].shape)
     parts = [spread(operation.shade(each), shape) for each in read]
     return reduce(torch.maximum, parts, operation.nothing(shape))
@@ -30,22 +30,22 @@ def _hull(operation: Operation, read: list[Tensor]) -> Tensor:
 # Number by number
 
 
-def pointwise(operation: Operation) -> Tensor:
+def pointwise(operation: TracedOperation) -> Tensor:
     """Each number that it makes is made of those in the same place."""
     return _hull(operation, operation.given)
 
 
-def overwritten(operation: Operation) -> Tensor:
+def overwritten(operation: TracedOperation) -> Tensor:
     """Nothing is left of what was there."""
     return _hull(operation, [each for each in operation.given if each is not operation["self"]])
 
 
-def unread(operation: Operation) -> list[None]:
+def unread(operation: TracedOperation) -> list[None]:
     """Only the shape of what it was given goes into it."""
     return [None] * len(operation.made)
 
 
-def product(operation: Operation) -> Tensor:
+def product(operation: TracedOperation) -> Tensor:
     """Nothing is left of what is multiplied by zero."""
     found = pointwise(operation)
     for name in ("self", "other"):
@@ -54,7 +54,7 @@ def product(operation: Operation) -> Tensor:
     return found
 
 
-def added(operation: Operation) -> Tensor:
+def added(operation: TracedOperation) -> Tensor:
     """Nothing is left of a score to which −Inf is added."""
     found = pointwise(operation)
     for part in (operation["self"], operation["other"]):
@@ -64,7 +64,7 @@ def added(operation: Operation) -> Tensor:
     return found
 
 
-def chosen(operation: Operation) -> Tensor:
+def chosen(operation: TracedOperation) -> Tensor:
     """One of two, number by number; which one may be said by a constant."""
     if operation.name == "where":
         where, yes, no = operation["condition"], operation["self"], operation["other"]
@@ -75,19 +75,19 @@ def chosen(operation: Operation) -> Tensor:
     return torch.where(operation.constant(where), torch.where(where.bool(), one, two), either)
 
 
-def normalized_by_batch(operation: Operation) -> list[Tensor | None]:
+def normalized_by_batch(operation: TracedOperation) -> list[Tensor | None]:
     """As BatchNorm does: by what it learned, number by number, or by the batch's statistics."""
     planes = operation.shade(operation["input"])
     by_batch = operation.argument.get("training", "no_training" not in operation.name)
     if by_batch:
-        planes = operation.hull(planes, [1, *range(3, planes.ndim)]).expand_as(planes)
+        planes = operation.union_interval(planes, [1, *range(3, planes.ndim)]).expand_as(planes)
     return [planes, *[None] * (len(operation.made) - 1)]
 
 
 # Along dimensions
 
 
-def _dimensions(operation: Operation, tensor: Tensor) -> list[int]:
+def _dimensions(operation: TracedOperation, tensor: Tensor) -> list[int]:
     """Of a shadow, those which an operation's ``dim`` names; all if it names none."""
     named = operation.argument.get("dim")
     named = [named] if isinstance(named, int) else named
@@ -96,12 +96,12 @@ def _dimensions(operation: Operation, tensor: Tensor) -> list[int]:
     return sorted({each % max(tensor.ndim, 1) + 1 for each in named}) if tensor.ndim else []
 
 
-def reduced(operation: Operation) -> Any:
+def reduced(operation: TracedOperation) -> Any:
     """All numbers along some dimensions go into one."""
     tensor = operation.given[0]
     after, dimensions = operation.shade(tensor), _dimensions(operation, tensor)
     if dimensions:
-        after = operation.hull(after, dimensions)
+        after = operation.union_interval(after, dimensions)
     return (
         after
         if operation.argument.get("keepdim") or not dimensions
@@ -113,16 +113,16 @@ def _without(planes: Tensor, dimensions: list[int]) -> Tensor:
     return planes[tuple(0 if axis in dimensions else slice(None) for axis in range(planes.ndim))]
 
 
-def mixed(operation: Operation) -> Any:
+def mixed(operation: TracedOperation) -> Any:
     """All numbers along some dimensions go into each of them, or into as many as it makes."""
     tensor = operation.given[0]
     after = operation.shade(tensor)
     if tensor.ndim:
-        after = operation.hull(after, _dimensions(operation, tensor))
+        after = operation.union_interval(after, _dimensions(operation, tensor))
     return [after.expand(-1, *each.shape) for each in operation.made]
 
 
-def attended(operation: Operation) -> Tensor:
+def attended(operation: TracedOperation) -> Tensor:
     """As softmax does: what was masked by −Inf stays zero."""
     scores = operation["self"]
     found = mixed(operation)[0]
@@ -130,13 +130,13 @@ def attended(operation: Operation) -> Tensor:
     return found.masked_fill(masked, EMPTY) if masked.any() else found
 
 
-def accumulated(operation: Operation) -> Tensor:
+def accumulated(operation: TracedOperation) -> Tensor:
     """All numbers before it along a dimension go into each."""
     planes = operation.shade(operation["self"])
     return planes.cummax(operation["dim"] % max(planes.ndim - 1, 1) + 1).values
 
 
-def recurrent(operation: Operation) -> list[Tensor | None]:
+def recurrent(operation: TracedOperation) -> list[Tensor | None]:
     """One direction of an LSTM: each step sees those before it."""
     steps = operation.shade(operation["input"]).amax(-1, keepdim=True)
     for name in ("hx_", "cx_"):
@@ -151,19 +151,19 @@ def recurrent(operation: Operation) -> list[Tensor | None]:
     return [*made, *[None] * (len(operation.made) - 3)]
 
 
-def normalized_by_place(operation: Operation) -> list[Tensor | None]:
+def normalized_by_place(operation: TracedOperation) -> list[Tensor | None]:
     """As LayerNorm does, over the last dimensions."""
     before = operation.shade(operation["input"])
     count = len(operation["normalized_shape"])
-    after = operation.hull(before, range(before.ndim - count, before.ndim))
+    after = operation.union_interval(before, range(before.ndim - count, before.ndim))
     return [after.expand_as(before), *[after] * (len(operation.made) - 1)]
 
 
-def normalized_by_group(operation: Operation) -> list[Tensor | None]:
+def normalized_by_group(operation: TracedOperation) -> list[Tensor | None]:
     """As GroupNorm does: each group of channels by all its places."""
     before = operation.shade(operation["input"])
     grouped = before.flatten(2).unflatten(2, (operation["group"], -1))
-    after = operation.hull(grouped, [grouped.ndim - 1])
+    after = operation.union_interval(grouped, [grouped.ndim - 1])
     statistics = after[..., 0]
     return [after.expand_as(grouped).reshape_as(before), statistics, statistics]
 
@@ -181,7 +181,7 @@ _FACTORS = {
 }
 
 
-def multiplied(operation: Operation) -> Tensor:
+def multiplied(operation: TracedOperation) -> Tensor:
     """A product of matrices, or of many, maybe with something added."""
     first, second = (operation[name] for name in _FACTORS[operation.name])
     rows = first[None] if first.ndim == 1 else first
@@ -198,7 +198,7 @@ def multiplied(operation: Operation) -> Tensor:
     return reduce(torch.maximum, parts)
 
 
-def _picked(operation: Operation, tensor: Tensor, factor: Tensor) -> Tensor:
+def _picked(operation: TracedOperation, tensor: Tensor, factor: Tensor) -> Tensor:
     """The hulls ``(P, ..., I or 1, J)`` of a tensor ``(..., K, J)``, by factors ``(..., I, K)``.
 
     Zeros pick none. Most rows are alike, or each is one longer than the last.
@@ -206,7 +206,7 @@ def _picked(operation: Operation, tensor: Tensor, factor: Tensor) -> Tensor:
     zeros = operation.zeros(factor)
     planes = operation.shade(tensor)
     if zeros is None:
-        return operation.hull(planes, [planes.ndim - 2])
+        return operation.union_interval(planes, [planes.ndim - 2])
     return _unmasked(planes, zeros.expand(factor.shape))
 
 
@@ -216,12 +216,12 @@ def _unmasked(planes: Tensor, zeros: Tensor) -> Tensor:
     which = which.view(zeros.shape[:-1])[..., None]
     found = planes.new_full((), EMPTY)
     for number, pattern in enumerate(patterns):
-        hull = planes.masked_fill(pattern[:, None], EMPTY).amax(-2, keepdim=True)
-        found = torch.where(which == number, hull, found)
+        union_interval = planes.masked_fill(pattern[:, None], EMPTY).amax(-2, keepdim=True)
+        found = torch.where(which == number, union_interval, found)
     return found
 
 
-def attention(operation: Operation) -> list[Tensor | None]:
+def attention(operation: TracedOperation) -> list[Tensor | None]:
     """Scaled dot products: a query sees all keys and values that are not masked."""
     query, key, value = (operation.shade(operation[name]) for name in ("query", "key", "value"))
     shared = query.shape[2] // key.shape[2] if query.ndim == 5 else 1  # grouped queries
@@ -240,13 +240,13 @@ def attention(operation: Operation) -> list[Tensor | None]:
     if zeros.any():
         parts.append(_unmasked(seen, zeros.expand(shape)))
     else:
-        parts.append(operation.hull(seen, [seen.ndim - 2]))
+        parts.append(operation.union_interval(seen, [seen.ndim - 2]))
     made = operation.made[0].shape
     found = reduce(torch.maximum, [spread(each, made) for each in parts])
     return [found, *[None] * (len(operation.made) - 1)]
 
 
-def rule_of(operation: Operation) -> Callable[[Operation], Any] | None:
+def rule_of(operation: TracedOperation) -> Callable[[TracedOperation], Any] | None:
     """The rule for an operation, None if there is none."""
     rule = RULES.get(operation.name)
     if rule is None:
@@ -264,7 +264,7 @@ def rule_of(operation: Operation) -> Callable[[Operation], Any] | None:
     return rule
 
 
-_KINDS: list[tuple[Callable[[Operation], Any], str]] = [
+_KINDS: list[tuple[Callable[[TracedOperation], Any], str]] = [
     (pointwise, "to_copy prelu prelu_kernel hardswish bernoulli dropout lift_fresh_copy"),
     (overwritten, "copy fill zero uniform normal random exponential log_normal cauchy geometric"),
     (product, "mul"),
@@ -300,7 +300,7 @@ _KINDS: list[tuple[Callable[[Operation], Any], str]] = [
     ),
     (windows.gathered, "scatter_add scatter_reduce index_add"),
     (
-        Operation.routed,
+        TracedOperation.routed,
         "roi_align roi_pool ps_roi_align ps_roi_pool deform_conv2d nms grid_sampler_3d "
         "max_unpool2d max_unpool3d",
     ),

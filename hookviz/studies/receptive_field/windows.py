@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .operation import EMPTY, Operation, spread, tensors
+from .operation import EMPTY, TracedOperation, spread, tensors
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
@@ -20,13 +20,13 @@ def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Ten
     steps, if its steps are even.
     """
     half = len(planes) // 2
-    exact, endless = planes[:half], planes[half:]
+    exact, unpadded = planes[:half], planes[half:]
     pads = [each for pair in zip(reversed(before), reversed(after), strict=True) for each in pair]
     exact = F.pad(exact, pads, value=EMPTY)
     for place, (first, last) in enumerate(zip(before, after, strict=True)):
         axis = planes.ndim - len(before) + place
-        endless = _continued(endless, axis, first, last)
-    return torch.cat([exact, endless])
+        unpadded = _continued(unpadded, axis, first, last)
+    return torch.cat([exact, unpadded])
 
 
 def _continued(planes: Tensor, axis: int, before: int, after: int) -> Tensor:
@@ -96,7 +96,7 @@ def _each(value: Any, count: int) -> list[int]:
     return value * count if len(value) == 1 else value
 
 
-def convolution(operation: Operation) -> Tensor:
+def convolution(operation: TracedOperation) -> Tensor:
     """Each group of channels by windows; all weights count, but those that a mask makes zero."""
     planes, weight = operation.shade(operation["input"]), operation["weight"]
     kernel, groups = tuple(weight.shape[2:]), operation["groups"]
@@ -128,8 +128,8 @@ def convolution(operation: Operation) -> Tensor:
     for each in (weight, operation["bias"]):
         own = None if each is None else operation.shadows.of(each)
         if own is not None:  # weights that are computed from the input
-            hull = own.flatten(1).amax(1)
-            found = torch.maximum(found, hull.view(-1, *[1] * made.ndim))
+            union_interval = own.flatten(1).amax(1)
+            found = torch.maximum(found, union_interval.view(-1, *[1] * made.ndim))
     return found
 
 
@@ -174,15 +174,15 @@ def _tapped(
         part, off = planes[cut], zeros[here]  # off (G, O, C)
         patterns, which = off.transpose(0, 1).unique(dim=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
-            hull = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY).amax(
+            union_interval = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY).amax(
                 3, keepdim=True
             )
             outputs = which == number
-            found[:, :, :, outputs] = torch.maximum(found[:, :, :, outputs], hull)
+            found[:, :, :, outputs] = torch.maximum(found[:, :, :, outputs], union_interval)
     return found
 
 
-def pooled(operation: Operation) -> Tensor:
+def pooled(operation: TracedOperation) -> Tensor:
     """Windows of places, channel by channel; of the largest and of the mean alike."""
     planes = operation.shade(operation["self"])
     count = int(operation.name[operation.name.index("pool") + 4])
@@ -193,19 +193,19 @@ def pooled(operation: Operation) -> Tensor:
     return slid(planes, kernel, stride, padding, dilation, operation.made[0].shape[-count:])
 
 
-def adaptively_pooled(operation: Operation) -> Tensor:
+def adaptively_pooled(operation: TracedOperation) -> Tensor:
     """As many windows as asked for."""
     planes = operation.shade(operation["self"])
     count = int(operation.name[operation.name.index("pool") + 4])
     shape = tuple(operation.made[0].shape)
     if set(shape[-count:]) == {1}:
-        return operation.hull(planes, range(planes.ndim - count, planes.ndim))
+        return operation.union_interval(planes, range(planes.ndim - count, planes.ndim))
     pool = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[count - 1]
     flat = planes.reshape(-1, 1, *planes.shape[-count:])
     return pool(flat, shape[-count:]).view(len(planes), *shape)
 
 
-def resampled(operation: Operation) -> Tensor:
+def resampled(operation: TracedOperation) -> Tensor:
     """Interpolation: along each dimension, what torch gives each input place a weight for."""
     name = "input" if "input" in operation.argument else "self"
     tensor = operation[name]
@@ -218,7 +218,7 @@ def resampled(operation: Operation) -> Tensor:
     return planes
 
 
-def _sources(operation: Operation, name: str, place: int, old: int, new: int) -> Tensor:
+def _sources(operation: TracedOperation, name: str, place: int, old: int, new: int) -> Tensor:
     """The places ``(new, most)`` that have a weight, some of them more than once.
 
     In the other dimensions it is two wide: torch 2.15 resamples a picture one wide wrongly where
@@ -249,7 +249,7 @@ def _sources(operation: Operation, name: str, place: int, old: int, new: int) ->
     )
 
 
-def padded(operation: Operation) -> Tensor:
+def padded(operation: TracedOperation) -> Tensor:
     """A constant around it."""
     pads = operation["pad"]
     before, after = list(pads[-2::-2]), list(pads[::-2])
@@ -262,14 +262,14 @@ _WHERE = {"index", "indices", "mask"}
 _BASE = 2.0**21  # coordinates and this are exact in single precision
 
 
-def joined(operation: Operation) -> Tensor:
+def joined(operation: TracedOperation) -> Tensor:
     """Several tensors one behind the other."""
     parts = [each for each in operation["tensors"] if each.shape != (0,)]
     axis = operation["dim"] % parts[0].ndim + 1
     return torch.cat([operation.shade(each) for each in parts], axis)
 
 
-def moved(operation: Operation) -> Any:
+def moved(operation: TracedOperation) -> Any:
     """The same moves done with the shadow; where torch writes zeros, there is nothing."""
     get = operation.argument
     where = [each for name in _WHERE & set(get) for each in tensors([get[name]])]
@@ -287,7 +287,7 @@ def moved(operation: Operation) -> Any:
     return torch.where(stacked == 0, EMPTY, stacked - _BASE)
 
 
-def _accumulated(operation: Operation) -> Tensor:
+def _accumulated(operation: TracedOperation) -> Tensor:
     """Values added at indices, several of them maybe in one place."""
     tensor, indices = operation["self"], operation["indices"]
     numbers = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
@@ -298,7 +298,7 @@ def _accumulated(operation: Operation) -> Tensor:
     return found.view(len(found), *tensor.shape)
 
 
-def gathered(operation: Operation) -> Any:
+def gathered(operation: TracedOperation) -> Any:
     """Numbers of one tensor added to those of another, where an index says."""
     index, axis = operation["index"], operation["dim"] % max(operation["self"].ndim, 1) + 1
     if operation.shadows.of(index) is not None:
@@ -313,7 +313,7 @@ def gathered(operation: Operation) -> Any:
     return own.scatter_reduce(axis, index.expand(len(own), *index.shape), source, "amax")
 
 
-def _of_plane(operation: Operation, name: str, value: Any, plane: int) -> Any:
+def _of_plane(operation: TracedOperation, name: str, value: Any, plane: int) -> Any:
     if name == "value" and not isinstance(value, Tensor):
         return 0
     if name in _WHERE:
@@ -326,7 +326,7 @@ def _of_plane(operation: Operation, name: str, value: Any, plane: int) -> Any:
     return torch.where(shade == EMPTY, 0, shade + _BASE)
 
 
-def _looked_up(operation: Operation, where: list[Tensor]) -> Any:
+def _looked_up(operation: TracedOperation, where: list[Tensor]) -> Any:
     """Where to look is computed from the input."""
     data = [each for each in operation.given if not any(each is one for one in where)]
     constant = all(operation.shadows.of(each) is None for each in data)

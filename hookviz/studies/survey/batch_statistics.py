@@ -26,7 +26,7 @@ _BITS = 21  # of a coordinate in a place's number
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class BatchStatistics:
     """One layer in one batch: N inputs, C channels."""
 
     top: Tensor  #: the largest value, ``(N, C)``; −Inf if all are NaN
@@ -38,7 +38,7 @@ class Rows:
     shape: tuple[int, ...]  #: of a map
 
 
-def rows_of(maps: Tensor, indices: Tensor, length: int, careful: bool) -> Rows:
+def rows_of(maps: Tensor, indices: Tensor, length: int, careful: bool) -> BatchStatistics:
     """Sum up maps ``(N, C, *spatial)`` of the inputs ``indices`` out of ``length``.
 
     NaN are left out only where ``careful``; else they end up in ``top``.
@@ -62,7 +62,9 @@ def rows_of(maps: Tensor, indices: Tensor, length: int, careful: bool) -> Rows:
     picks = picked(indices, length, flat.shape[1])[:, None].expand(count, channels, -1)
     bins = bin_of(flat.view(count, channels, -1).gather(2, picks))
     where = packed(by_input(place), shape)
-    return Rows(by_input(top), where, moments, by_input(zeros), by_input(nans), bins, tuple(shape))
+    return BatchStatistics(
+        by_input(top), where, moments, by_input(zeros), by_input(nans), bins, tuple(shape)
+    )
 
 
 def reduced(rows: Tensor) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .batch_statistics import BINS, Rows
+from .batch_statistics import BINS, BatchStatistics
 
 NONE = torch.iinfo(torch.int64).max
 """In place of an index, where there is none."""
@@ -41,7 +41,7 @@ _BLANK |= {"zeros": 0, "nans": 0, "first_nan": NONE, "bins": 0}
 _TYPES = {"values": torch.float32, "labels": torch.int32, "bins": torch.int32}
 
 
-class Channels:
+class RunningStatistics:
     """The table; of each tensor the last dimension is all layers' channels, one after the other.
 
     Parameters
@@ -87,7 +87,7 @@ class Channels:
         return found
 
     def add(
-        self, span: range, indices: Tensor, labels: Tensor, found: Mapping[Column, Rows]
+        self, span: range, indices: Tensor, labels: Tensor, found: Mapping[Column, BatchStatistics]
     ) -> None:
         """Take in what a batch gave: the inputs ``indices`` out of all those of ``span``."""
         self._align({column: rows.shape for column, rows in found.items()})
@@ -108,7 +108,7 @@ class Channels:
         self._rank(top, where, indices, labels, in_order=self._before(span))
         self._insert(span.start, leaves)
 
-    def __add__(self, other: Channels) -> Channels:
+    def __add__(self, other: RunningStatistics) -> RunningStatistics:
         one, two = copy.copy(self), copy.copy(other)
         for each in (one, two):
             each.data, each.nodes = dict(each.data), dict(each.nodes)
@@ -124,7 +124,7 @@ class Channels:
             one._put(level, position, node)
         return one
 
-    def to(self, device: torch.device | str) -> Channels:
+    def to(self, device: torch.device | str) -> RunningStatistics:
         """A copy of it elsewhere."""
         twin = copy.copy(self)
         twin.data = {name: each.to(device, copy=True) for name, each in self.data.items()}
@@ -162,13 +162,13 @@ class Channels:
         for name, best in _largest(pairs, self.k, in_order).items():
             own[name][:, columns] = best
 
-    def _note_nans(self, here: slice, rows: Rows, indices: Tensor) -> None:
+    def _note_nans(self, here: slice, rows: BatchStatistics, indices: Tensor) -> None:
         self.data["nans"][here] += rows.nans.sum(0)
         with_nan = torch.where(rows.nans > 0, indices[:, None], NONE)
         first = self.data["first_nan"]
         first[here] = torch.minimum(first[here], with_nan.amin(0))
 
-    def _sketch(self, here: slice, rows: Rows) -> None:
+    def _sketch(self, here: slice, rows: BatchStatistics) -> None:
         channel = torch.arange(here.start, here.stop, device=rows.bins.device)[:, None]
         flat = (rows.bins * self.width + channel).flatten()
         one = self.data["bins"].new_ones(()).expand(len(flat))

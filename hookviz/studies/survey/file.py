@@ -4,7 +4,7 @@ The arrays, C being all channels of all layers one after the other, in the order
 layers:
 
 ============  =================  =================================================================
-about         text               JSON: format, mark (see `hookviz.dataset.marks.Mark`), layers,
+about         text               JSON: format, mark (see `fingerprint.Fingerprint`), layers,
                                  done, unread, left_out, class_names, fields
 values        (k, C) float32     the largest values, largest first; −Inf where there are fewer
 indices       (k, C) int64       of the inputs in the data set; 2⁶³ − 1 where there are fewer
@@ -12,7 +12,7 @@ places        (k, C) int64       where in the map: 21 bits a coordinate, the inn
 labels        (k, C) int32       the inputs' classes; −1 if not known
 zeros, nans   (C,) int64         how many values were so
 first_nan     (C,) int64         the first input with NaN; 2⁶³ − 1 if there is none
-bins          (385, C) int32     counts of the sketch, see `hookviz.dataset.rows.edges`; last NaN
+bins          (385, C) int32     counts of the sketch, see `batch_statistics.edges`; last NaN
 nodes         (B, 3, C) float64  count, mean and squares about the mean of a branch of the tree
 places_in     (B, 2) int64       the level and position of each branch; one in all if complete
 ============  =================  =================================================================
@@ -33,8 +33,8 @@ from torch import nn
 from ...files import pack_arrays, read_whole, unpack_arrays, write_whole
 from ...run.inputs import Transform
 from .batch_statistics import BINS
-from .channels import RANKED, Channels, Column
-from .fingerprint import Mark, Spans, data_marks, differences, model_marks
+from .channels import RANKED, Column, RunningStatistics
+from .fingerprint import Fingerprint, IndexRanges, data_marks, differences, model_marks
 from .reading import Reader, as_data_set
 from .survey import Survey
 
@@ -143,8 +143,8 @@ def pack(survey: Survey) -> bytes:
 def unpack(content: bytes) -> Survey:
     """The survey that a file's content is of; many kinds of errors if it is of none."""
     about, held = unpack_arrays(content, FORMAT)
-    mark = Mark(**about["mark"])
-    channels = Channels(mark.k, mark.length)
+    mark = Fingerprint(**about["mark"])
+    channels = RunningStatistics(mark.k, mark.length)
     channels.layout = {Column(*each): tuple(shape) for *each, shape in about["layers"]}
     for name in channels.data:
         channels.data[name] = torch.from_numpy(held[name])
@@ -159,7 +159,7 @@ def unpack(content: bytes) -> Survey:
     return Survey(
         mark,
         channels,
-        Spans((start, stop) for start, stop in about["done"]),
+        IndexRanges((start, stop) for start, stop in about["done"]),
         {int(index): why for index, why in about["unread"]},
         about["left_out"],
         about["class_names"],

@@ -16,7 +16,7 @@ from ...hooking.select import type_name
 
 
 @dataclass(frozen=True)
-class Mark:
+class Fingerprint:
     """What a survey is of."""
 
     model: str  #: its class
@@ -34,9 +34,9 @@ class Mark:
         return asdict(self)
 
 
-def mark_of(model: nn.Module, data: Any, transform: Any, layers: list[str], k: int) -> Mark:
+def mark_of(model: nn.Module, data: Any, transform: Any, layers: list[str], k: int) -> Fingerprint:
     """The mark of a survey that begins now."""
-    return Mark(**model_marks(model), **data_marks(data, transform), layers=layers, k=k)
+    return Fingerprint(**model_marks(model), **data_marks(data, transform), layers=layers, k=k)
 
 
 def model_marks(model: nn.Module) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def described(function: Any) -> str:
     return f"{function.__module__}.{function.__qualname__} {_digest(spelled)}"
 
 
-def differences(one: Mark, other: Mark) -> str:
+def differences(one: Fingerprint, other: Fingerprint) -> str:
     """What keeps two surveys apart, in words; empty if nothing does."""
     if one.model != other.model:
         return f"one is of a {one.model}, the other of a {other.model}"
@@ -135,7 +135,7 @@ def _without_addresses(text: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+", "0x…", text)
 
 
-class Spans:
+class IndexRanges:
     """A set of whole numbers from 0, as few runs of neighbours; ``len`` counts the numbers.
 
     Examples
@@ -158,12 +158,12 @@ class Spans:
     def __len__(self) -> int:
         return sum(stop - start for start, stop in self.runs)
 
-    def __or__(self, other: Spans) -> Spans:
-        return Spans([*self.runs, *other.runs])
+    def __or__(self, other: IndexRanges) -> IndexRanges:
+        return IndexRanges([*self.runs, *other.runs])
 
-    def __and__(self, other: Spans) -> Spans:
+    def __and__(self, other: IndexRanges) -> IndexRanges:
         pairs = [(a, b) for a in self.runs for b in other.runs]
-        return Spans([(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs])
+        return IndexRanges([(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs])
 
     def missing(self, length: int) -> Iterator[tuple[int, int]]:
         """The runs of what is not in it, of the numbers below ``length``."""

@@ -100,7 +100,7 @@ class LayerSurvey:
 
     column: Column
     shape: tuple[int, ...]  #: of a map; the largest, if they differ
-    data: dict[str, Tensor]  #: see `hookviz.dataset.channels.Channels`
+    data: dict[str, Tensor]  #: see `hookviz.studies.survey.channels.RunningStatistics`
     moments: Tensor
     class_names: list[str]
     field: Mapping[str, Sequence[int]] | None = None  #: what a place sees, see `RULE`

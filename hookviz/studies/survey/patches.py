@@ -101,7 +101,7 @@ def _shares(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[
     return (found[-2] if len(found) > 1 else row, found[-1])
 
 
-class Pictured(Mapping[Key, LayerSurvey]):
+class PatchMixin(Mapping[Key, LayerSurvey]):
     """A survey as far as it is looked at: its data set, patches, page."""
 
     reader: Reader | None
@@ -129,7 +129,7 @@ class Pictured(Mapping[Key, LayerSurvey]):
 
         Returns
         -------
-        list of hookviz.render.pieces.Piece
+        list of hookviz.draw.pieces.Piece
             The strongest first. ``piece.drawn()`` is what the place sees, as a PIL image,
             ``piece.drawn(whole=True)`` the whole picture with a box around that.
 

@@ -164,7 +164,7 @@ class Reader:
         """The batches of these spans, one after the other, read by so many processes."""
         # With a generator of its own, since it would draw a seed from everybody's.
         own = torch.Generator()
-        spanned = _Spans(self, spans)
+        spanned = _IndexDataset(self, spans)
         return iter(DataLoader(spanned, None, num_workers=workers, generator=own))
 
     def read(self, span: range) -> Batch:
@@ -206,7 +206,7 @@ def _of_nobody() -> ValueError:
     )
 
 
-class _Spans(Dataset):
+class _IndexDataset(Dataset):
     def __init__(self, reader: Reader, spans: Sequence[range]) -> None:
         self.reader, self.spans = reader, spans
 

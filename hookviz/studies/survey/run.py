@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooking.handles import Hook, HookSet
+from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors_in
@@ -24,9 +24,9 @@ from ...run.progress import Progress
 from ...run.session import Session
 from ...run.target import class_names_of
 from ..receptive_field.field import receptive_fields
-from .batch_statistics import Rows, rows_of
-from .channels import Channels, Column
-from .fingerprint import Spans, mark_of
+from .batch_statistics import BatchStatistics, rows_of
+from .channels import Column, RunningStatistics
+from .fingerprint import IndexRanges, mark_of
 from .layer_survey import RULE
 from .reading import Batch, Reader, as_data_set
 from .shards import Shards
@@ -137,13 +137,15 @@ def survey(
     if shard is not None and shards.count > 1:
         raise ValueError("Processes of torch.distributed share the work: leave shard= out.")
     begun = shards.had if shards.rank == 0 else None
-    work = _Work(session, chosen, begun or Survey(mark, Channels(k, len(data)), Spans()))
+    work = _Work(
+        session, chosen, begun or Survey(mark, RunningStatistics(k, len(data)), IndexRanges())
+    )
     work.class_names = class_names_of(session.model, weights, names)
     if work.fields is None:
         work.fields = _fields(model, list(chosen), reader)
-    todo = (shards.had.done if shards.had else Spans()).batches(len(data), batch_size)
+    todo = (shards.had.done if shards.had else IndexRanges()).batches(len(data), batch_size)
     if shard is not None:
-        mine = shards.share(Spans().batches(len(data), batch_size), shard)
+        mine = shards.share(IndexRanges().batches(len(data), batch_size), shard)
         todo = [span for span in todo if mine and mine[0].start <= span.start < mine[-1].stop]
     todo = list(shards.share(todo))
     pace = _Pace(sum(map(len, todo)))
@@ -232,7 +234,7 @@ def _pass(
     return None
 
 
-class _Work(HookSet):
+class _Work(HookManager):
     """The hooks of a survey, and what they have found."""
 
     def __init__(
@@ -247,7 +249,7 @@ class _Work(HookSet):
         self._left_out, self.class_names = dict(begun.left_out), begun.class_names
         self.fields = begun.fields
         self._indices = torch.zeros(0, dtype=torch.int64)
-        self._found: dict[Column, Rows] = {}
+        self._found: dict[Column, BatchStatistics] = {}
         self._calls: Counter[nn.Module] = Counter()
         self._careful = False
         self._grid = PatchGrid()
@@ -292,7 +294,7 @@ class _Work(HookSet):
     @defer_interrupts  # half a batch would be no batch
     def _take_in(self, batch: Batch, labels: Tensor) -> None:
         self._channels.add(batch.span, self._indices, labels, self._found)
-        self._done = self._done | Spans([(batch.span.start, batch.span.stop)])
+        self._done = self._done | IndexRanges([(batch.span.start, batch.span.stop)])
         self._unread |= batch.unread
 
     def _run(self, batch: Batch) -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from .file import load_survey, pack, unpack, write
-from .fingerprint import Mark, differences
+from .fingerprint import Fingerprint, differences
 from .survey import Survey
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Shards:
         There is no folder for the file; or a file is there that is broken, or of something else.
     """
 
-    def __init__(self, path: str | os.PathLike | None, mark: Mark) -> None:
+    def __init__(self, path: str | os.PathLike | None, mark: Fingerprint) -> None:
         several = dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if several else 0
         self.count = dist.get_world_size() if several else 1

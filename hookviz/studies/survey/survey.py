@@ -11,15 +11,15 @@ from typing import Any
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, text_table
 from ...run.target import class_index
-from .channels import NONE, Channels
-from .fingerprint import Mark, Spans, differences
+from .channels import NONE, RunningStatistics
+from .fingerprint import Fingerprint, IndexRanges, differences
 from .layer_survey import HEADER, Key, LayerSurvey, layer_row, nan_words
-from .patches import Pictured
+from .patches import PatchMixin
 from .reading import Reader
 
 
 @dataclass(frozen=True, eq=False)
-class Survey(Pictured):
+class Survey(PatchMixin):
     """Of every channel of every layer: what it answers to most, and how its values are spread.
 
     Made by `hookviz.survey` or `hookviz.load_survey`. A mapping, layer name -> `LayerSurvey`; a
@@ -28,11 +28,11 @@ class Survey(Pictured):
 
     Attributes
     ----------
-    mark : hookviz.dataset.marks.Mark
+    mark : hookviz.studies.survey.fingerprint.Fingerprint
         Which model, data set and settings it is of.
-    channels : hookviz.dataset.channels.Channels
+    channels : hookviz.studies.survey.channels.RunningStatistics
         All that is known, as one table.
-    done : hookviz.dataset.marks.Spans
+    done : hookviz.studies.survey.fingerprint.IndexRanges
         The indices that have been taken in.
     unread : dict of int to str
         Inputs that could not be read, with the reason.
@@ -43,13 +43,13 @@ class Survey(Pictured):
     fields : dict of str to dict, or None
         Of layers whose receptive field is known to the pixel, the numbers of ``RULE``; none if the
         inputs differ in size, None if nobody has looked.
-    reader : hookviz.dataset.reading.Reader or None
+    reader : hookviz.studies.survey.reading.Reader or None
         Of the data set, whose pictures are shown; it is not in the file.
     """
 
-    mark: Mark
-    channels: Channels
-    done: Spans
+    mark: Fingerprint
+    channels: RunningStatistics
+    done: IndexRanges
     unread: dict[int, str] = having(default_factory=dict)
     left_out: dict[str, str] = having(default_factory=dict)
     class_names: list[str] = having(default_factory=list)

@@ -258,7 +258,7 @@ def event_picture(event: Event) -> EventPicture | None:
 
 
 def part(event: Event) -> str:
-    """Which part of the tensor is drawn, see `hookviz.analysis.events.sample_of`."""
+    """Which part of the tensor is drawn, see `hookviz.studies.trace.events.sample_of`."""
     if event.sample is None:
         return ""
     shape = event.main_shape

@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...hooking.checkpoint import Running
-from ...hooking.handles import HookSet
+from ...hooking.checkpoint import ModuleCallStack
+from ...hooking.handles import HookManager
 from ...hooking.select import type_name
 from ...hooking.tensors import tensors_in
 from .recorder import Names
 
 
-class InPlace(HookSet):
+class InplaceTracker(HookManager):
     """Within the block, forward hooks look at the versions of what modules take and return.
 
     A tensor's version goes up each time it, or what shares its memory, is overwritten.
     """
 
-    unreached = False  # it asks for no gradient
+    missing_gradients = False  # it asks for no gradient
 
     def __init__(self, names: Names) -> None:
         # A ScriptModule takes no hooks, full backward ones neither.
@@ -28,7 +28,7 @@ class InPlace(HookSet):
         kinds = (("forward_pre", self._before), ("forward", self._after))
         super().__init__([(module, kind, hook) for module in eager for kind, hook in kinds])
         self._names = names
-        self._running: Running[list[tuple[Tensor, int]]] = Running()
+        self._running: ModuleCallStack[list[tuple[Tensor, int]]] = ModuleCallStack()
         self._returned: list[tuple[nn.Module, Tensor, int]] = []
         self._overwrites_input: set[nn.Module] = set()
         # Memory and version -> the innermost module during which it came to that version.

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...hooking.checkpoint import FORWARD, Running, current_backward, repeated
-from ...hooking.handles import HookSet
+from ...hooking.checkpoint import FORWARD, ModuleCallStack, current_backward, repeated
+from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
 from ...hooking.tensors import tensors_in
@@ -33,7 +33,7 @@ _NOT_REACHED = "did not fire: the score does not depend on it, or on a view over
 _NONE_CAME = "no gradient came: the score does not depend on its {}, as far as autograd sees"
 
 
-class Recorder(HookSet):
+class EventRecorder(HookManager):
     """A block within which all hooks are on; `events` gives what they wrote down."""
 
     def __init__(self, model: nn.Module, names: Names, refused: Refused) -> None:
@@ -54,7 +54,7 @@ class Recorder(HookSet):
         self._calls: dict[nn.Module, list[Event]] = {}  # forward_pre events of the forward
         self._repeated: set[tuple[int, int]] = set()  # which of these, in which backward
         self._depths: dict[tuple[nn.Module, int], int] = {}
-        self._running: Running[int] = Running()
+        self._running: ModuleCallStack[int] = ModuleCallStack()
         self._under_way: list[tuple[Any, int]] = []  # grad_output, and place in `_fired`
         self._same_call: dict[int, int] = {}  # full_backward -> its full_backward_pre
 
@@ -71,7 +71,7 @@ class Recorder(HookSet):
         self._began, self._spent = time.perf_counter(), 0.0
 
     @property
-    def unreached(self) -> bool:
+    def missing_gradients(self) -> bool:
         """Whether a tensor hook has not fired."""
         return bool(self._waiting)
 
@@ -157,7 +157,7 @@ class Recorder(HookSet):
     # What was written down
 
     @property
-    def missed(self) -> list[str]:
+    def not_called(self) -> list[str]:
         """Modules with a forward of their own that never ran."""
         return [
             name

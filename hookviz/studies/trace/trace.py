@@ -14,11 +14,11 @@ from ...files import page_to
 from ...hooking.select import module_names, type_name
 from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform
-from ...run.session import Passed, Session
+from ...run.session import PassResult, Session
 from ...run.target import Target
 from .events import Event, event_html, event_text
-from .inplace import InPlace
-from .recorder import FULL, Names, Recorder, Refused
+from .inplace import InplaceTracker
+from .recorder import FULL, EventRecorder, Names, Refused
 
 if TYPE_CHECKING:
     from ... import Player
@@ -53,7 +53,8 @@ def trace(
     Returns
     -------
     Trace
-        A sequence of `hookviz.analysis.events.Event`. At the end of a notebook cell it is a player.
+        A sequence of `hookviz.studies.trace.events.Event`. At the end of a notebook cell it is
+        a player.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def trace(
     passed = _recorded(session, names, target)
     recorder, scored = passed.observer, passed.scored
     tree = [(known[0], type_name(module)) for module, known in names.items()]
-    return Trace(recorder.events(scored), tree, recorder.missed, scored)
+    return Trace(recorder.events(scored), tree, recorder.not_called, scored)
 
 
 class Trace(Sequence[Event]):
@@ -118,11 +119,11 @@ class Trace(Sequence[Event]):
         self,
         events: Sequence[Event],
         tree: Sequence[tuple[str, str]],
-        missed: Sequence[str] = (),
+        not_called: Sequence[str] = (),
         scored: bool = True,
     ) -> None:
         self._events, self._tree = tuple(events), tuple(tree)
-        self.missed, self.scored = list(missed), scored
+        self.not_called, self.scored = list(not_called), scored
         self._player: Player | None = None
 
     def __len__(self) -> int:
@@ -134,7 +135,7 @@ class Trace(Sequence[Event]):
     def __getitem__(self, place: slice) -> Trace: ...
     def __getitem__(self, place: int | slice) -> Event | Trace:
         if isinstance(place, slice):
-            return Trace(self._events[place], self._tree, self.missed, self.scored)
+            return Trace(self._events[place], self._tree, self.not_called, self.scored)
         try:
             return self._events[place]
         except IndexError:
@@ -229,9 +230,9 @@ class Trace(Sequence[Event]):
         ]
         if unfired := len(self) - len(fired):
             facts.append(f"{unfired} could not be set or did not fire")
-        if self.missed:
-            modules = "module" + "s" * (len(self.missed) != 1)
-            facts.append(f"{len(self.missed)} {modules} did not run")
+        if self.not_called:
+            modules = "module" + "s" * (len(self.not_called) != 1)
+            facts.append(f"{len(self.not_called)} {modules} did not run")
         if not self.scored:
             facts.append("no class scores, so no backward: give target=output -> scalar")
         return "; ".join(facts)
@@ -253,7 +254,7 @@ class Trace(Sequence[Event]):
         return data
 
 
-def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder]:
+def _recorded(session: Session, names: Names, target: Target) -> PassResult[EventRecorder]:
     """Run the model and write down every hook that fires.
 
     A full backward hook that the first forward did not find out about may still be an error: then
@@ -261,12 +262,12 @@ def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder
     """
     refused = _overwritten(session, names)
 
-    def once() -> Passed[Recorder]:
+    def once() -> PassResult[EventRecorder]:
         with warnings.catch_warnings():
             # Torch's own, about hooks that it will not call or calls early: an event says it.
             for start in ("For backward hooks to be called", "Full backward hook is firing"):
                 warnings.filterwarnings("ignore", message=start)
-            observe = partial(Recorder, session.given, names, refused)
+            observe = partial(EventRecorder, session.given, names, refused)
             return session.forward_backward(target, observe)
 
     for blame_one in (True, False):
@@ -284,7 +285,7 @@ def _recorded(session: Session, names: Names, target: Target) -> Passed[Recorder
 
 def _overwritten(session: Session, names: Names) -> Refused:
     """Which modules cannot take a full backward hook, as one forward without any shows."""
-    watch = InPlace(names)
+    watch = InplaceTracker(names)
     session.forward(watch)
     return {
         (module, kind): f"{why} in place, an error under a full backward hook, not under a tensor "

@@ -3,10 +3,10 @@
 ========================  =====================================================================
 about                     text, JSON: format, model, layers, ``every``, and which steps and
                           layouts the arrays are of
-statistics 0, ...         (steps, rows × 2 × 8) float32, see `hookviz.training.measured.STATISTICS`
+statistics 0, ...         (steps, rows × 2 × 8) float32, see `measured.STATISTICS`
 bins 0, ...               (steps, rows × 2 × 132) uint16: the upper half of float32 numbers
 channels 0, ...           (steps, 2 × channels) uint16, the same
-weights 0, ...            (steps, layers × 3) float32, see `hookviz.training.weights.NORMS`
+weights 0, ...            (steps, layers × 3) float32, see `weights.NORMS`
 maps 0, ends 0, ...       uint8 and float32: the probe's maps, and what their ends stand for
 ========================  =====================================================================
 
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ...files import pack_arrays, read_whole, unpack_arrays, write_whole
-from .log import KINDS, PHASES, History, Layout, Log, Step, Trouble
+from .log import KINDS, PHASES, FirstNonFinite, History, Layout, Step, TrainingLog
 from .recorder import Row
 from .training import Training
 
@@ -62,17 +62,17 @@ def load_watch(path: str | os.PathLike) -> Training:
     return Training(read(path))
 
 
-def read(path: str | os.PathLike) -> Log:
+def read(path: str | os.PathLike) -> TrainingLog:
     """What a file holds."""
     return read_whole(path, unpack, "watch")
 
 
-def write(log: Log, path: str | os.PathLike) -> None:
+def write(log: TrainingLog, path: str | os.PathLike) -> None:
     """Write it whole or not at all: beside the old file, which it then replaces."""
     write_whole(path, pack(log))
 
 
-def pack(log: Log) -> bytes:
+def pack(log: TrainingLog) -> bytes:
     """The file's content."""
     groups: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
@@ -90,7 +90,7 @@ def pack(log: Log) -> bytes:
     return pack_arrays(about, arrays, small=False)  # the training waits meanwhile
 
 
-def unpack(content: bytes) -> Log:
+def unpack(content: bytes) -> TrainingLog:
     """The log that a file's content is of; many kinds of errors if it is of none."""
     about, held = unpack_arrays(content, FORMAT)
     histories = {phase: History(**about[phase]) for phase in PHASES}
@@ -108,18 +108,18 @@ def unpack(content: bytes) -> Log:
     for history in histories.values():
         history.steps.sort(key=lambda step: step.number)
     trouble = about["first_trouble"]
-    return Log(
+    return TrainingLog(
         about["model"],
         about["types"],
         about["max_bytes"],
         about["asked"],
         histories,
-        None if trouble is None else Trouble(**trouble),
+        None if trouble is None else FirstNonFinite(**trouble),
         about["left_out"],
     )
 
 
-class Keeper:
+class AutoSaver:
     """Writes a log to a file, at most once in `PAUSE` seconds.
 
     Parameters
@@ -133,7 +133,7 @@ class Keeper:
         self.had = read(path) if self._path.exists() else None
         self._seen, self._written = -1, time.monotonic()
 
-    def keep(self, log: Log, *, now: bool = False) -> None:
+    def keep(self, log: TrainingLog, *, now: bool = False) -> None:
         """Write it if it is time, or ``now`` if there is anything new."""
         seen = sum(history.seen for history in log.histories.values())
         if seen == self._seen or not (now or time.monotonic() - self._written >= PAUSE):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .measured import BINS, STATISTICS, Summary, halved, whole
+from .measured import BINS, STATISTICS, Summary, from_bfloat16, to_bfloat16
 from .recorder import Row
 from .weights import NORMS
 
@@ -42,7 +42,7 @@ class Layout:
 
 KINDS = {
     "statistics": np.float32,
-    "bins": np.uint16,  # see `halved`
+    "bins": np.uint16,  # see `to_bfloat16`
     "channels": np.uint16,
     "weights": np.float32,
     "maps": np.uint8,
@@ -87,7 +87,7 @@ class Step:
 
     def bins(self) -> np.ndarray:
         """``(rows, 2, BINS)``, to three digits."""
-        return whole(self.arrays["bins"]).reshape(len(self.layout.rows), 2, BINS)
+        return from_bfloat16(self.arrays["bins"]).reshape(len(self.layout.rows), 2, BINS)
 
     def weights(self) -> np.ndarray:
         """``(layers with parameters, 3)``; a view."""
@@ -97,11 +97,11 @@ class Step:
         """Each channel's mean of a row, to three digits, ``(2, C)``."""
         start = 2 * sum(self.layout.channels[:place])
         here = self.arrays["channels"][start : start + 2 * self.layout.channels[place]]
-        return whole(here).reshape(2, -1)
+        return from_bfloat16(here).reshape(2, -1)
 
     def dead(self) -> np.ndarray:
         """Of each row the share of channels that were zero everywhere, ``(rows,)``."""
-        means = whole(self.arrays["channels"])
+        means = from_bfloat16(self.arrays["channels"])
         found, start = np.zeros(len(self.layout.channels)), 0
         for place, count in enumerate(self.layout.channels):
             found[place] = (means[start : start + count] == 0).mean()
@@ -143,8 +143,8 @@ def step_of(
         )
         for side in (forward, backward or nothing):
             flat["statistics"].append(side.statistics)
-            flat["bins"].append(halved(side.bins))
-            flat["channels"].append(halved(side.channels))
+            flat["bins"].append(to_bfloat16(side.bins))
+            flat["channels"].append(to_bfloat16(side.channels))
     for norms in weights.values():
         flat["weights"].append(np.array([*norms, np.nan], np.float32))
     for levels, low, high in maps.values():
@@ -207,7 +207,7 @@ PHASES = ("train", "eval")
 
 
 @dataclass(frozen=True)
-class Trouble:
+class FirstNonFinite:
     """The first NaN or Inf in a recorded step."""
 
     step: int
@@ -229,7 +229,7 @@ class Trouble:
 
 
 @dataclass(eq=False)
-class Log:
+class TrainingLog:
     """Recorded steps, of which model and layers they are, and what is never let go.
 
     Attributes
@@ -253,7 +253,7 @@ class Log:
     max_bytes: int
     asked: int
     histories: dict[str, History]
-    first_trouble: Trouble | None = None
+    first_trouble: FirstNonFinite | None = None
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -274,7 +274,7 @@ class Log:
                 break
             largest.thin()
 
-    def differences(self, other: Log) -> str:
+    def differences(self, other: TrainingLog) -> str:
         """What differs, in words; empty if one may go on with the other."""
         if self.model != other.model:
             return f"its model is {self.model}, not {other.model}"
@@ -284,7 +284,7 @@ class Log:
         return f"its every= is {self.asked}, not {other.asked}" if self.asked != other.asked else ""
 
 
-def first_trouble(step: Step, after: int | None) -> Trouble | None:
+def first_trouble(step: Step, after: int | None) -> FirstNonFinite | None:
     """The first NaN or Inf in a step: forward before backward, backward from the last layer on."""
     counts = step.statistics()[:, :, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
     for side, phase in enumerate(("forward", "backward")):
@@ -292,7 +292,7 @@ def first_trouble(step: Step, after: int | None) -> Trouble | None:
         if len(places):
             place = int(places[0 if phase == "forward" else -1])
             row, (nans, infs) = step.layout.rows[place], counts[place, side].tolist()
-            return Trouble(step.at, phase, *row, int(nans), int(infs), after)
+            return FirstNonFinite(step.at, phase, *row, int(nans), int(infs), after)
     return None
 
 
@@ -322,8 +322,8 @@ def _record(
         before = "gradient_" if side == "gradient" else ""
         there = values[-1] == values[-1]  # counted
         for name, value in zip(STATISTICS, values, strict=True):
-            whole = name in ("nans", "infs", "count") and there
-            found[before + name] = int(value) if whole else value if there else None
+            from_bfloat16 = name in ("nans", "infs", "count") and there
+            found[before + name] = int(value) if from_bfloat16 else value if there else None
     found["dead"] = None
     own = weights.get(row.layer, [np.nan] * len(NORMS))
     return found | {

@@ -191,15 +191,15 @@ def _histogram(exponents: np.ndarray, special: Sequence[float], scale: float) ->
     return bins
 
 
-def halved(numbers: np.ndarray) -> np.ndarray:
+def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """In 16 bits, with the range of all 32: the upper half of each float32, rounded, uint16."""
     return torch.from_numpy(numbers).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
 
 
-def whole(halves: np.ndarray) -> np.ndarray:
-    """What `halved` has kept, as float32.
+def from_bfloat16(halves: np.ndarray) -> np.ndarray:
+    """What `to_bfloat16` has kept, as float32.
 
-    >>> whole(halved(np.array([1.0, 0.0, np.nan, 257.0], np.float32))).tolist()
+    >>> from_bfloat16(to_bfloat16(np.array([1.0, 0.0, np.nan, 257.0], np.float32))).tolist()
     [1.0, 0.0, nan, 256.0]
     """
     return (halves.astype(np.uint32) << 16).view(np.float32)

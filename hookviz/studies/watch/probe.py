@@ -20,7 +20,7 @@ CHANNELS, SIDE = 16, 32
 most: in all steps the same ones."""
 
 Maps = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
-"""Layer -> levels ``(C, H, W)``, see `hookviz.render.colours.to_levels`, and each map's ends."""
+"""Layer -> levels ``(C, H, W)``, see `hookviz.draw.colours.to_levels`, and each map's ends."""
 
 
 class Probe:

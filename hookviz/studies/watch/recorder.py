@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward, repeated
-from ...hooking.handles import Hook, HookSet
+from ...hooking.handles import Hook, HookManager
 from ...hooking.select import unwrapped
 from ...hooking.tensors import PatchGrid, channel_dimension, tensors_in
 from ...run.errors import first_sentence
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 @dataclass(eq=False)
-class Seen:
+class RowSums:
     """What was summed up of a row in a step."""
 
     activations: list[Part] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class RecordedRun:
     """One call of a layer: what checkpointing may run again in backward."""
 
     rows: list[tuple[Row, int | None]]  # with the dimension of the channels
@@ -46,7 +46,7 @@ class Ran:
     watched: bool  # whether a gradient can come to what it returned
 
 
-class Recorder(HookSet):
+class StepRecorder(HookManager):
     """A block around one step.
 
     Runs of the model within the block, as of gradient accumulation, are put together.
@@ -65,9 +65,9 @@ class Recorder(HookSet):
     ) -> None:
         self.weights = Weights(layers if weights else {})
         self.left_out: dict[str, str] = {}
-        self._seen: dict[Row, Seen] = {}
+        self._seen: dict[Row, RowSums] = {}
         self._calls: Counter[tuple[int, str]] = Counter()
-        self._ran: dict[str, list[Ran]] = {}
+        self._ran: dict[str, list[RecordedRun]] = {}
         self._grid = PatchGrid()
         hooks: list[Hook] = [(unwrapped(model)[0], "forward_pre", self._begins)]
         hooks += self._grid.hooks(model)
@@ -99,7 +99,7 @@ class Recorder(HookSet):
         here = (threading.get_ident(), name)
         call = self._calls[here]
         self._calls[here] += 1
-        ran = Ran([], [], _asks(output))
+        ran = RecordedRun([], [], _asks(output))
         for path, tensor in _plain(output):
             channel = None
             if tensor.ndim > 1:
@@ -107,7 +107,7 @@ class Recorder(HookSet):
                 channel %= tensor.ndim
             row = Row(name, call, path)
             part = measured(tensor, channel)
-            self._seen.setdefault(row, Seen()).activations.append(part)
+            self._seen.setdefault(row, RowSums()).activations.append(part)
             ran.rows.append((row, channel))
             ran.parts.append(part)
             self._watch(tensor, row, channel)
@@ -118,7 +118,7 @@ class Recorder(HookSet):
         found = _plain(output)
         waiting = [ran for ran in self._ran.get(name, ()) if not ran.watched]
 
-        def same(ran: Ran) -> bool:
+        def same(ran: RecordedRun) -> bool:
             pairs = zip(found, ran.rows, ran.parts, strict=True)
             return all(torch.equal(measured(t, c)[2], part[2]) for (_, t), (_, c), part in pairs)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...files import page_to
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, megabytes, number, text_table
-from .log import PHASES, History, Log, Step, Trouble, step_records
+from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
 from .recorder import Row
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ class Training:
 
     Attributes
     ----------
-    log : hookviz.training.log.Log
+    log : hookviz.studies.watch.log.TrainingLog
         All that is known.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: TrainingLog) -> None:
         self.log = log
 
     # What is known
@@ -55,7 +55,7 @@ class Training:
         return self.log.nbytes
 
     @property
-    def first_trouble(self) -> Trouble | None:
+    def first_trouble(self) -> FirstNonFinite | None:
         """The first NaN or Inf that was seen, known also when its step has been let go."""
         return self.log.first_trouble
 

@@ -14,10 +14,10 @@ from torch import nn
 from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
-from .file import Keeper
-from .log import History, Log, Step, step_of
+from .file import AutoSaver
+from .log import History, Step, TrainingLog, step_of
 from .probe import Maps, Probe
-from .recorder import Recorder
+from .recorder import StepRecorder
 from .training import Training
 from .weights import Weights
 
@@ -131,7 +131,7 @@ class Watch(Block, Training):
         self._layers = {names[0]: module for module, names in chosen.items()}
         types = {name: type_name(module) for name, module in self._layers.items()}
         histories = {"train": History(every), "eval": History(1)}
-        log = Log(type_name(self._core), types, int(max_bytes), every, histories)
+        log = TrainingLog(type_name(self._core), types, int(max_bytes), every, histories)
         Training.__init__(self, log)
         self._probe = None if probe is None else Probe(model, probe, list(self._layers))
         if self._probe is not None:
@@ -142,11 +142,11 @@ class Watch(Block, Training):
         self._validated = False
         self._uncalled = False
         self._shown: list[LiveTraining] = []
-        self._keeper = None if path is None else Keeper(path)
+        self._keeper = None if path is None else AutoSaver(path)
         if self._keeper is not None:
             self._go_on(self._keeper)
 
-    def _go_on(self, keeper: Keeper) -> None:
+    def _go_on(self, keeper: AutoSaver) -> None:
         """Begin where the file ends, if there is one."""
         if keeper.had is not None:
             if told := keeper.had.differences(self.log):
@@ -196,7 +196,7 @@ class Watch(Block, Training):
         if due:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
-            recorder = Recorder(self._model, self._layers, weights=learns)
+            recorder = StepRecorder(self._model, self._layers, weights=learns)
             self.around.push(partial(self._conclude, (number, at), recorder, maps, scale))
             self.around.enter_context(recorder)
 
@@ -210,7 +210,7 @@ class Watch(Block, Training):
     def _conclude(
         self,
         place: tuple[int, int],
-        recorder: Recorder,
+        recorder: StepRecorder,
         maps: Maps,
         scale: float,
         kind: type[BaseException] | None,
