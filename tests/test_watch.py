@@ -28,6 +28,7 @@ from hookviz.studies.watch.measured import (
     from_bfloat16,
     measured,
     summary,
+    from_bfloat16,
     to_bfloat16,
 )
 

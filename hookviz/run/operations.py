@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,6 @@ from torch.utils._pytree import tree_leaves
 from ..hooking.checkpoint import FORWARD, current_backward
 from ..hooking.tables import number
 from ..hooking.tensors import memory_of
-from ..studies.hook_table import legible
 
 OUTSIDE = "(outside)"
 """In place of a layer's name: the model had not begun, or had returned."""
@@ -311,6 +311,17 @@ def users_line(frame: FrameType | None) -> tuple[str, int]:
             return file, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def legible(file: str) -> str:
+    """A notebook's cell by its number, where the notebook knows it."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    said = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
+    if said:
+        return str(said[1])
+    if number := re.search(r"ipython-input-(\d+)-", file):  # IPython 7, as in Colab
+        return f"In[{number[1]}]"
+    return "a notebook cell" if re.search(r"ipykernel_|ipython-input|__marimo__", file) else file
 
 
 def line_of(file: str, line: int) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +19,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
 from ..hooking.tables import html_table, text_table
+from ..run.operations import legible
 
 
 class HookFunction(NamedTuple):
@@ -112,17 +111,6 @@ def _origin_of(module: str, code: CodeType | None, is_module: bool) -> str:
         return "user"
     is_library = _LIBRARIES & {*PurePath(code.co_filename).parts}
     return package if is_library or package == "torch" else "user"
-
-
-def legible(file: str) -> str:
-    """A notebook's cell by its number, where the notebook knows it."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    said = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
-    if said:
-        return str(said[1])
-    if number := re.search(r"ipython-input-(\d+)-", file):  # IPython 7, as in Colab
-        return f"In[{number[1]}]"
-    return "a notebook cell" if re.search(r"ipykernel_|ipython-input|__marimo__", file) else file
 
 
 def short(file: str) -> str:

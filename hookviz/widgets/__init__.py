@@ -2,3 +2,17 @@
 
 May import all other rooms, and alone knows ipywidgets. Begin with `explorer.py`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "channels": ["ChannelBrowser"],
+        "explorer": ["Explorer", "explore"],
+        "link": ["Link", "link"],
+        "live_training": ["LiveTraining"],
+        "player": ["Player"],
+        "side_by_side": ["SideBySide"],
+    },
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,10 @@ from ...hooking.select import Layers
 from ...run.inputs import Transform, as_the_model_takes
 from ...run.session import Session
 from ...run.target import Target, logits_of
+from ..showing import widget
 from .comparing_capture import ComparingCapture, QuietCapture, SharedTensorStore
 from .comparison import Comparison, LayerDifference, rows_of
 from .pairing import CallOrder, Pairs, paired
-
-if TYPE_CHECKING:
-    from ... import SideBySide
 
 Logits = tuple[Tensor | None, Tensor | None]
 """Class scores ``(N, K)`` of both."""
@@ -119,10 +117,8 @@ def compare(
     return Comparison(first.name, second.name, rows, alone, logits, first.class_names, opened)
 
 
-def _explored(first: Session, second: Session, target: Target, layers: Layers) -> SideBySide:
-    from ... import SideBySide  # from the public face: what is live is above this wing
-
-    return SideBySide(first, second, layers, target)
+def _explored(first: Session, second: Session, target: Target, layers: Layers) -> Any:
+    return widget("SideBySide", first, second, layers, target)
 
 
 def _every(name: str, module: nn.Module) -> bool:

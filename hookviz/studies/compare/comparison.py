@@ -18,8 +18,6 @@ from .pairing import Pairs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ... import SideBySide
-
 ROUNDINGS, GROWTH = 16, 8
 """What is explained: so many times the type's rounding, and of what was there before."""
 
@@ -254,7 +252,7 @@ class Comparison(Sequence[LayerDifference]):
         """One flat dict for each row, as ``pandas.DataFrame`` takes them."""
         return [row.record() for row in self]
 
-    def explore(self, layers: Layers = None) -> SideBySide:
+    def explore(self, layers: Layers = None) -> Any:
         """Both runs beside each other, and what b has more than a, under one set of controls.
 
         Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,13 +13,11 @@ from ...hooking.tensors import tensors_in
 from ...run.inputs import Transform, as_model_input
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
+from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding
 from .guard import Guard
 from .observation import LayerCall, Observation, examine
-
-if TYPE_CHECKING:
-    from ... import Explorer
 
 
 def diagnose(
@@ -112,13 +110,12 @@ def diagnose(
     return diagnosis
 
 
-def _explored(session: Session, seen: Observation, finding: Finding) -> Explorer:
+def _explored(session: Session, seen: Observation, finding: Finding) -> Any:
     """The explorer on the convolutions and the finding's layer, or the nearest that has maps."""
-    from ... import explore  # from the public face: what is live is above this wing
-
     shown = _with_maps(seen.calls, finding)
     layers = [m for m in seen.names if is_convolution(m) or m is shown.module]
-    return explore(
+    return widget(
+        "explore",
         session.given,
         session.inputs,
         layers,

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from torch import nn
 
@@ -16,12 +16,10 @@ from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform
 from ...run.session import PassResult, Session
 from ...run.target import Target
+from ..showing import widget
 from .events import Event, event_html, event_text
 from .inplace import InplaceTracker
 from .recorder import FULL, EventRecorder, Names, Refused
-
-if TYPE_CHECKING:
-    from ... import Player
 
 
 def trace(
@@ -124,7 +122,7 @@ class Trace(Sequence[Event]):
     ) -> None:
         self._events, self._tree = tuple(events), tuple(tree)
         self.not_called, self.scored = list(not_called), scored
-        self._player: Player | None = None
+        self._player: Any = None
 
     def __len__(self) -> int:
         return len(self._events)
@@ -153,7 +151,7 @@ class Trace(Sequence[Event]):
         """
         return [event.record() for event in self]
 
-    def player(self) -> Player:
+    def player(self) -> Any:
         """The widget that a notebook shows for this trace; its trait ``event`` can be set.
 
         Raises
@@ -162,9 +160,7 @@ class Trace(Sequence[Event]):
             A trace without events.
         """
         if self._player is None or self._player.closed:
-            from ... import Player  # from the public face: what is live is above this wing
-
-            self._player = Player(self, self._tree, self.title)
+            self._player = widget("Player", self, self._tree, self.title)
         return self._player
 
     def to_html(

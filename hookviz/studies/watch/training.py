@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ...files import page_to
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, megabytes, number, text_table
+from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
 from .recorder import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from ... import LiveTraining
 
 HEADER = (
     *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
@@ -146,14 +145,12 @@ class Training:
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, self.table())
 
-    def live(self) -> LiveTraining:
+    def live(self) -> Any:
         """Show it in a notebook, live while a cell trains: strips, and each step's numbers.
 
         A widget: show it, then train, in the same cell or the next.
         """
-        from ... import LiveTraining  # from the public face: what is live is above this wing
-
-        return LiveTraining(self)
+        return widget("LiveTraining", self)
 
     def figure(
         self,

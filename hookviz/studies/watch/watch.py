@@ -6,7 +6,7 @@ import os
 import weakref
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,9 +20,6 @@ from .probe import Maps, Probe
 from .recorder import StepRecorder
 from .training import Training
 from .weights import Weights
-
-if TYPE_CHECKING:
-    from ... import LiveTraining
 
 
 def watch(
@@ -141,7 +138,7 @@ class Watch(Block, Training):
         self._recorded: tuple[Step, Weights] | None = None
         self._validated = False
         self._uncalled = False
-        self._shown: list[LiveTraining] = []
+        self._shown: list[Any] = []
         self._keeper = None if path is None else AutoSaver(path)
         if self._keeper is not None:
             self._go_on(self._keeper)
@@ -238,7 +235,7 @@ class Watch(Block, Training):
             step, weights = self._recorded
             step.weights()[:, -1] = weights.updates()
 
-    def live(self) -> LiveTraining:
+    def live(self) -> Any:
         """As `Training.live`; what is recorded from now on appears there as it comes."""
         shown = super().live()
         self._shown = [*(each for each in self._shown if not each.closed), shown]
