@@ -33,8 +33,10 @@ def pictures(count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 def measure(heat: Tensor, masks: Tensor) -> tuple[float, float]:
     """Pointing-game accuracy and mean energy in the mask, both 0 to 1."""
-    hits = torch.as_tensor(hookviz.pointing_game(heat, masks)).float()
-    return hits.mean().item(), torch.as_tensor(hookviz.energy_in_mask(heat, masks)).mean().item()
+    hits = torch.as_tensor(hookviz.metrics.pointing_game(heat, masks)).float()
+    return hits.mean().item(), torch.as_tensor(
+        hookviz.metrics.energy_in_mask(heat, masks)
+    ).mean().item()
 
 
 def evaluate(count: int) -> dict[tuple[str, str], tuple[float, float]]:
@@ -46,7 +48,7 @@ def evaluate(count: int) -> dict[tuple[str, str], tuple[float, float]]:
         model(x)[torch.arange(count), labels].sum().backward()
     results = {
         (method, layer): measure(hookviz.heatmap(cache[layer], method), masks)
-        for method in hookviz.HEATMAPS
+        for method in hookviz.attribution.HEATMAPS
         for layer in LAYERS
     }
     centre = torch.zeros_like(masks, dtype=torch.float32)
@@ -65,7 +67,7 @@ def table(results: dict[tuple[str, str], tuple[float, float]], count: int) -> st
         "| method | " + " | ".join(LAYERS) + " |",
         "|---" * (len(LAYERS) + 1) + "|",
     ]
-    for method in hookviz.HEATMAPS:
+    for method in hookviz.attribution.HEATMAPS:
         cells = [_cell(results[method, layer]) for layer in LAYERS]
         lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
     lines.append("")

@@ -42,7 +42,7 @@ class Drawn:
         return picture, label
 
 
-def table(survey: hookviz.Survey) -> str:
+def table(survey: hookviz.results.Survey) -> str:
     """How many channels answer to each class, layer by layer."""
     lines = [
         f"| class | {' | '.join(LAYERS)} | the clearest channel of {LAYERS[-1]} |",
@@ -64,7 +64,7 @@ def table(survey: hookviz.Survey) -> str:
     return "\n".join(lines) + "\n"
 
 
-def patches(survey: hookviz.Survey, layer: str, channel: int, side: int) -> list[Piece]:
+def patches(survey: hookviz.results.Survey, layer: str, channel: int, side: int) -> list[Piece]:
     """The channel's top places, each in the middle of a square, but for the border."""
     cut = []
     for piece in survey.patches(layer, channel, TOP):
@@ -75,7 +75,7 @@ def patches(survey: hookviz.Survey, layer: str, channel: int, side: int) -> list
     return cut
 
 
-def picture(survey: hookviz.Survey) -> Image.Image:
+def picture(survey: hookviz.results.Survey) -> Image.Image:
     """A row of patches for each of three channels, with words above it."""
     rows = []
     for layer, (channel, side) in SHOWN.items():

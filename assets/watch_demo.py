@@ -27,7 +27,7 @@ PICTURES, BATCH, STEPS, EVERY = 640, 16, 360, 10
 FAULT, TIMES = 300, 1000
 
 
-def train() -> hookviz.Watch:
+def train() -> hookviz.results.Watch:
     pictures, labels = data_set(6, PICTURES)
     torch.manual_seed(0)
     model = DemoNet().train()
@@ -48,7 +48,7 @@ def train() -> hookviz.Watch:
     return watch
 
 
-def tell(watch: hookviz.Training) -> None:
+def tell(watch: hookviz.results.Training) -> None:
     """By how much statistics change from a recorded step to the next, the median of all layers."""
     records = watch.records()
     for name in ("update_ratio", "weight_norm", "std", "gradient_std", "zeros", "dead"):

@@ -56,7 +56,9 @@ def training() -> str:
         model.extend([nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10)])
         names, pictures = hookviz.demo_model().class_names, hookviz.demo_images()
         classes = torch.tensor([names.index(each.info["label"]) for each in pictures])
-        inputs = torch.cat([hookviz.prepare_input(each, model).main for each in pictures])
+        inputs = torch.cat(
+            [hookviz.attribution.prepare_input(each, model).main for each in pictures]
+        )
         inputs = avg_pool2d(inputs, 4)
         optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
         watch = hookviz.watch(model, every=2, probe=inputs[12:13], max_bytes=1e6)

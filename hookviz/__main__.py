@@ -37,7 +37,7 @@ examples:
       the demo model; pictures that cannot be read are named and left out
 
 The folders in the folder, if all pictures are in some, are the classes. What is ended before its
-time goes on where it was when it is started again. In Python: hookviz.load_survey("survey.npz").
+time goes on where it was when it is started again. In Python: hookviz.load("survey.npz").
 """
 
 

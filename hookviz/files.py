@@ -64,6 +64,12 @@ def unpack_arrays(content: bytes, format: str) -> tuple[dict[str, Any], dict[str
     return about, held
 
 
+def format_of(content: bytes) -> str:
+    """The format that `pack_arrays` was told, read without the arrays."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        return json.loads(str(file["about"]))["format"]
+
+
 def page_to(path: str | os.PathLike | None, page: str) -> str | None:
     """Write a page; without a path it is returned."""
     if path is None:

@@ -1,4 +1,4 @@
-"""`Watch`: what `hookviz.watch` records, as a callback of Lightning, which it needs."""
+"""`WatchCallback`: what `hookviz.watch` records, as a callback of Lightning, which it needs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ except ImportError:
     except ImportError:
         Callback = object
 
-from .studies.watch.watch import Watch as _Watch
-from .studies.watch.watch import watch
+from .studies.watch.watch import Watch, watch
 
 
-class Watch(Callback):
+class WatchCallback(Callback):
     """Record what every layer does while a ``Trainer`` trains.
 
     Each batch of training and of validation is a block; see `hookviz.watch`, whose arguments it
@@ -24,7 +23,7 @@ class Watch(Callback):
 
     Attributes
     ----------
-    watch : hookviz.Watch or None
+    watch : hookviz.results.Watch or None
         What is recorded; there from the beginning of a ``fit`` on.
 
     Raises
@@ -40,7 +39,7 @@ class Watch(Callback):
                 "In a loop of your own put `with hookviz.watch(model):` around each step."
             )
         self._options: dict[str, Any] = {"layers": layers, "every": every, **options}
-        self.watch: _Watch | None = None
+        self.watch: Watch | None = None
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         plugin = getattr(trainer, "precision_plugin", None)

@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture
 def own_methods() -> Iterator[None]:
     """What a test does to HEATMAPS is undone, their order, too."""
-    from hookviz import HEATMAPS
+    from hookviz.attribution import HEATMAPS
 
     methods = dict(HEATMAPS)
     yield

@@ -54,14 +54,14 @@ def convolutions(*, inplace: bool = False) -> nn.Sequential:
 X = torch.rand(1, 3, 8, 8)
 
 
-def captured() -> hookviz.FeatureCache:
+def captured() -> hookviz.results.FeatureCache:
     model = convolutions()
     with hookviz.capture(model) as cache:
         model(X).sum().backward()
     return cache
 
 
-def explorer() -> hookviz.Explorer:
+def explorer() -> hookviz.widgets.Explorer:
     return hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12])
 
 
@@ -551,7 +551,7 @@ def score_without_a_gradient() -> None:
 
 @provoked
 def several_layers() -> None:
-    hookviz.scorecam(hookviz.demo_model(), hookviz.demo_images()[0], "layer3.*")
+    hookviz.attribution.scorecam(hookviz.demo_model(), hookviz.demo_images()[0], "layer3.*")
 
 
 @provoked
@@ -564,19 +564,21 @@ def trained_only() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (self.auxiliary if self.training else self.main)(x).mean((2, 3))
 
-    hookviz.scorecam(Auxiliary(), X, "auxiliary")
+    hookviz.attribution.scorecam(Auxiliary(), X, "auxiliary")
 
 
 @provoked
 def empty_mask() -> None:
-    hookviz.pointing_game(torch.rand(4, 4), torch.zeros(8, 8))
+    hookviz.metrics.pointing_game(torch.rand(4, 4), torch.zeros(8, 8))
 
 
 @provoked
 def mask_too_small() -> None:
-    hookviz.pointing_game(torch.rand(8, 8), torch.ones(4, 4))
+    hookviz.metrics.pointing_game(torch.rand(8, 8), torch.ones(4, 4))
 
 
 @provoked
 def heatmap_of_another_size() -> None:
-    hookviz.deletion_curve(hookviz.demo_model(), hookviz.demo_images()[0], torch.rand(2, 14, 14))
+    hookviz.metrics.deletion_curve(
+        hookviz.demo_model(), hookviz.demo_images()[0], torch.rand(2, 14, 14)
+    )

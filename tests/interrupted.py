@@ -107,7 +107,7 @@ class Perturbing(Exploring):
     """What runs the model many times."""
 
     def work(self) -> None:
-        found = hookviz.scorecam(self.model, self.x, "shared", batch_size=4)
+        found = hookviz.attribution.scorecam(self.model, self.x, "shared", batch_size=4)
         attributed = hookviz.attribute(self.model, self.x, "smoothgrad", nt_samples=2)
         self.found = [float(found.sum()), float(attributed.sum())]
 

@@ -108,7 +108,7 @@ class Perturbed:
 
 
 def told(found) -> Tensor:
-    """All boxes of a `hookviz.ReceptiveField`, as those above."""
+    """All boxes of a `hookviz.results.ReceptiveField`, as those above."""
     places = torch.ones(found.map_size).nonzero().tolist()
     boxes = torch.tensor([found.box(*place) for place in places]).float()
     return boxes.T.reshape(-1, *found.map_size)

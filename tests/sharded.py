@@ -78,7 +78,7 @@ def works(model: nn.Module, x: torch.Tensor, expected: torch.Tensor) -> tuple[bo
     return after, all(p.grad is not None for p in model.parameters() if p.numel())
 
 
-def captured(model: nn.Module, x: torch.Tensor) -> hookviz.FeatureCache:
+def captured(model: nn.Module, x: torch.Tensor) -> hookviz.results.FeatureCache:
     with hookviz.capture(model) as cache:
         model(x)
     return cache

@@ -21,7 +21,7 @@ from hookviz.attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 # they do depends on the processor.
 MODEL = hookviz.demo_model().double()
 PICTURES = hookviz.demo_images()
-X = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])
+X = torch.cat([hookviz.attribution.prepare_input(PICTURES[i], MODEL).args[0] for i in (6, 20)])
 X = X[..., ::2, ::2].double()
 
 # Enough to see that a method works; the defaults are for pictures.

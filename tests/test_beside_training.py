@@ -109,9 +109,9 @@ def explained(model, when, step):
     step()
     if when == "around":
         return
-    hookviz.scorecam(model, PICTURES[:1], "4")
-    hookviz.ablationcam(model, PICTURES[:1], "4")
-    for method in hookviz.ATTRIBUTIONS:
+    hookviz.attribution.scorecam(model, PICTURES[:1], "4")
+    hookviz.attribution.ablationcam(model, PICTURES[:1], "4")
+    for method in hookviz.attribution.ATTRIBUTIONS:
         few = {"smoothgrad": {"nt_samples": 2}, "integrated_gradients": {"n_steps": 2}}
         hookviz.attribute(model, PICTURES[:1], method, **few.get(method, {}))
     explorer = hookviz.explore(model, PICTURES[:1])

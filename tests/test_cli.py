@@ -116,7 +116,7 @@ def pictures(tmp_path):
 def test_a_survey(tmp_path, pictures, capsys):
     out = str(tmp_path / "survey.npz")
     assert main(["survey", "--demo", pictures, "-o", out, "--layers", "stem.0", "-k", "2"]) == 0
-    survey = hookviz.load_survey(out)
+    survey = hookviz.load(out)
     assert survey.complete and len(survey["stem.0"].top(3)) == 2
     assert "1 layers, 24 channels, 6 inputs" in capsys.readouterr().err
 
@@ -154,6 +154,6 @@ def test_a_survey_under_torchrun(tmp_path, pictures):
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    survey = hookviz.load_survey(out)
+    survey = hookviz.load(out)
     assert survey.complete and survey.mark.model == "ResNet" and len(survey) == 4
     assert not list(tmp_path.glob("*.rank-*"))

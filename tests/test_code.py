@@ -38,7 +38,7 @@ MODEL = hookviz.demo_model()
 PRECISE = hookviz.demo_model().double()
 PICTURES = hookviz.demo_images()
 IMPORTS = (ast.Import, ast.ImportFrom)
-METHODS = (*hookviz.HEATMAPS, PRODUCT, *hookviz.ATTRIBUTIONS)
+METHODS = (*hookviz.attribution.HEATMAPS, PRODUCT, *hookviz.attribution.ATTRIBUTIONS)
 PHOTOGRAPH = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
 
 
@@ -347,7 +347,7 @@ TARGETS += [second_largest]
 def every_target():
     """All targets by all methods; a method more of captum's asks for them in the same words."""
     for target in TARGETS:
-        for method in ("gradcam", *hookviz.ATTRIBUTIONS):
+        for method in ("gradcam", *hookviz.attribution.ATTRIBUTIONS):
             other = method in ("smoothgrad", "guided_backprop")
             again = other and target not in (None, ("moon", "star"))
             name = f"{getattr(target, '__name__', target)}-{method}"
@@ -794,7 +794,7 @@ method = mine
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_function_that_ran_is_printed(name, monkeypatch):
     source, part = PRINTED[name]
-    monkeypatch.setitem(hookviz.HEATMAPS, '"mine"\n', cell(source)["method"])
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, '"mine"\n', cell(source)["method"])
     explorer = hookviz.explore(MODEL, PICTURES[6], heatmap='"mine"\n')
     control(explorer, "show the hooks").value = True
     explorer.channel = 5
@@ -833,9 +833,9 @@ def test_a_function_without_a_source_of_its_own_is_taken(name, monkeypatch):
     method = cell(TAKEN[name])["method"]
     if name == "built-in":  # it does not say what it takes
         method = type("Sized", (), {"__call__": lambda self, a, g: torch.hypot(a, g)[:, 0]})()
-    monkeypatch.setitem(hookviz.HEATMAPS, "\nraise SystemExit('out')\n#", method)
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "\nraise SystemExit('out')\n#", method)
     explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="\nraise SystemExit('out')\n#")
-    assert "# method: your function: hookviz.HEATMAPS[" in explorer.code()
+    assert "# method: your function: hookviz.attribution.HEATMAPS[" in explorer.code()
     compare(explorer, model=MODEL, image=PICTURES[6], method=method)
     explorer.close()
 
@@ -845,7 +845,7 @@ def test_a_function_of_a_file_that_has_changed_is_taken(tmp_path, monkeypatch):
     path.write_text("def mine(a, g):\n    return a[:, 0]\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     method = importlib.import_module("own_heatmaps").mine
-    monkeypatch.setitem(hookviz.HEATMAPS, "mine", method)
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "mine", method)
     for change in (False, True):
         explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="mine")
         assert ("# method: your function" in explorer.code()) == change
@@ -861,11 +861,11 @@ def test_built_in_heatmaps_that_are_replaced_or_removed(own_methods):
     explorer = hookviz.explore(MODEL, PICTURES[6], heatmap="layercam")
     control(explorer, "show the hooks").value = True
     assert "def layercam" in html(explorer, "<pre").value
-    hookviz.HEATMAPS["layercam"] = mine
+    hookviz.attribution.HEATMAPS["layercam"] = mine
     explorer.channel = 3
     assert "def mine" in html(explorer, "<pre").value
     compare(explorer, model=MODEL, image=PICTURES[6])
-    del hookviz.HEATMAPS["layercam"]
+    del hookviz.attribution.HEATMAPS["layercam"]
     explorer.channel = 4
     assert "def gradcam" in html(explorer, "<pre").value
     compare(explorer, model=MODEL, image=PICTURES[6])
@@ -979,8 +979,10 @@ def test_a_closed_explorer():
 def test_the_button(monkeypatch):
     explorer = hookviz.explore(MODEL, PICTURES[6])
     asked = []
-    code = hookviz.Explorer.code
-    monkeypatch.setattr(hookviz.Explorer, "code", lambda self: asked.append(self) or code(self))
+    code = hookviz.widgets.Explorer.code
+    monkeypatch.setattr(
+        hookviz.widgets.Explorer, "code", lambda self: asked.append(self) or code(self)
+    )
     explorer.channel = 3
     assert asked == []
     assert not says(explorer, "<pre")

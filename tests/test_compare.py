@@ -78,7 +78,7 @@ def test_rows_are_those_of_two_captures(model, picture):
     found = hookviz.compare(model, other, picture, layers="*.conv?", target=3)
     caches = []
     for each in (model, other):
-        x = hookviz.prepare_input(picture, model).args[0].requires_grad_()
+        x = hookviz.attribution.prepare_input(picture, model).args[0].requires_grad_()
         with hookviz.capture(each.eval(), "*.conv?") as cache:
             each(x)[0, 3].backward()
         caches.append(cache)

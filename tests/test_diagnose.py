@@ -163,7 +163,7 @@ def test_shape(x):
     assert "mean" in found.message  # which made it
     assert [name for name, _, _ in found.evidence["shapes"]][:2] == ["blocks.0", "blocks.0.conv"]
     with pytest.raises(ValueError, match="no maps to show"):
-        hookviz.diagnose(model, x).explore()
+        hookviz.diagnose(model, x).show()
 
     with pytest.raises(RuntimeError, match="mat1 and mat2"), hookviz.diagnose(model) as findings:
         model(x)
@@ -484,12 +484,12 @@ def test_records_and_text(x):
     assert "blocks.1" in findings._repr_html_()
     assert findings[:1] == [findings[0]]
     with pytest.raises(ValueError, match="no finding 9"):
-        findings.explore(9)
+        findings.show(9)
 
 
 def test_explore_opens_at_the_layer(x):
     model = Net(lambda x: x * 1e39)
-    explorer = hookviz.diagnose(model, x).explore()
+    explorer = hookviz.diagnose(model, x).show()
     assert explorer.layer == "blocks.1"
     explorer.close()
 

@@ -272,7 +272,10 @@ def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
     there = {each for name, page in site.items() if name.startswith("api/") for each in page.ids}
     missing = [name for name in hookviz.__all__ if f"hookviz.{name}" not in there]
     assert missing == [], "add them to a page of docs/api"
-    methods = {f"hookviz.attribution.cam.{method.__name__}" for method in hookviz.HEATMAPS.values()}
+    methods = {
+        f"hookviz.attribution.cam.{method.__name__}"
+        for method in hookviz.attribution.HEATMAPS.values()
+    }
     assert methods <= there
 
 

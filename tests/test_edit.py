@@ -228,13 +228,13 @@ def test_gradients_of_parameters():
 
 
 def test_a_complex_gradient_is_clipped_too():
-    clipped = hookviz.clip_norm(1.0)(torch.tensor([3 + 4j, 0]))
+    clipped = hookviz.edits.clip_norm(1.0)(torch.tensor([3 + 4j, 0]))
     assert torch.allclose(clipped, torch.tensor([0.6 + 0.8j, 0]))
 
 
 def test_clipping():
     model = vgg()
-    with hookviz.edit(model, "*.weight", hookviz.clip_norm(0.01), gradient=True):
+    with hookviz.edit(model, "*.weight", hookviz.edits.clip_norm(0.01), gradient=True):
         model(X).square().sum().backward()
     for name, parameter in model.named_parameters():
         norm = parameter.grad.norm().item()
@@ -246,7 +246,7 @@ def test_what_is_short_enough_is_not_clipped_and_needs_no_warning():
     plain = results(model, X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with hookviz.edit(model, "*.weight", hookviz.clip_norm(1e9), gradient=True) as made:
+        with hookviz.edit(model, "*.weight", hookviz.edits.clip_norm(1e9), gradient=True) as made:
             got = results(model, X)
     assert_equal(got, plain)
     assert made.count == sum(name.endswith("weight") for name, _ in model.named_parameters())
@@ -550,7 +550,7 @@ def test_noise_is_of_the_generator():
     model = vgg()
     found = []
     for _ in range(2):
-        noisy = hookviz.noise(0.1, torch.Generator().manual_seed(3))
+        noisy = hookviz.edits.noise(0.1, torch.Generator().manual_seed(3))
         with hookviz.edit(model, "features.0", noisy):
             found.append(model(X))
     assert torch.equal(*found) and not torch.equal(found[0], model(X))

@@ -159,7 +159,7 @@ def test_errors(explorer, monkeypatch):
     assert EVIL in Page(html(explorer, NOTE).value).text
     everything(explorer)
     monkeypatch.undo()
-    monkeypatch.setitem(hookviz.HEATMAPS, EVIL, fail)
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, fail)
     menu = control(explorer, "heatmap")
     explorer.channel = 1
     menu.index = next(i for i, (label, _) in enumerate(menu.options) if label == EVIL)
@@ -167,7 +167,7 @@ def test_errors(explorer, monkeypatch):
 
 
 def test_a_heatmaps_name(explorer, monkeypatch):
-    monkeypatch.setitem(hookviz.HEATMAPS, EVIL, lambda activation: activation.mean(1))
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, EVIL, lambda activation: activation.mean(1))
     explorer.heatmap = EVIL
     assert everything(explorer).count(EVIL) > 3
 

@@ -29,7 +29,7 @@ def test_gradcam_beats_the_baselines_at_the_last_layers(results):
 def test_the_table_is_of_these_numbers(results):
     written = OUT.read_text()
     rows = dict(re.findall(r"^\| `(.+?)` \| (.+) \|$", written, re.M))
-    assert list(rows) == list(hookviz.HEATMAPS)
+    assert list(rows) == list(hookviz.attribution.HEATMAPS)
     ours = dict(re.findall(r"^\| `(.+?)` \| (.+) \|$", table(results, COUNT), re.M))
     for method, row in rows.items():
         for cell, other in zip(row.split(" | "), ours[method].split(" | "), strict=True):

@@ -820,7 +820,7 @@ def test_a_model_that_raises():
 
 @pytest.mark.parametrize("model", [nn.Conv2d, {}, b"model.pt"])
 def test_what_is_no_model(model):
-    calls = (hookviz.explore, hookviz.trace, hookviz.scorecam, hookviz.attribute)
+    calls = (hookviz.explore, hookviz.trace, hookviz.attribution.scorecam, hookviz.attribute)
     for call, more in zip(calls, ((), (), ("0",), ("saliency",)), strict=True):
         with pytest.raises(TypeError, match="must be a torch.nn.Module, not (type|dict|bytes)"):
             call(model, torch.rand(1, 3, 4, 4), *more)
@@ -972,7 +972,7 @@ def test_a_failed_change_is_taken_back_whole(explorer):
             raise ArithmeticError("not this layer")
         return activation.mean(1)
 
-    hookviz.HEATMAPS["broken"] = broken
+    hookviz.attribution.HEATMAPS["broken"] = broken
     try:
         explorer.heatmap, explorer.layer = "broken", "layer3.0.conv1"
         explorer.channel = 95
@@ -980,7 +980,7 @@ def test_a_failed_change_is_taken_back_whole(explorer):
             explorer.layer = "layer2.0.conv1"
         assert (explorer.layer, explorer.channel) == ("layer3.0.conv1", 95)
     finally:
-        del hookviz.HEATMAPS["broken"]
+        del hookviz.attribution.HEATMAPS["broken"]
     explorer.channel = 3  # the method is gone: Grad-CAM takes its place
     assert explorer.heatmap == "gradcam"
 

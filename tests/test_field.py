@@ -35,7 +35,7 @@ class Net(nn.Module):
 def equal_to_perturbed(model, x, layers=("last",), status="exact"):
     """The field of the last of some layers, when all are what changed pixels show."""
     model, x = model.double().eval(), x.double()
-    fields = hookviz.receptive_fields(model, list(layers), x)
+    fields = hookviz.receptive_field(model, x, list(layers))
     assert {field.status for field in fields.values()} == {status}, fields
     truth = Perturbed(model, layers, x)
     boxes = {layer: told(field) for layer, field in fields.items()}
@@ -85,7 +85,7 @@ def test_chains_follow_the_formula(dimensions, settings):
     model = chain(dimensions, settings)
     x = torch.zeros(1, 2, *[size] * dimensions)
     for count in range(1, len(settings) + 1):
-        field = hookviz.receptive_field(model, str(count - 1), x)
+        field = hookviz.receptive_field(model, x, str(count - 1))
         wanted = [(each,) * dimensions for each in formula(settings[:count])]
         assert [field.size, field.stride, field.start] == wanted
         assert field.status == "exact"
@@ -93,7 +93,7 @@ def test_chains_follow_the_formula(dimensions, settings):
 
 def test_box_at_the_border_says_what_is_padding():
     model = chain(2, [(3, 1, 1, 1), (3, 2, 1, 1)])
-    field = hookviz.receptive_field(model, "1", torch.zeros(1, 2, 12, 9))
+    field = hookviz.receptive_field(model, torch.zeros(1, 2, 12, 9), "1")
     assert field.size == (5, 5) and field.start == (-2, -2) and field.map_size == (6, 5)
     assert field.box(0, 0) == (0, 0, 3, 3)
     assert field.box(0, 0).padding == ((2, 0), (2, 0))
@@ -104,21 +104,21 @@ def test_box_at_the_border_says_what_is_padding():
 
 
 def test_one_and_three_dimensions_have_their_boxes():
-    field = hookviz.receptive_field(chain(1, [(3, 2, 1, 1)]), "0", torch.zeros(1, 2, 10))
+    field = hookviz.receptive_field(chain(1, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10), "0")
     assert field.box(0) == (0, 2) and field.box(2) == (3, 6)
-    field = hookviz.receptive_field(chain(3, [(3, 2, 1, 1)]), "0", torch.zeros(1, 2, 10, 8, 6))
+    field = hookviz.receptive_field(chain(3, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10, 8, 6), "0")
     assert field.box(0, 1, 2) == (0, 1, 3, 2, 4, 6)
 
 
 def test_other_steps_in_each_dimension():
     model = nn.Conv2d(1, 1, (1, 5), stride=(2, 3), padding=(0, 4), dilation=(1, 2))
-    field = hookviz.receptive_field(nn.Sequential(model), "0", torch.zeros(1, 1, 20, 30))
+    field = hookviz.receptive_field(nn.Sequential(model), torch.zeros(1, 1, 20, 30), "0")
     assert (field.size, field.stride, field.start) == ((1, 9), (2, 3), (0, -4))
 
 
 def test_a_map_of_one_place_is_settled_on_a_larger_input():
     model = torchvision.models.resnet18()
-    fields = hookviz.receptive_fields(model, "layer4.*conv*", torch.zeros(1, 3, 32, 32))
+    fields = hookviz.receptive_field(model, torch.zeros(1, 3, 32, 32), "layer4.*conv*")
     field = fields["layer4.1.conv2"]
     assert field.map_size == (1, 1) and field.box(0, 0) == (0, 0, 32, 32)
     assert (field.size, field.stride, field.start) == ((435, 435), (32, 32), (-217, -217))
@@ -264,7 +264,7 @@ def test_transposed_and_back_has_a_rule():
     net = Net(lambda y, up, down: down(up(y)), parts=[up, down])
     field = equal_to_perturbed(net, torch.zeros(1, 3, 12, 12), ("first", "parts.0", "last"))
     assert (field.size, field.stride, field.start) == ((5, 5), (1, 1), (-2, -2))
-    finer = hookviz.receptive_field(net, "parts.0", torch.zeros(1, 3, 12, 12).double())
+    finer = hookviz.receptive_field(net, torch.zeros(1, 3, 12, 12).double(), "parts.0")
     assert finer.size == (3, 3) and finer.stride == finer.start == (None, None)
     assert finer.box(4, 5) == (1, 1, 4, 4) and finer.box(4, 5).padding is None
 
@@ -346,7 +346,7 @@ def field_of_recurrent(recurrent):
         def forward(self, x):
             return self.last(self.recurrent(self.first(x).mT)[0].mT)
 
-    return hookviz.receptive_field(Recurrent(), "last", torch.rand(1, 3, 9))
+    return hookviz.receptive_field(Recurrent(), torch.rand(1, 3, 9), "last")
 
 
 class Masked(nn.Conv2d):
@@ -377,7 +377,7 @@ def test_zero_weights_are_weights():
     model = nn.Sequential(nn.Conv2d(1, 1, 3), nn.BatchNorm2d(1), nn.Conv2d(1, 1, 3))
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
-    assert hookviz.receptive_field(model, "2", torch.zeros(1, 1, 9, 9)).size == (5, 5)
+    assert hookviz.receptive_field(model, torch.zeros(1, 1, 9, 9), "2").size == (5, 5)
 
 
 # The whole input
@@ -404,7 +404,7 @@ def test_whole_input(model):
 
 def test_a_large_field_is_not_the_whole_input():
     """On so small an input each place sees all of it, and yet there is a size."""
-    field = hookviz.receptive_field(chain(2, [(9, 1, 4, 1)] * 3), "2", torch.zeros(1, 2, 6, 6))
+    field = hookviz.receptive_field(chain(2, [(9, 1, 4, 1)] * 3), torch.zeros(1, 2, 6, 6), "2")
     assert field.status == "exact" and field.size == (25, 25)
     assert field.box(3, 3) == (0, 0, 6, 6) and field.box(3, 3).padding == ((9, 10), (9, 10))
 
@@ -412,7 +412,7 @@ def test_a_large_field_is_not_the_whole_input():
 def test_vision_transformer():
     model = torchvision.models.VisionTransformer(16, 4, 2, 2, 8, 16)
     layers = ("conv_proj", "encoder.layers.encoder_layer_0", "encoder.layers.encoder_layer_1.mlp")
-    fields = hookviz.receptive_fields(model, list(layers), torch.zeros(2, 3, 16, 16))
+    fields = hookviz.receptive_field(model, torch.zeros(2, 3, 16, 16), list(layers))
     assert [field.status for field in fields.values()] == ["exact", "whole input", "whole input"]
     assert (fields["conv_proj"].size, fields["conv_proj"].stride) == ((4, 4), (4, 4))
     assert {field.map_size for field in fields.values()} == {(4, 4)}
@@ -430,7 +430,7 @@ def test_windows_of_swin():
     """
     model = swin().double().eval()
     x = torch.zeros(1, 3, 12, 12).double()
-    fields = hookviz.receptive_fields(model, ["features.1.0", "features.1.1"], x)
+    fields = hookviz.receptive_field(model, x, ["features.1.0", "features.1.1"])
     one, two = fields.values()
     assert one.size == (4, 4) and one.box(0, 1) == (0, 0, 4, 4) == one.box(1, 0)
     assert one.stride == (None, None) and one.status == two.status == "exact"
@@ -483,7 +483,7 @@ def pooled_boxes(y):
 
 @pytest.mark.parametrize("between", [where_it_is_largest, warped, deformed, branched, pooled_boxes])
 def test_data_dependent(between):
-    field = hookviz.receptive_field(Net(between), "last", torch.rand(1, 3, 8, 6))
+    field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 8, 6), "last")
     assert field.status == "data-dependent" and field.why
     assert field.size == field.stride == field.start == (None, None)
     assert field.box(0, 0) == (0, 0, 8, 6) and field.box(0, 0).padding is None
@@ -491,7 +491,7 @@ def test_data_dependent(between):
 
 def test_what_comes_before_is_not_in_doubt():
     net = Net(where_it_is_largest)
-    assert hookviz.receptive_field(net, "first", torch.rand(1, 3, 8, 6)).status == "exact"
+    assert hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "first").status == "exact"
 
 
 def test_grid_of_constants_is_exact():
@@ -511,7 +511,7 @@ def strange(y):
 
 @pytest.mark.parametrize("between", [through_numpy, strange])
 def test_unknown(between):
-    field = hookviz.receptive_field(Net(between), "last", torch.rand(1, 3, 8, 6))
+    field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 8, 6), "last")
     assert field.status == "unknown" and field.box(7, 5) == (0, 0, 8, 6)
     assert "numpy" in field.why or "strange" in field.why
     assert field.why in repr(field)
@@ -519,7 +519,7 @@ def test_unknown(between):
 
 def test_a_layer_that_sees_nothing_is_unknown():
     net = Net(lambda y, part: y + part(torch.ones(1, 4, 8, 6)), parts=[nn.Conv2d(4, 4, 1)])
-    field = hookviz.receptive_field(net, "parts.0", torch.rand(1, 3, 8, 6))
+    field = hookviz.receptive_field(net, torch.rand(1, 3, 8, 6), "parts.0")
     assert field.status == "unknown" and "nothing leads" in field.why
 
 
@@ -532,7 +532,7 @@ def test_untouched():
     model.features[0][1].eval()
     x = torch.rand(2, 3, 32, 32)  # drawn before the random state is taken down
     before = snapshot(model)
-    fields = hookviz.receptive_fields(model, None, x)
+    fields = hookviz.receptive_field(model, x, None)
     assert len(fields) == 52
     fields["features.0.0"].effective(x)
     assert_untouched(model, before)
@@ -545,14 +545,14 @@ def test_untouched_after_an_error():
     net, x = Net(fails), torch.rand(1, 3, 8, 6)
     before = snapshot(net)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        hookviz.receptive_field(net, "first", x)
+        hookviz.receptive_field(net, x, "first")
     assert_untouched(net, before)
 
 
 def test_values_do_not_matter():
     model = torchvision.models.squeezenet1_1()
     fields = [
-        hookviz.receptive_fields(model, None, x)
+        hookviz.receptive_field(model, x, None)
         for x in (torch.zeros(1, 3, 40, 40), torch.rand(3, 3, 40, 40) * 1e6)
     ]
     for one, other in zip(*(each.values() for each in fields), strict=True):
@@ -563,18 +563,18 @@ def test_calls_of_a_reused_layer():
     shared = nn.Conv2d(2, 2, 3)
     model = nn.Sequential(shared, nn.ReLU(), shared)
     x = torch.rand(1, 2, 9, 9)
-    sizes = [hookviz.receptive_field(model, "0", x, call=call).size for call in (0, 1, -1)]
+    sizes = [hookviz.receptive_field(model, x, "0", call=call).size for call in (0, 1, -1)]
     assert sizes == [(3, 3), (5, 5), (5, 5)]
     with pytest.raises(ValueError, match=r"Layer '0' ran 2 times: there is no call=2\."):
-        hookviz.receptive_field(model, "0", x, call=2)
+        hookviz.receptive_field(model, x, "0", call=2)
 
 
 def test_all_layers_in_one_go():
     model = torchvision.models.resnet18()
     x = torch.rand(1, 3, 64, 64)
-    fields = hookviz.receptive_fields(model, None, x)
+    fields = hookviz.receptive_field(model, x, None)
     assert len(fields) == 20
-    alone = hookviz.receptive_field(model, "layer2.1.conv1", x)
+    alone = hookviz.receptive_field(model, x, "layer2.1.conv1")
     assert fields["layer2.1.conv1"].size == alone.size == (83, 83)
     assert repr(alone) == (
         "ReceptiveField('layer2.1.conv1' exact, sees 83×83, stride 8×8, start −41×−41, "
@@ -584,8 +584,8 @@ def test_all_layers_in_one_go():
 
 def test_pictures_and_wrappers():
     model, image = hookviz.demo_model(), hookviz.demo_images()[0]
-    plain = hookviz.receptive_field(model, "layer1.0", image)
-    wrapped = hookviz.receptive_field(nn.DataParallel(model), "layer1.0", image)
+    plain = hookviz.receptive_field(model, image, "layer1.0")
+    wrapped = hookviz.receptive_field(nn.DataParallel(model), image, "layer1.0")
     assert plain.size == wrapped.size and plain.input_size == (112, 112)
 
 
@@ -596,7 +596,7 @@ def test_effective_is_the_true_gradient():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 5, 3))
     images = torch.rand(10, 3, 9, 8)
-    field = hookviz.receptive_field(model, "2", images)
+    field = hookviz.receptive_field(model, images, "2")
     found = field.effective(images, place=(2, 3), channel=1)
     wanted = torch.zeros(9, 8)
     for image in images:
@@ -612,7 +612,7 @@ def test_effective_is_the_true_gradient():
 
 def test_effective_errors():
     model = chain(2, [(3, 1, 1, 1)])
-    field = hookviz.receptive_field(model, "0", torch.rand(1, 2, 9, 8))
+    field = hookviz.receptive_field(model, torch.rand(1, 2, 9, 8), "0")
     with pytest.raises(ValueError, match=r"images=\[\] holds no image"):
         field.effective([])
     with pytest.raises(ValueError, match="resize it"):
@@ -628,16 +628,15 @@ def test_errors():
     model = torchvision.models.resnet18()
     x = torch.rand(1, 3, 64, 64)
     with pytest.raises(ValueError, match=r"called 'layer1.0.con1'; close to it: 'layer1.0.conv1'"):
-        hookviz.receptive_field(model, "layer1.0.con1", x)
-    with pytest.raises(ValueError, match="names 4 layers: ask hookviz.receptive_fields"):
-        hookviz.receptive_field(model, "layer1.*.conv*", x)
-    field = hookviz.receptive_field(model, "conv1", x)
+        hookviz.receptive_field(model, x, "layer1.0.con1")
+    assert len(hookviz.receptive_field(model, x, "layer1.*.conv*")) == 4  # a pattern means several
+    field = hookviz.receptive_field(model, x, "conv1")
     for place in ((32, 0), (0, -1), (1,), (1, 2, 3)):
         with pytest.raises(ValueError, match=r"Layer 'conv1' has no place .* map is 32×32"):
             field.box(*place)
     with pytest.raises(ValueError, match="no floating-point tensor"):
         text = nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 4))
-        hookviz.receptive_field(text, "1", torch.tensor([[0, 1]]))
+        hookviz.receptive_field(text, torch.tensor([[0, 1]]), "1")
 
 
 def test_layers_without_places():
@@ -656,14 +655,14 @@ def test_layers_without_places():
 
     x = torch.rand(1, 1, 4, 4)
     with pytest.raises(ValueError, match="Layer 'inner' returned Size and no tensor: it has no"):
-        hookviz.receptive_field(Odd(), "inner", x)
+        hookviz.receptive_field(Odd(), x, "inner")
     with pytest.raises(ValueError, match="Layer 'idle' did not run"):
-        hookviz.receptive_field(Odd(), "idle", x)
-    assert hookviz.receptive_fields(Odd(), ["idle", "inner"], x) == {}
+        hookviz.receptive_field(Odd(), x, "idle")
+    assert hookviz.receptive_field(Odd(), x, ["idle", "inner"]) == {}
 
 
 def test_a_linear_layer_has_one_place():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 5))
-    field = hookviz.receptive_field(model, "2", torch.rand(1, 1, 8, 8))
+    field = hookviz.receptive_field(model, torch.rand(1, 1, 8, 8), "2")
     assert field.status == "whole input" and field.map_size == (1,)
     assert field.box(0) == (0, 0, 8, 8)

@@ -191,8 +191,8 @@ def test_explore_opens_at_the_nearest_layer_with_maps():
     x = torch.rand(2, 3, 8, 8)
     found = hookviz.diagnose(Surprise(nn.Conv2d(3, 4, 3), nn.ReLU()), x)
     assert found[0].layer == ""
-    explorer = found.explore()
+    explorer = found.show()
     assert explorer.layer == "body.1"
     explorer.close()
     with pytest.raises(ValueError, match="neither the model itself nor a layer before it"):
-        hookviz.diagnose(Surprise(nn.Flatten(0), nn.Unflatten(0, (2, 3, 8, 8, 1, 1))), x).explore()
+        hookviz.diagnose(Surprise(nn.Flatten(0), nn.Unflatten(0, (2, 3, 8, 8, 1, 1))), x).show()

@@ -255,7 +255,9 @@ def test_order_by_ablation(model, explorer):
 
 
 def test_a_heatmap_called_original_leaves_the_order(explorer, monkeypatch):
-    monkeypatch.setitem(hookviz.HEATMAPS, "original", hookviz.HEATMAPS["gradcam"])
+    monkeypatch.setitem(
+        hookviz.attribution.HEATMAPS, "original", hookviz.attribution.HEATMAPS["gradcam"]
+    )
     explorer.order = "ablation"
     explorer.heatmap = "original"
     assert (explorer.heatmap, explorer.order) == ("original", "ablation")

@@ -64,7 +64,7 @@ def luminance(pixels):
 @pytest.mark.parametrize("picture", [0, 6, 12])
 def test_what_does_not_matter_stays_as_bright_as_it_was(picture):
     with hookviz.capture(MODEL, "layer3.1.conv2") as cache:
-        MODEL(hookviz.prepare_input(PICTURES[picture], MODEL).args[0]).max().backward()
+        MODEL(hookviz.attribution.prepare_input(PICTURES[picture], MODEL).args[0]).max().backward()
     MODEL.zero_grad()
     heat = hookviz.heatmap(cache["layer3.1.conv2"], "gradcam")[0].numpy()
     pixels = np.asarray(PICTURES[picture].convert("RGB"))
@@ -110,7 +110,7 @@ def test_strip(count):
 # In the explorer
 
 
-@pytest.mark.parametrize("method", hookviz.HEATMAPS)
+@pytest.mark.parametrize("method", hookviz.attribution.HEATMAPS)
 def test_the_overlay_is_the_function(explorer, method):
     explorer.heatmap = method
     explorer.alpha = 0.8
@@ -154,7 +154,7 @@ def test_switching_layer_and_method_runs_no_model_code(explorer, monkeypatch):
     explorer.strip = True
     for layer in list(explorer.cache)[::5]:
         explorer.layer = layer
-        for method in (*hookviz.HEATMAPS, PRODUCT):
+        for method in (*hookviz.attribution.HEATMAPS, PRODUCT):
             explorer.heatmap = method
 
 
@@ -237,7 +237,7 @@ def test_unknown_heatmap(explorer):
 
 
 def test_a_method_of_the_users(explorer):
-    hookviz.HEATMAPS["mine"] = lambda activation, gradient: activation.amax(1)
+    hookviz.attribution.HEATMAPS["mine"] = lambda activation, gradient: activation.amax(1)
     try:
         explorer.heatmap = "mine"
         exact = explorer.cache["layer3.1.conv2"].activation[0].amax(0).numpy()
@@ -247,7 +247,7 @@ def test_a_method_of_the_users(explorer):
         ).all()
     finally:
         explorer.heatmap = "gradcam"
-        del hookviz.HEATMAPS["mine"]
+        del hookviz.attribution.HEATMAPS["mine"]
 
 
 def test_signals_and_volumes():
@@ -308,21 +308,21 @@ def test_channels_last_as_high_as_there_are_channels():
 
 
 def test_a_method_of_one_argument(explorer):
-    hookviz.HEATMAPS["one"] = lambda activation: activation.amax(1)
+    hookviz.attribution.HEATMAPS["one"] = lambda activation: activation.amax(1)
     try:
         record = explorer.cache["stem.0"]
         assert torch.equal(hookviz.heatmap(record, "one"), record.activation.amax(1))
         explorer.heatmap = "one"
     finally:
         explorer.heatmap = "gradcam"
-        del hookviz.HEATMAPS["one"]
+        del hookviz.attribution.HEATMAPS["one"]
 
 
 # Targets
 
 
 def test_targets_per_sample_and_contrasted():
-    x = torch.cat([hookviz.prepare_input(PICTURES[i], MODEL).args[0] for i in (12, 6)])
+    x = torch.cat([hookviz.attribution.prepare_input(PICTURES[i], MODEL).args[0] for i in (12, 6)])
     explorer = hookviz.explore(MODEL, x, target=["fish", ("moon", "ring")])
     assert explorer.frame.target == "fish"
     explorer.sample = 1

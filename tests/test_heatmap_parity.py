@@ -154,7 +154,7 @@ def test_formula_of_grad_cam(name, method):
     for layer, activation, gradient in pairs(name, method):
         if method in EIGEN and activation[0, 0].numel() > 1024:
             continue  # it decomposes into a matrix of places × places, which takes seconds
-        ours = hookviz.HEATMAPS[method](activation, gradient)
+        ours = hookviz.attribution.HEATMAPS[method](activation, gradient)
         theirs = by_grad_cam(method, activation, gradient)
         if method in EIGEN:  # either sign is right
             sign = (ours * theirs).sum((1, 2), keepdim=True).sign()
@@ -168,7 +168,7 @@ def test_formula_of_grad_cam(name, method):
 @pytest.mark.parametrize("name", MODELS)
 def test_formula_of_torchcam(name, method):
     for layer, activation, gradient in pairs(name, method):
-        ours = hookviz.HEATMAPS[method](activation, gradient)
+        ours = hookviz.attribution.HEATMAPS[method](activation, gradient)
         theirs = by_torchcam(TORCHCAM[method], activation, gradient)
         assert difference(ours, theirs) < TOLERANCE, layer
 
@@ -176,7 +176,7 @@ def test_formula_of_torchcam(name, method):
 def test_no_two_methods_agree():
     """Else the tolerance would tell nothing."""
     record = captured("resnet18")["layer3.1.conv1"]
-    maps = {name: scaled(hookviz.heatmap(record, name)) for name in hookviz.HEATMAPS}
+    maps = {name: scaled(hookviz.heatmap(record, name)) for name in hookviz.attribution.HEATMAPS}
     for one, other in itertools.combinations(maps, 2):
         assert difference(maps[one], maps[other]) > 0.1, (one, other)
 
@@ -308,7 +308,7 @@ def test_torchcam_never_divides_in_gradcam_plus_plus():
         theirs = by_torchcam("GradCAMpp", activation, gradient)
         assert difference(without, theirs) < 1e-9, layer
         assert difference(scaled(meant), scaled(theirs)) > CLEARLY, layer
-        ours = hookviz.HEATMAPS["gradcam++"](activation, gradient)
+        ours = hookviz.attribution.HEATMAPS["gradcam++"](activation, gradient)
         assert difference(scaled(ours), scaled(theirs)) > CLEARLY, layer
 
 

@@ -171,7 +171,7 @@ def one_by_one(method, activation, gradient):
 
 def test_these_are_the_methods():
     # Their order is another where a test has taken one out and put it back.
-    assert set(hookviz.HEATMAPS) == set(METHODS) and tuple(ONE_BY_ONE) == METHODS
+    assert set(hookviz.attribution.HEATMAPS) == set(METHODS) and tuple(ONE_BY_ONE) == METHODS
 
 
 # Two channels of two places. Mean gradients 3 and 1, sums of the activation 4 and 0.
@@ -381,8 +381,8 @@ def test_unknown_method_close_to_none():
 def test_a_method_of_ones_own(monkeypatch):
     activation, gradient = random_pair((2, 3, 4, 5))
     both = lambda activation, gradient: (activation - gradient).amax(1)  # noqa: E731
-    monkeypatch.setitem(hookviz.HEATMAPS, "both", both)
-    monkeypatch.setitem(hookviz.HEATMAPS, "max", lambda a, g=None: a.amax(1))
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "both", both)
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "max", lambda a, g=None: a.amax(1))
     heat = hookviz.heatmap(a_call(activation, gradient), "both")
     assert torch.equal(heat, (activation - gradient).amax(1))
     assert torch.equal(hookviz.heatmap(a_call(activation), "max"), activation.amax(1))
@@ -395,7 +395,7 @@ def test_a_method_of_ones_own(monkeypatch):
 def test_a_method_of_ones_own_gets_maps_in_float32(monkeypatch):
     seen = []
     own = lambda activation, gradient: seen.append((activation, gradient)) or activation[:, 0]  # noqa: E731
-    monkeypatch.setitem(hookviz.HEATMAPS, "own", own)
+    monkeypatch.setitem(hookviz.attribution.HEATMAPS, "own", own)
     activation, gradient = (tensor.half() for tensor in random_pair((2, 17, 6)))
     hookviz.heatmap(a_call(activation, gradient, nn.LayerNorm(6)), "own")
     for given, tensor in zip(seen[0], (activation, gradient), strict=True):
@@ -498,7 +498,7 @@ def check_tokens(record, arrange, grid=None):
     """Every method on the tokens gives what it gives on the arranged maps."""
     maps, slopes = arrange(record.activation), arrange(record.gradient)
     assert torch.equal(as_maps(record.activation, record.module, grid or record.last.grid), maps)
-    for method, function in hookviz.HEATMAPS.items():
+    for method, function in hookviz.attribution.HEATMAPS.items():
         heat = hookviz.heatmap(record, method, grid=grid)
         expected = function(maps, slopes)
         # A map that is negative everywhere is cut to zeros, as this one's may be.

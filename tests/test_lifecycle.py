@@ -13,7 +13,7 @@ torch.set_num_threads(1)
 model, image = hookviz.demo_model(), hookviz.demo_images()[6]
 new = lambda: hookviz.explore(model, image, layers='stem.*')
 every = lambda: getattr(widget, '_instances', None) or ipywidgets.Widget.widgets
-explorers = lambda: [w for w in every().values() if isinstance(w, hookviz.Explorer)]
+explorers = lambda: [w for w in every().values() if isinstance(w, hookviz.widgets.Explorer)]
 """
 
 
@@ -83,14 +83,14 @@ def test_a_box_of_another_cell_stays_with_what_it_was_given(kernel, run):
 
 
 def test_traces_in_a_box(kernel, run):
-    cell = "HBox([hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).player(), new()])"
+    cell = "HBox([hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).show(), new()])"
     counts = [run(cell, "f") for _ in range(3)]
     assert counts == [counts[0]] * 3
 
 
 def test_the_note_of_a_closed_player(kernel, run):
     cell = "old = player if 'player' in dir() else None\nplayer = "
-    cell += "hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).player()"
+    cell += "hookviz.trace(model.stem, torch.rand(1, 3, 8, 8)).show()"
     run(cell, "g")
     run(cell, "g")
     assert kernel.value("repr(old)").startswith("This player is closed, because the cell")

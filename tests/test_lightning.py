@@ -59,7 +59,7 @@ def fit(model, folder, *callbacks):
 
 @needed
 def test_a_fit_is_the_same_and_recorded(tmp_path):
-    callback = hookviz.lightning.Watch(every=4)
+    callback = hookviz.lightning.WatchCallback(every=4)
     watched, alone = fit(learner(), tmp_path, callback), fit(learner(), tmp_path)
     pairs = zip(watched.parameters(), alone.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
@@ -72,7 +72,7 @@ def test_a_fit_is_the_same_and_recorded(tmp_path):
 
 @needed
 def test_an_error_in_a_step_leaves_no_hook(tmp_path):
-    callback, model = hookviz.lightning.Watch(every=2), learner(fails_at=2)
+    callback, model = hookviz.lightning.WatchCallback(every=2), learner(fails_at=2)
     with pytest.raises(ValueError, match="broken"):
         fit(model, tmp_path, callback)
     assert not callback.watch.on and not hookviz.hooks(model)
@@ -81,4 +81,4 @@ def test_an_error_in_a_step_leaves_no_hook(tmp_path):
 @pytest.mark.skipif(lightning is not None, reason="Lightning is installed")
 def test_without_lightning_it_says_so():
     with pytest.raises(ImportError, match="pip install lightning"):
-        hookviz.lightning.Watch()
+        hookviz.lightning.WatchCallback()

@@ -51,7 +51,7 @@ def explorers(model, pictures):
 @pytest.mark.parametrize("first", [0, 1])
 def test_what_is_set_in_one_is_set_in_the_other(explorers, first):
     one, other = explorers[first], explorers[1 - first]
-    linked = hookviz.link(*explorers)
+    linked = hookviz.widgets.link(*explorers)
     for name, value in NEW.items():
         setattr(one, name, value)
         assert getattr(other, name) == getattr(one, name), name
@@ -66,14 +66,14 @@ def test_what_is_set_in_one_is_set_in_the_other(explorers, first):
 def test_the_right_one_goes_to_where_the_left_one_is(explorers):
     left, right = explorers
     left.layer, left.channel = LAYER, 5
-    hookviz.link(left, right)
+    hookviz.widgets.link(left, right)
     assert (right.layer, right.channel) == (LAYER, 5)
 
 
 def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
     left, _ = explorers
     narrow = hookviz.explore(model, pictures[1], "layer3.*")
-    linked = hookviz.link(left, narrow)
+    linked = hookviz.widgets.link(left, narrow)
     assert "layer" in linked.cannot and "stem.0" in repr(linked)
     assert "Not linked" in narrow.frame.note
     left.layer = LAYER
@@ -89,12 +89,12 @@ def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
 def test_errors(explorers):
     left, right = explorers
     with pytest.raises(TypeError, match="takes two explorers, not a int"):
-        hookviz.link(left, 3)
+        hookviz.widgets.link(left, 3)
     with pytest.raises(ValueError, match="linked with itself"):
-        hookviz.link(left, left)
+        hookviz.widgets.link(left, left)
     right.close()
     with pytest.raises(ValueError, match="closed"):
-        hookviz.link(left, right)
+        hookviz.widgets.link(left, right)
 
 
 # Side by side
@@ -107,12 +107,12 @@ def shown_maps(both):
 
 def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
     before = snapshot(model)
-    both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).explore()
+    both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).show()
     both.layer, both.channel = LAYER, 17
     caches = []
     for picture in (pictures[6], pictures[9]):
         with hookviz.capture(model.eval(), LAYER) as cache:
-            model(hookviz.prepare_input(picture, model).args[0])
+            model(hookviz.attribution.prepare_input(picture, model).args[0])
         caches.append(cache[LAYER].activation[0, 17].numpy())
     one, two, less = shown_maps(both)
     assert np.array_equal(one, caches[0]) and np.array_equal(two, caches[1])
@@ -131,7 +131,7 @@ def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
 
 def model_top(model, picture):
     with torch.no_grad():
-        return int(model.eval()(hookviz.prepare_input(picture, model).args[0]).argmax())
+        return int(model.eval()(hookviz.attribution.prepare_input(picture, model).args[0]).argmax())
 
 
 def test_only_layers_that_both_have(pictures):
@@ -140,19 +140,19 @@ def test_only_layers_that_both_have(pictures):
     other = copy.deepcopy(one)
     other[1] = nn.Conv2d(4, 5, 3, stride=2)
     x = torch.randn(1, 3, 20, 20)
-    both = hookviz.compare(one, other, x).explore()
+    both = hookviz.compare(one, other, x).show()
     assert both.frame.layers == ["0"]
     both.close()
     apart = nn.Sequential(nn.Conv2d(3, 4, 5))
     comparison = hookviz.compare(one, apart, x, pairs={"0": "0"})
     with pytest.raises(ValueError, match="no layer in common"):
-        comparison.explore()
+        comparison.show()
 
 
 def test_closing_leaves_nothing(model, pictures):
     gc.collect()
     before = registered()
-    both = hookviz.compare(model, model, pictures[0], x_b=pictures[1]).explore()
+    both = hookviz.compare(model, model, pictures[0], x_b=pictures[1]).show()
     assert registered() > before
     both.close()
     assert registered() == before

@@ -21,7 +21,7 @@ def trained(steps=6, every=2, probe=None, live=False):
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watch = hookviz.watch(model, every=every, probe=probe)
-    shown = watch.live() if live else None
+    shown = watch.show() if live else None
     for _ in range(steps):
         with watch:
             loss = model(torch.randn(2, 1, 6, 6)).square().mean()

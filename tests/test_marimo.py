@@ -50,9 +50,9 @@ def test_without_a_canvas_an_explorer_is_its_page(monkeypatch):
 
 def test_what_has_a_page_is_shown_as_that():
     trace = hookviz.trace(MODEL.stem, torch.rand(1, 3, 8, 8))
-    assert "<iframe" in shown(trace.player()).data
+    assert "<iframe" in shown(trace.show()).data
     survey = hookviz.survey(MODEL, hookviz.demo_images()[:4], "layer3.1.conv2", k=2)
-    browser = hookviz.browse(survey)
+    browser = survey.show()
     assert "<iframe" in shown(browser).data
     browser.close()
     trace.close()
@@ -60,8 +60,8 @@ def test_what_has_a_page_is_shown_as_that():
 
 def test_what_has_none_says_so_over_a_still_picture():
     other = copy.deepcopy(MODEL)
-    both = hookviz.compare(MODEL, other, PICTURE, layers="layer3.*").explore()
-    player = hookviz.Player(
+    both = hookviz.compare(MODEL, other, PICTURE, layers="layer3.*").show()
+    player = hookviz.widgets.Player(
         list(hookviz.trace(MODEL.stem, torch.rand(1, 3, 8, 8))), [("", "Stem")], "part"
     )
     for widget, picture in ((both, True), (player, False)):

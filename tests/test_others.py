@@ -363,7 +363,7 @@ def test_a_processor_as_transform():
     def processor(picture):
         return {"x": [np.zeros((3, 40, 40), np.float32)]}
 
-    inputs = hookviz.prepare_input(
+    inputs = hookviz.attribution.prepare_input(
         hookviz.demo_images()[0], hookviz.demo_model(), transform=processor
     )
     assert inputs.args == ()

@@ -61,7 +61,7 @@ def test_heatmaps_of_all_methods_and_of_the_top_classes(page, explorer):
     codings = blocks(page)["heatmaps"]["header"]["arrays"]
     names = {coding["name"] for coding in codings}
     for place in range(len(explorer.cache)):
-        assert {f"{method} {place}" for method in hookviz.HEATMAPS} <= names
+        assert {f"{method} {place}" for method in hookviz.attribution.HEATMAPS} <= names
         others = [each.number for each in explorer.frame.predictions[1:]]
         assert {f"gradcam {number} {place}" for number in others} <= names
 

@@ -63,14 +63,14 @@ def boxes_of(said):
 
 
 SENT = {
-    "a rule": (MODEL, "layer3.0.conv1", torch.zeros(1, 3, 112, 112)),
-    "resized": (Net(lambda y: F.interpolate(y, size=(9, 17))), "last", torch.zeros(1, 3, 8, 8)),
-    "shifted windows": (swin(), "features.1.1", torch.zeros(1, 3, 12, 12)),
-    "transposed": (Net(lambda y: y.transpose(2, 3)), "last", torch.zeros(1, 3, 8, 6)),
-    "triangle": (Net(lambda y: torch.tril(y, 2)), "last", torch.zeros(1, 3, 8, 6)),
-    "signal": (Causal(lambda tokens: masked(tokens, -torch.inf)), "last", torch.zeros(1, 3, 9)),
-    "volume": (chain(3, [(3, 2, 1, 1)]), "0", torch.zeros(1, 2, 10, 8, 6)),
-    "whole": (Net(lambda y: y - y.mean((2, 3), keepdim=True)), "last", torch.zeros(1, 3, 8, 6)),
+    "a rule": (MODEL, torch.zeros(1, 3, 112, 112), "layer3.0.conv1"),
+    "resized": (Net(lambda y: F.interpolate(y, size=(9, 17))), torch.zeros(1, 3, 8, 8), "last"),
+    "shifted windows": (swin(), torch.zeros(1, 3, 12, 12), "features.1.1"),
+    "transposed": (Net(lambda y: y.transpose(2, 3)), torch.zeros(1, 3, 8, 6), "last"),
+    "triangle": (Net(lambda y: torch.tril(y, 2)), torch.zeros(1, 3, 8, 6), "last"),
+    "signal": (Causal(lambda tokens: masked(tokens, -torch.inf)), torch.zeros(1, 3, 9), "last"),
+    "volume": (chain(3, [(3, 2, 1, 1)]), torch.zeros(1, 2, 10, 8, 6), "0"),
+    "whole": (Net(lambda y: y - y.mean((2, 3), keepdim=True)), torch.zeros(1, 3, 8, 6), "last"),
 }  # fmt: skip
 
 
@@ -86,12 +86,12 @@ def test_what_is_sent_is_the_field(name):
 def test_of_no_rule_only_small_tables_are_sent():
     side = int(MOST_PLACES**0.5) + 1
     model = Net(lambda y: torch.tril(y, 2))
-    field = hookviz.receptive_field(model, "last", torch.zeros(1, 3, side, side))
+    field = hookviz.receptive_field(model, torch.zeros(1, 3, side, side), "last")
     assert payload(field)["ends"] is None and field.known
 
 
 def test_a_part_of_the_picture():
-    field = hookviz.receptive_field(chain(2, [(3, 1, 1, 1)]), "0", torch.zeros(1, 2, 12, 8))
+    field = hookviz.receptive_field(chain(2, [(3, 1, 1, 1)]), torch.zeros(1, 2, 12, 8), "0")
     place = place_in(field, 0, 5, 2)
     assert place == (5, 2)
     assert outline(field, place) == (1 / 8, 4 / 12, 3 / 8, 3 / 12)
@@ -119,7 +119,7 @@ def test_the_box_and_the_value_of_a_place(explorer):
     ):
         explorer.layer = layer
         at(explorer, *place)
-        field = hookviz.receptive_field(MODEL, layer, PICTURES[6])
+        field = hookviz.receptive_field(MODEL, PICTURES[6], layer)
         frame = explorer.frame
         assert frame.input.box == outline(field, place) == frame.overlay.box
         assert f"row {place[0]}, column {place[1]} sees {words(field, place)}" in frame.input.note
@@ -142,7 +142,7 @@ def test_core_widgets_draw_it(explorer):
     assert not says(explorer, 'class="spot"')
     control(explorer, "place: row, column").value = "2, 16"
     assert explorer.place == (2.5 / 28, 16.5 / 28)
-    field = hookviz.receptive_field(MODEL, "layer2.0.conv1", PICTURES[6])
+    field = hookviz.receptive_field(MODEL, PICTURES[6], "layer2.0.conv1")
     top, left, bottom, right = field.box(2, 16)
     drawn = html(explorer, INPUT).value
     assert 'viewBox="0 0 112 112"' in drawn
@@ -168,7 +168,7 @@ def test_the_model_runs_once_and_only_if_asked(explorer, monkeypatch):
 
     def counted(*given, **options):
         asked.append(given)
-        return hookviz.receptive_fields(*given, **options)
+        return hookviz.receptive_field(*given, **options)
 
     monkeypatch.setattr(view_module, "receptive_fields", counted)
     explorer.channel = 5
@@ -230,7 +230,7 @@ def test_without_a_picture_the_map_says_it():
 
 def test_the_effective_field_is_a_heatmap(explorer):
     explorer.heatmap = EFFECTIVE
-    field = hookviz.receptive_field(MODEL, "layer2.0.conv1", PICTURES[6])
+    field = hookviz.receptive_field(MODEL, PICTURES[6], "layer2.0.conv1")
     assert (explorer.frame.heatmap == field.effective([PICTURES[6]]).numpy()).all()
     at(explorer, 3, 20)
     found = explorer.frame
@@ -248,7 +248,7 @@ def test_the_effective_field_of_a_sample_and_of_a_volume():
     explorer = hookviz.explore(model, x, target=torch.sum, sample=1, heatmap=EFFECTIVE)
     explorer.depth = 2
     at(explorer, 1, 1)
-    field = hookviz.receptive_field(model, "0", x)
+    field = hookviz.receptive_field(model, x, "0")
     whole = field.effective([x[1:]], place=(2, 1, 1)).numpy()
     assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
     explorer.close()

@@ -144,7 +144,9 @@ def without_checkpoints(model: nn.Module) -> Iterator[None]:
             block.checkpointed = True
 
 
-def assert_true(model: nn.Module, cache: hookviz.FeatureCache, once: Callable[[], object]) -> None:
+def assert_true(
+    model: nn.Module, cache: hookviz.results.FeatureCache, once: Callable[[], object]
+) -> None:
     try:
         with without_checkpoints(model), true_outputs(model) as truths:
             once()

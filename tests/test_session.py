@@ -42,10 +42,12 @@ def test_trace_attribute_and_the_others_know_it_too(wrapped):
     assert hookviz.trace(wrapped, PICTURE, "moon").scored
     for call in (
         lambda net: hookviz.attribute(net, PICTURE, target="moon"),
-        lambda net: hookviz.scorecam(net, PICTURE, "layer3.1.conv2", "moon"),
-        lambda net: hookviz.ablationcam(net, PICTURE, "layer3.1.conv2", "moon"),
-        lambda net: hookviz.deletion_curve(net, PICTURE, torch.rand(112, 112), "moon", steps=2)[2],
-        lambda net: hookviz.prepare_input(PICTURE, net).args[0],
+        lambda net: hookviz.attribution.scorecam(net, PICTURE, "layer3.1.conv2", "moon"),
+        lambda net: hookviz.attribution.ablationcam(net, PICTURE, "layer3.1.conv2", "moon"),
+        lambda net: hookviz.metrics.deletion_curve(
+            net, PICTURE, torch.rand(112, 112), "moon", steps=2
+        )[2],
+        lambda net: hookviz.attribution.prepare_input(PICTURE, net).args[0],
     ):
         torch.manual_seed(0)
         expected = call(model)
@@ -69,12 +71,12 @@ def test_weights_transform_and_names_go_everywhere():
     given = {"transform": transform, "class_names": names}
     shapes = [
         hookviz.attribute(model, PICTURE, target="a", **given).shape[2:],
-        hookviz.scorecam(model, PICTURE, "stem.0", "a", **given).shape[1:],
-        hookviz.ablationcam(model, PICTURE, "stem.0", "a", **given).shape[1:],
+        hookviz.attribution.scorecam(model, PICTURE, "stem.0", "a", **given).shape[1:],
+        hookviz.attribution.ablationcam(model, PICTURE, "stem.0", "a", **given).shape[1:],
     ]
     assert shapes == [(40, 40), (20, 20), (20, 20)]
     flat = torch.rand(40, 40)
-    for curve in (hookviz.deletion_curve, hookviz.insertion_curve):
+    for curve in (hookviz.metrics.deletion_curve, hookviz.metrics.insertion_curve):
         assert len(curve(model, PICTURE, flat, "b", steps=2, **given).scores) == 3
 
 

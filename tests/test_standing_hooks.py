@@ -247,7 +247,7 @@ def test_a_hook_on_several_parameters_has_its_users_name(mode):
     "tool",
     [
         *(nn.functional.relu, functools.partial(nn.utils.clip_grad_norm_, max_norm=1), nn.ReLU()),
-        hookviz.clip_norm(1.0),
+        hookviz.edits.clip_norm(1.0),
     ],
 )
 def test_tools_are_a_users_hooks(tool):

@@ -276,7 +276,7 @@ def test_records_and_tables(whole):
 
 
 def test_boxes(whole):
-    field = hookviz.receptive_field(network(), "3", Pictures().inputs[:1])
+    field = hookviz.receptive_field(network(), Pictures().inputs[:1], "3")
     for channel in range(6):
         for *_, position, box in whole["3"].top(channel):
             assert box == field.box(*position)
@@ -391,9 +391,9 @@ def test_an_interrupt_keeps_what_was_done(whole, tmp_path):
     with pytest.warns(RuntimeWarning, match="interrupted after 20 of 41 inputs"):
         part = hookviz.survey(network(), Stopped(22, KeyboardInterrupt()), nn.Conv2d, **given)
     assert not part.complete and part.seen == 20 and "20 of 41 inputs" in repr(part)
-    same(hookviz.load_survey(path), part)
+    same(hookviz.load(path), part)
     same(hookviz.survey(network(), Pictures(), nn.Conv2d, **given), whole)
-    same(hookviz.load_survey(path), whole)
+    same(hookviz.load(path), whole)
     assert [each.name for each in tmp_path.iterdir()] == ["survey.npz"]
 
 
@@ -401,15 +401,15 @@ def test_an_error_keeps_what_was_done(whole, tmp_path):
     given = {"k": K, "batch_size": BATCH, "path": tmp_path / "survey.npz"}
     with pytest.raises(ValueError, match="Input 22"):
         hookviz.survey(network(), Stopped(22, OSError("worn out")), nn.Conv2d, **given)
-    assert hookviz.load_survey(given["path"]).seen == 20
+    assert hookviz.load(given["path"]).seen == 20
     same(hookviz.survey(network(), Pictures(), nn.Conv2d, **given), whole)
 
 
 def test_a_killed_survey_goes_on(whole, tmp_path):
     assert run(tmp_path, 1, dies=True) == [(-9, "")]
-    assert hookviz.load_survey(tmp_path / "survey.npz").seen == 32
+    assert hookviz.load(tmp_path / "survey.npz").seen == 32
     assert run(tmp_path, 1) == [(0, "")]
-    same(hookviz.load_survey(tmp_path / "survey.npz"), whole)
+    same(hookviz.load(tmp_path / "survey.npz"), whole)
 
 
 def test_two_processes_and_one_that_dies(whole, tmp_path):
@@ -423,7 +423,7 @@ def test_two_processes_and_one_that_dies(whole, tmp_path):
     files = sorted(path.name for path in tmp_path.glob("*.npz"))
     assert files == ["seen-by-0.npz", "seen-by-1.npz", "survey.npz"]
     for name in files:
-        same(hookviz.load_survey(tmp_path / name), whole)
+        same(hookviz.load(tmp_path / name), whole)
 
 
 def test_one_process_goes_on_where_two_were(whole, tmp_path):
@@ -499,7 +499,7 @@ def test_a_broken_file_is_told_and_kept(harm, whole, tmp_path):
         hookviz.survey(network(), Pictures(), nn.Conv2d, k=K, path=path)
     assert path.read_bytes() == before
     with pytest.raises(FileNotFoundError, match="There is no file"):
-        hookviz.load_survey(tmp_path / "none.npz")
+        hookviz.load(tmp_path / "none.npz")
 
 
 def test_a_file_needs_no_pickle(whole, tmp_path):

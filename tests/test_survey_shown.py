@@ -112,15 +112,15 @@ def test_few_pixels_stay_pixels():
 
 def test_a_file_and_its_data_set(survey, model, tmp_path):
     survey.save(tmp_path / "survey.npz")
-    alone = hookviz.load_survey(tmp_path / "survey.npz")
+    alone = hookviz.load(tmp_path / "survey.npz")
     assert alone.dataset is None
     with pytest.raises(ValueError, match="load it with the data set"):
         alone.patches(LAYERS[0], 0)
     with pytest.raises(ValueError, match="load it with the data set"):
         alone.to_html()
     with pytest.raises(ValueError, match="load it with the data set"):
-        hookviz.browse(alone)
-    again = hookviz.load_survey(tmp_path / "survey.npz", labelled(), model=model)
+        alone.show()
+    again = hookviz.load(tmp_path / "survey.npz", labelled(), model=model)
     pairs = zip(again.patches(LAYERS[0], 5), survey.patches(LAYERS[0], 5), strict=True)
     assert all((one.picture == two.picture).all() and one.box == two.box for one, two in pairs)
 
@@ -138,7 +138,7 @@ def test_another_data_set_is_refused(given, said, survey, model, tmp_path):
     survey.save(tmp_path / "survey.npz")
     usual = {"model": model} if "dataset" in given else {}
     with pytest.raises(ValueError, match=said):
-        hookviz.load_survey(tmp_path / "survey.npz", **{"dataset": labelled()} | usual | given)
+        hookviz.load(tmp_path / "survey.npz", **{"dataset": labelled()} | usual | given)
 
 
 # Beside the explorer
@@ -187,7 +187,7 @@ def test_what_is_no_survey_of_the_model_is_refused(survey, model):
 
 
 def test_leafing_through(survey):
-    browser = hookviz.browse(survey)
+    browser = survey.show()
     assert (browser.layer, browser.channel) == (LAYERS[1], 0)
     title, menus, line, rows = browser.children
     assert "2 layers" in title.value
@@ -229,7 +229,6 @@ def test_orders(survey):
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"survey": 3}, TypeError, "A int is no survey"),
         ({"layer": "layer9"}, ValueError, "This survey has no layer 'layer9'"),
         ({"channel": 96}, traitlets.TraitError, "give 0 to 95"),
         ({"colour": 1}, TypeError, "no setting 'colour'"),
@@ -237,7 +236,7 @@ def test_orders(survey):
 )
 def test_what_cannot_be_browsed_is_said(given, error, said, survey):
     with pytest.raises(error, match=said):
-        hookviz.browse(**{"survey": survey} | given)
+        survey.show(**given)
 
 
 # As a page
@@ -279,7 +278,7 @@ def test_names_cannot_end_the_script():
     page = survey.to_html(title=EVIL)
     assert EVIL not in page and "<img src=x" not in page
     assert page.count("</script>") == 1 + len(blocks(page))
-    browser = hookviz.browse(survey)
+    browser = survey.show()
     assert "<img src=x" not in "".join(
         each.value for each in browser.children if hasattr(each, "value")
     )
@@ -291,6 +290,6 @@ def test_many_patches_are_not_all_in_a_row(model):
     assert isinstance(survey, Survey)
     found = blocks(survey.to_html(max_bytes=3e6))
     assert "the first 12 are in this page" in " ".join(found["facts"]["notes"])
-    browser = hookviz.browse(survey)
+    browser = survey.show()
     assert browser.children[3].value.count("<img") == 5 * 12
     browser.close()

@@ -507,7 +507,7 @@ def test_inputs_of_all_kinds(tmp_path):
         picture,
         tmp_path / "moon.png",
         np.asarray(picture),
-        hookviz.prepare_input(picture, model),
+        hookviz.attribution.prepare_input(picture, model),
     ]
     norms = [hookviz.trace(model, x)[0].statistics.norm for x in given]
     assert len(set(norms)) == 1
@@ -564,7 +564,7 @@ def test_trace_is_a_sequence(residual):
     assert isinstance(residual[0], Event)
     assert [event.index for event in residual] == list(range(len(residual)))
     part = residual[3:6]
-    assert isinstance(part, hookviz.Trace)
+    assert isinstance(part, hookviz.results.Trace)
     assert [event.index for event in part] == [3, 4, 5]
     assert residual[-1] is list(residual)[-1]
     assert residual.index(residual[4]) == 4
@@ -613,7 +613,7 @@ def test_names_are_escaped():
     model = nn.Sequential()
     model.add_module(evil, nn.ReLU(inplace=True))
     trace = hookviz.trace(model, torch.rand(1, 2))
-    player = trace.player()
+    player = trace.show()
     try:
         for place in range(len(trace)):
             player.event = place
@@ -640,8 +640,8 @@ NOTHING, COUNT, NOW = 'class="frame nothing"', 'class="plain "', "> i {left:"
 
 
 def test_player_follows_its_trait_and_its_controls(residual):
-    player = residual.player()
-    assert residual.player() is player
+    player = residual.show()
+    assert residual.show() is player
     place = next(e.index for e in residual if e.kind == "full_backward")
     player.event = place
     slider = control(player, "event")
@@ -675,7 +675,7 @@ def chosen(player, kind):
 
 
 def test_player_goes_through_what_the_menus_leave(residual):
-    player = residual.player()
+    player = residual.show()
     slider, play = control(player, "event"), chosen(player, ipywidgets.Play)
     kind, typed = control(player, "kind of hook"), control(player, "find modules")
     convs = [e.index for e in residual if e.type == "Conv2d"]
@@ -702,7 +702,7 @@ def test_player_goes_through_what_the_menus_leave(residual):
 
 
 def test_player_is_led_by_the_tree(residual):
-    player = residual.player()
+    player = residual.show()
     tree = control(player, "modules")
     labels = [label.strip("\N{NO-BREAK SPACE}") for label, _ in tree.options]
     names = [name for name, _ in residual._tree]
@@ -724,7 +724,7 @@ def test_player_is_led_by_the_tree(residual):
 
 
 def test_player_has_speeds_a_timeline_and_a_way_to_the_backward(residual):
-    player = residual.player()
+    player = residual.show()
     play, back = chosen(player, ipywidgets.Play), chosen(player, ipywidgets.Button)
     assert play.interval == 400
     control(player, "speed").value = 40
@@ -750,12 +750,12 @@ def test_player_has_speeds_a_timeline_and_a_way_to_the_backward(residual):
 
 def test_closing_frees_all_widgets(residual):
     before = registered()
-    player = residual.player()
+    player = residual.show()
     assert len(registered()) > len(before)
     player.close()
     player.close()
     assert registered() == before
-    assert residual.player() is not player
+    assert residual.show() is not player
     residual.close()
     assert registered() == before
 
@@ -763,7 +763,7 @@ def test_closing_frees_all_widgets(residual):
 def test_steps_are_small_messages():
     model = torchvision.models.resnet18(weights=None)
     trace = hookviz.trace(model, torch.rand(1, 3, 224, 224))
-    player = trace.player()
+    player = trace.show()
     for place in range(0, len(trace), 7):
         player.event = place
         texts = [p.value for p in parts(player) if isinstance(p, ipywidgets.HTML)]
@@ -774,13 +774,13 @@ def test_steps_are_small_messages():
 def test_shown_in_a_notebook(residual):
     data = residual._repr_mimebundle_()
     view = data["application/vnd.jupyter.widget-view+json"]
-    assert view["model_id"] == residual.player().model_id
+    assert view["model_id"] == residual.show().model_id
     assert data["text/html"].startswith("<div")
     assert data["text/plain"] == repr(residual)
     residual.close()
     assert set(residual[:0]._repr_mimebundle_()) == {"text/plain", "text/html"}
     with pytest.raises(ValueError, match="no event"):
-        residual[:0].player()
+        residual[:0].show()
 
 
 def test_what_runs_without_a_graph_is_no_error():
@@ -803,7 +803,7 @@ def test_what_runs_without_a_graph_is_no_error():
 
 def test_a_shown_trace_can_be_copied():
     trace = hookviz.trace(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten()), torch.ones(1, 1, 3, 3))
-    trace.player()
+    trace.show()
     assert copy.deepcopy(trace).records() == trace.records()
     trace.close()
 

@@ -28,7 +28,6 @@ from hookviz.studies.watch.measured import (
     from_bfloat16,
     measured,
     summary,
-    from_bfloat16,
     to_bfloat16,
 )
 
@@ -630,7 +629,7 @@ def test_a_file_holds_all_of_it(tmp_path):
     with watch:
         model(X)
     watch.save(tmp_path / "run.npz")
-    loaded = hookviz.load_watch(tmp_path / "run.npz")
+    loaded = hookviz.load(tmp_path / "run.npz")
     assert equal(loaded, watch)
     for one, other in zip(loaded.history().steps, watch.history().steps, strict=True):
         assert one.layout == other.layout
@@ -658,7 +657,7 @@ def test_it_is_written_at_most_once_a_minute(tmp_path, monkeypatch):
     for second in range(0, 150, 10):
         now[0] = float(second)
         trained(model, 1, watch)
-        written.append(hookviz.load_watch(path).steps[-1] if path.exists() else None)
+        written.append(hookviz.load(path).steps[-1] if path.exists() else None)
     assert written == [None] * 6 + [6] * 6 + [12] * 3
 
 
@@ -670,12 +669,12 @@ def test_a_broken_file_is_told_and_left_as_it_is(tmp_path, content):
     watch.save(path)
     path.write_bytes(path.read_bytes()[:5000] if content == b"half" else content)
     before = path.read_bytes()
-    for call in (lambda: hookviz.load_watch(path), lambda: hookviz.watch(model, path=path)):
+    for call in (lambda: hookviz.load(path), lambda: hookviz.watch(model, path=path)):
         with pytest.raises(ValueError, match="broken, or no watch"):
             call()
     assert path.read_bytes() == before
     with pytest.raises(FileNotFoundError, match="check the path"):
-        hookviz.load_watch(tmp_path / "none.npz")
+        hookviz.load(tmp_path / "none.npz")
 
 
 @pytest.mark.parametrize(
@@ -723,11 +722,11 @@ def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
             break
     process.kill()  # maybe in the middle of a write
     process.wait()
-    reached = hookviz.load_watch(path).log.histories["train"].seen
+    reached = hookviz.load(path).log.histories["train"].seen
     assert reached > 0
     done = subprocess.run([*command, "end"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"from {reached}\n")
-    assert hookviz.load_watch(path).log.histories["train"].seen == reached + 30
+    assert hookviz.load(path).log.histories["train"].seen == reached + 30
     assert [each.name for each in tmp_path.iterdir() if not each.name.startswith(".")] == [
         "run.npz"
     ]

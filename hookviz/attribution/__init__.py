@@ -2,3 +2,15 @@
 
 May import `draw` and the rooms below it. Begin with `cam.py`.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    "hookviz",
+    submod_attrs={
+        "attribution.cam": ["HEATMAPS"],
+        "attribution.gradients": ["ATTRIBUTIONS", "picture_map"],
+        "attribution.perturbation": ["ablationcam", "scorecam"],
+        "run.inputs": ["prepare_input"],
+    },
+)

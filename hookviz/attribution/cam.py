@@ -3,8 +3,8 @@
 Every method is a pure function of one layer's activation A and of the gradient G of the
 score with respect to it, both ``(N, C, *spatial)``: one forward and one backward serve all
 layers and all methods. Values are raw, at the layer's own size. Where a method's paper takes
-the positive part, so does the function; the others are signed. `hookviz.Explorer.code` prints
-these functions as they stand here.
+the positive part, so does the function; the others are signed.
+`hookviz.widgets.Explorer.code` prints these functions as they stand here.
 
 The peers that these were compared with, pytorch-grad-cam, torchcam and captum, agree on
 ``gradcam``, ``xgradcam`` and ``layercam``; they take the positive part of everything and scale
@@ -36,8 +36,8 @@ def heatmap(
     record : LayerRecord or Call
         From a `hookviz.capture` in which a backward ran; of a record, the last call.
     method : str
-        One of ``hookviz.HEATMAPS``: ``gradcam``, ``gradcam++``, ``hirescam``, ``xgradcam``,
-        ``layercam``, ``eigencam``, ``eigengradcam``, ``gradient`` or ``activation``.
+        One of ``hookviz.attribution.HEATMAPS``: ``gradcam``, ``gradcam++``, ``hirescam``,
+        ``xgradcam``, ``layercam``, ``eigencam``, ``eigengradcam``, ``gradient`` or ``activation``.
     grid : tuple of int, optional
         Rows and columns of a token layer's patches (vision transformers), where the model's
         first layer does not tell and they are not a square.
@@ -71,10 +71,10 @@ def heatmap(
 
     A method of your own is one line:
 
-    >>> hookviz.HEATMAPS["max"] = lambda activation, gradient=None: activation.amax(1)
+    >>> hookviz.attribution.HEATMAPS["max"] = lambda activation, gradient=None: activation.amax(1)
     >>> hookviz.heatmap(cache["0"], "max").shape
     torch.Size([2, 4, 4])
-    >>> del hookviz.HEATMAPS["max"]
+    >>> del hookviz.attribution.HEATMAPS["max"]
     """
     check_method(method)
     call = record.last if isinstance(record, LayerRecord) else record

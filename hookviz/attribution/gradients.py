@@ -117,15 +117,16 @@ def attribute(
     class_names: Sequence[str] | None = None,
     **options: Any,
 ) -> Tensor:
-    """How much each value of the input moves the score, by one of ``hookviz.ATTRIBUTIONS``.
+    """How much each value of the input moves the score, by one of ``ATTRIBUTIONS``.
 
     Parameters
     ----------
     model : torch.nn.Module
         Runs in eval mode with gradients, and is left as it was, to the bit.
     image
-        Whatever `hookviz.prepare_input` takes. The model's input must be one floating-point
-        tensor ``(N, C, *spatial)``; further arguments that are no tensors are passed on.
+        Whatever `hookviz.attribution.prepare_input` takes. The model's input must be one
+        floating-point tensor ``(N, C, *spatial)``; further arguments that are no
+        tensors are passed on.
     method : str
         ``saliency``: the gradient's magnitude. ``smoothgrad``: the gradient's mean over noisy
         copies. ``integrated_gradients``: the gradient's mean on the way from a baseline, times
@@ -176,7 +177,7 @@ def attribute(
     >>> gradients = hookviz.attribute(model, picture, "integrated_gradients", "ball", n_steps=4)
     >>> gradients.shape
     torch.Size([1, 3, 112, 112])
-    >>> hookviz.picture_map(gradients, "integrated_gradients").shape
+    >>> hookviz.attribution.picture_map(gradients, "integrated_gradients").shape
     torch.Size([1, 112, 112])
     """
     check_model(model)
@@ -229,10 +230,10 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     --------
     >>> import torch, hookviz
     >>> attribution = torch.tensor([[[1.0, 0.0]], [[-3.0, 2.0]]]).mT  # (N, C, L) = (2, 2, 1)
-    >>> hookviz.picture_map(attribution)
+    >>> hookviz.attribution.picture_map(attribution)
     tensor([[1.],
             [3.]])
-    >>> hookviz.picture_map(attribution, "smoothgrad")
+    >>> hookviz.attribution.picture_map(attribution, "smoothgrad")
     tensor([[ 1.],
             [-1.]])
     """

@@ -57,7 +57,7 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
     >>> heatmap = torch.tensor([[0.0, 0.0], [0.0, 1.0]])
     >>> mask = torch.zeros(4, 4)
     >>> mask[3, 3] = 1
-    >>> hookviz.pointing_game(heatmap, mask)
+    >>> hookviz.metrics.pointing_game(heatmap, mask)
     True
     """
     maps, masks, single = _fitting(heatmap, mask)
@@ -99,7 +99,7 @@ def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
     --------
     >>> import torch, hookviz
     >>> heatmap = torch.tensor([[3.0, 1.0], [-2.0, 0.0]])
-    >>> hookviz.energy_in_mask(heatmap, torch.tensor([[1, 0], [0, 0]]))
+    >>> hookviz.metrics.energy_in_mask(heatmap, torch.tensor([[1, 0], [0, 0]]))
     0.75
     """
     maps, masks, single = _fitting(heatmap, mask)
@@ -154,8 +154,8 @@ def deletion_curve(
         Runs forward only, in eval mode, ``steps + 1`` times; afterwards it is as it was, to the
         bit.
     image
-        A float tensor ``(N, C, *spatial)``, or whatever `hookviz.prepare_input` takes. Of several
-        inputs, the first floating-point one is changed.
+        A float tensor ``(N, C, *spatial)``, or whatever `hookviz.attribution.prepare_input`
+        takes. Of several inputs, the first floating-point one is changed.
     heatmap : torch.Tensor or numpy.ndarray
         ``(*spatial)`` for one picture or ``(N, *spatial)``; enlarged to the input's size as in
         `pointing_game`. Equal values are taken row by row.
@@ -192,7 +192,9 @@ def deletion_curve(
     --------
     >>> import hookviz
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> curve = hookviz.deletion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve = hookviz.metrics.deletion_curve(
+    ...     model, picture, picture.info["mask"], "ball", steps=4
+    ... )
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
@@ -233,7 +235,9 @@ def insertion_curve(
     --------
     >>> import hookviz
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> curve = hookviz.insertion_curve(model, picture, picture.info["mask"], "ball", steps=4)
+    >>> curve = hookviz.metrics.insertion_curve(
+    ...     model, picture, picture.info["mask"], "ball", steps=4
+    ... )
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """

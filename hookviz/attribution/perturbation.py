@@ -50,7 +50,8 @@ def scorecam(
         the bit, also after an exception or an interrupt.
     image
         A float tensor ``(N, C, *spatial)`` with one to three spatial dimensions, or whatever
-        `hookviz.prepare_input` takes. Of several inputs, the first floating-point one is masked.
+        `hookviz.attribution.prepare_input` takes. Of several inputs, the first floating-point one
+        is masked.
     layer : str or torch.nn.Module
         One layer. Its activation is what the layer itself returned, before any in-place
         operation; of a layer that runs several times, that of the last call.
@@ -98,7 +99,7 @@ def scorecam(
     --------
     >>> import hookviz
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> hookviz.scorecam(model, picture, "stem", "ball").shape
+    >>> hookviz.attribution.scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
     session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
@@ -175,7 +176,7 @@ def ablationcam(
     --------
     >>> import hookviz
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> hookviz.ablationcam(model, picture, "stem.0", "ball").shape
+    >>> hookviz.attribution.ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
     session = Session(model, image, weights=weights, transform=transform, class_names=class_names)

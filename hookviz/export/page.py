@@ -58,7 +58,7 @@ def write_page(
     run : callable
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title
-        As for `hookviz.Explorer.to_html`.
+        As for `hookviz.widgets.Explorer.to_html`.
     tick : callable
         Called with the share of the work that is done, 0 to 1.
 

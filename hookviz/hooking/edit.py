@@ -26,7 +26,6 @@ from .select import Layers, close_names, module_names, select_layers, unwrapped
 from .tensors import (
     PatchGrid,
     as_maps,
-    at_least_float32,
     channel_dimension,
     map_tensors,
     tensors_in,
@@ -179,71 +178,6 @@ def select_places(flags: Tensor, where: Where, what: str) -> None:
             f"where={where!r} is not in the maps of {what}, which are {size}: give a slice for "
             "each dimension."
         ) from error
-
-
-def clip_norm(most: float) -> Callable[[Tensor], Tensor]:
-    """A change that scales a tensor down to a norm, if it is longer.
-
-    ``g * most / norm(g)`` with the Euclidean norm over all its values, as
-    ``torch.nn.utils.clip_grad_norm_`` does for ``.grad``, but at one layer and during backward.
-
-    Parameters
-    ----------
-    most : float
-        The norm to keep to, above 0.
-
-    Raises
-    ------
-    ValueError
-        ``most`` is not above 0.
-
-    Examples
-    --------
-    >>> import torch, hookviz
-    >>> layer = torch.nn.Linear(2, 1)
-    >>> with hookviz.edit(layer, "weight", hookviz.clip_norm(1.0), gradient=True):
-    ...     layer(torch.tensor([[3.0, 4.0]])).sum().backward()
-    >>> round(layer.weight.grad.norm().item(), 4)
-    1.0
-    """
-    if not most > 0:
-        raise ValueError(f"clip_norm({most}) would leave nothing: give a norm above 0.")
-
-    def clipped(gradient: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(at_least_float32(gradient))
-        return (gradient * (most / norm)).to(gradient.dtype) if norm > most else gradient
-
-    return clipped
-
-
-def noise(deviation: float, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor]:
-    """A change that adds Gaussian noise.
-
-    Parameters
-    ----------
-    deviation : float
-        The noise's standard deviation, in the tensor's own units.
-    generator : torch.Generator, optional
-        On the tensor's device; torch's own if left out.
-
-    Examples
-    --------
-    >>> import torch, hookviz
-    >>> layer, x = torch.nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 2, 2)
-    >>> with hookviz.edit(layer, "", hookviz.noise(0.1, torch.Generator().manual_seed(0))):
-    ...     y = layer(x)
-    >>> bool((y != layer(x)).all())
-    True
-    """
-
-    def noisy(tensor: Tensor) -> Tensor:
-        # randn_like takes no generator.
-        drawn = torch.randn(
-            tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device
-        )
-        return tensor + deviation * drawn
-
-    return noisy
 
 
 def edit(

@@ -250,7 +250,9 @@ def prepare_input(
     Examples
     --------
     >>> import hookviz
-    >>> hookviz.prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[0].shape
+    >>> hookviz.attribution.prepare_input(hookviz.demo_images()[0], hookviz.demo_model()).args[
+    ...     0
+    ... ].shape
     torch.Size([1, 3, 112, 112])
     """
     prepared = as_model_input(image, model, weights=weights, transform=transform)

@@ -100,7 +100,7 @@ def _one_of_several(hook: Any) -> Any:
 # Functions that people use as hooks, as they do torch's modules; none of them comes as one.
 _TOOLS = (
     *("torch.functional", "torch.nn.functional", "torch.nn.init", "torch.nn.utils.clip_grad"),
-    "hookviz.hooking.edit",
+    "hookviz.edits",
 )
 _LIBRARIES = {"site-packages", "dist-packages"}
 

@@ -257,7 +257,7 @@ def field_of(view: View) -> ReceptiveField | str:
     def make() -> dict[str, ReceptiveField] | str:
         modules = [view.cache[name].module for name in view.layers]
         try:
-            return receptive_fields(session.given, modules, session.inputs, call=call)
+            return receptive_fields(session.given, session.inputs, modules, call=call)
         except (ValueError, TypeError, RuntimeError) as error:
             return str(error)
 

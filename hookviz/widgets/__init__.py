@@ -8,7 +8,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "channels": ["ChannelBrowser"],
+        "channels": ["ChannelBrowser", "browse"],
         "explorer": ["Explorer", "explore"],
         "link": ["Link", "link"],
         "live_training": ["LiveTraining"],

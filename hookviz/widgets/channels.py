@@ -12,7 +12,6 @@ import traitlets
 from ..draw import html, pieces
 from ..draw.style import ROOT_CLASS
 from ..hooking.select import close_names
-from ..studies.survey.file import check_survey
 from ..studies.survey.layer_survey import ORDERS, Key, channel_words, key_words
 from ..studies.survey.patches import NO_PICTURES, SHOWN
 from ..studies.survey.survey import Survey
@@ -24,39 +23,7 @@ FOLLOWING = 4
 
 
 def browse(survey: Survey, layer: Key | None = None, **settings: Any) -> ChannelBrowser:
-    """Leaf through a layer's channels, each with the pictures that it answers to most.
-
-    Parameters
-    ----------
-    survey : Survey
-        With its data set: of `hookviz.survey`, or `hookviz.load_survey` with ``dataset=``.
-    layer : str or (str, int), optional
-        Where to begin; the last one if left out.
-    **settings
-        As the widget has them: ``channel=``, ``order=``, ``whole=``.
-
-    Returns
-    -------
-    ChannelBrowser
-        A widget. Its settings are traits: set them, observe them, link them.
-
-    Raises
-    ------
-    TypeError
-        No survey.
-    ValueError
-        The survey comes from a file, without its data set; no such layer, channel or order.
-
-    Examples
-    --------
-    >>> import hookviz
-    >>> survey = hookviz.survey(hookviz.demo_model(), hookviz.demo_images(), "layer3.*.conv2")
-    >>> browser = hookviz.browse(survey, order="largest value")
-    >>> browser.layer, browser.channel
-    ('layer3.1.conv2', 35)
-    >>> browser.close()
-    """
-    check_survey(survey)
+    """Make the widget of `Survey.show`, which says what it takes."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
     keys = list(survey)
@@ -93,7 +60,7 @@ class ChannelBrowser(LiveWidget):
     order = traitlets.Enum(ORDERS, "number")
     whole = traitlets.Bool(False)
 
-    why_closed = "This browser is closed: make a new one with hookviz.browse()."
+    why_closed = "This browser is closed: make a new one with survey.show()."
 
     def __init__(self, survey: Survey, layer: Key, **settings: Any) -> None:
         close_earlier()

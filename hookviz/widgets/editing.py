@@ -11,8 +11,7 @@ from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import logits_of
-from ..studies.survey.file import check_survey
-from ..studies.survey.survey import Survey
+from ..studies.survey.survey import Survey, check_survey
 from ..view.view import View
 from .pictures import Tops
 from .state import ViewWidget

@@ -57,7 +57,7 @@ def explore(
     image
         A path, PIL image or array ``(H, W)`` or ``(H, W, 3)``, which goes through
         ``transform``; or a tensor ``(C, H, W)`` or ``(N, C, H, W)`` or whatever the model
-        takes, which goes in as it is. See `hookviz.prepare_input`.
+        takes, which goes in as it is. See `hookviz.attribution.prepare_input`.
     layers : optional
         As in `hookviz.capture`; None is every convolution.
     target : optional
@@ -127,8 +127,9 @@ class Explorer(PageMaker):
         The order of the channels on the slider and in the mosaic; the first of a new one is shown.
         For ``"ablation"``, what the target's score loses without each, the model runs again.
     heatmap : str
-        One of ``hookviz.HEATMAPS``, or ``"activation × gradient"`` of the chosen channel alone; or,
-        running the model again, ``"effective field"`` or, by captum, ``hookviz.ATTRIBUTIONS``.
+        One of ``hookviz.attribution.HEATMAPS``, or ``"activation × gradient"`` of the chosen
+        channel alone; or, running the model again, ``"effective field"`` or, by captum,
+        ``hookviz.attribution.ATTRIBUTIONS``.
     alpha : float
         How much of the heatmap is seen over the input where it is largest, 0 to 1.
     overlay : bool
@@ -206,8 +207,8 @@ class Explorer(PageMaker):
         -------
         str
             Python source; comments at its beginning say what it takes, such as ``model``. A
-            heatmap that you have put into ``hookviz.HEATMAPS`` is taken as ``method``, a function
-            that is the target as ``target``.
+            heatmap that you have put into ``hookviz.attribution.HEATMAPS`` is taken as ``method``,
+            a function that is the target as ``target``.
 
         Raises
         ------
@@ -268,7 +269,7 @@ class Explorer(PageMaker):
         Parameters
         ----------
         method : str, optional
-            One of ``hookviz.HEATMAPS``; the explorer's own if left out.
+            One of ``hookviz.attribution.HEATMAPS``; the explorer's own if left out.
 
         Returns
         -------

@@ -39,7 +39,7 @@ def link(left: Explorer, right: Explorer) -> Link:
     >>> import hookviz
     >>> model, pictures = hookviz.demo_model(), hookviz.demo_images()
     >>> left, right = (hookviz.explore(model, picture) for picture in pictures[:2])
-    >>> linked = hookviz.link(left, right)
+    >>> linked = hookviz.widgets.link(left, right)
     >>> left.layer, left.channel = "layer3.1.conv2", 17
     >>> right.layer, right.channel
     ('layer3.1.conv2', 17)
@@ -49,7 +49,7 @@ def link(left: Explorer, right: Explorer) -> Link:
     for each in (left, right):
         if not isinstance(each, Explorer):
             raise TypeError(
-                f"hookviz.link takes two explorers, not a {type(each).__name__}: give what "
+                f"hookviz.widgets.link takes two explorers, not a {type(each).__name__}: give what "
                 "hookviz.explore() returned."
             )
         if each.closed:

@@ -67,7 +67,7 @@ SHARE = 0.02  # of the time that a training takes may go into drawing it
 
 
 class LiveTraining(LiveWidget):
-    """The widget that `hookviz.Watch.live` returns: what is recorded appears as it comes.
+    """The widget that `hookviz.results.Watch.live` returns: what is recorded appears as it comes.
 
     While a cell trains, what it does is pushed a few times a second at most, and takes no more than
     a fiftieth of the time. Core widgets show the strips; where the browser can draw by itself, it

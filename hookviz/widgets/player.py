@@ -125,7 +125,7 @@ src="data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 
 
 class Player(LiveWidget):
-    """A slider and a play button over events; `hookviz.Trace.player` makes it.
+    """A slider and a play button over events; `hookviz.results.Trace.player` makes it.
 
     The timeline has a tick for each event. Menus and words leave some events: slider and play go
     through these. A module that is chosen in the tree leads to its next event.

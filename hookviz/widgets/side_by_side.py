@@ -42,9 +42,9 @@ FOOT = ("heatmap", "overlay", "alpha", "cmap", "normalize")
 
 
 class SideBySide(ViewWidget):
-    """The widget that `hookviz.Comparison.explore` returns: a's run, b's, and the difference.
+    """The widget that `Comparison.show` returns: a's run, b's, and the difference.
 
-    Its settings are those of `hookviz.Explorer`, for both; the difference has a scale of its own.
+    Its settings are those of `Explorer`, for both; the difference has a scale of its own.
 
     Parameters
     ----------

@@ -18,11 +18,12 @@ from ..run.progress import shown_by
 from ..run.session import Run, Session
 from ..run.target import Target
 from ..view.build import build_frame
+from ..view.check import check
 from ..view.difference import seen
 from ..view.frame import Frame
 from ..view.layer import ABLATION, ORDERS
 from ..view.memo import Memo
-from ..view.settings import SETTINGS, VERSIONS, Settings, check, first_layer
+from ..view.settings import SETTINGS, VERSIONS, Settings, first_layer
 from ..view.view import View
 from .lifecycle import LiveWidget, close_tree
 

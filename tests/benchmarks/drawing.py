@@ -49,7 +49,7 @@ def run(*, quick: bool = False) -> None:
     print_table("mosaic of 64 maps of 112×112", race(mosaics, slow_rounds))
 
 
-def new_explorer() -> hookviz.Explorer:
+def new_explorer() -> hookviz.widgets.Explorer:
     """An explorer of resnet50 with random weights, at its first layer."""
     torch.manual_seed(0)
     model = torchvision.models.resnet50().eval()
@@ -57,7 +57,7 @@ def new_explorer() -> hookviz.Explorer:
         return hookviz.explore(model, file.name, layer="conv1")
 
 
-def steps(explorer: hookviz.Explorer, setting: str, values: Any) -> Callable[[], None]:
+def steps(explorer: hookviz.widgets.Explorer, setting: str, values: Any) -> Callable[[], None]:
     """Set the setting to the next value at each call; every one differs from the one before."""
     values = cycle(values)
     return lambda: setattr(explorer, setting, next(values))

@@ -42,7 +42,9 @@ def run(*, quick: bool = False) -> None:
         "plain hook, channel by channel": lambda: [
             _by_hook(model, image, ABLATED, channel) for channel in channels
         ],
-        f"hookviz.ablationcam, all {count}": lambda: hookviz.ablationcam(model, image, ABLATED, 0),
+        f"hookviz.attribution.ablationcam, all {count}": lambda: hookviz.attribution.ablationcam(
+            model, image, ABLATED, 0
+        ),
     }
     title = f"resnet50, {ABLATED}: what the score loses without each of {len(channels)} channels"
     print_table(title, race(ablated, 1 if quick else 3, warmups=0))

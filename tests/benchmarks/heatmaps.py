@@ -114,7 +114,7 @@ def one_layer_at_a_time(model: nn.Module, image: Tensor) -> Contenders:
     return {"captum, a loop over the layers": heatmaps}
 
 
-def other_methods(cache: hookviz.FeatureCache) -> Contenders:
+def other_methods(cache: hookviz.results.FeatureCache) -> Contenders:
     """What is captured already is only computed with."""
     return {
         f"another method: {method} of {layer}": (

@@ -66,7 +66,7 @@ def print_merge(model: nn.Module, side: int) -> None:
         ways = {
             "two shards added": lambda: halves[0] + halves[1],
             "written": lambda: halves[0].save(str(path)),
-            "read": lambda: hookviz.load_survey(path),
+            "read": lambda: hookviz.load(path),
         }
         seconds = race(ways, 5, 1, time.process_time)
     said = [f"{name} {1000 * statistics.median(each):.0f} ms" for name, each in seconds.items()]

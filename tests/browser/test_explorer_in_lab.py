@@ -208,7 +208,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     wait_until(agrees, page)
 
     widget.get_by_role("combobox", name="heatmap").focus()
-    for method in list(hookviz.HEATMAPS)[1:5]:
+    for method in list(hookviz.attribution.HEATMAPS)[1:5]:
         page.keyboard.press("ArrowDown")
         explorer.heatmap = method
         wait_until(agrees, page)

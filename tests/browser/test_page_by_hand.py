@@ -208,7 +208,7 @@ def test_dead_channels_are_found(browser, tmp_path):
 def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     here, box = page.locator(".hv-input .hv-under"), page.locator(".hv-input .hv-field")
     field = hookviz.receptive_field(
-        hookviz.demo_model(), "layer2.0.conv1", hookviz.demo_images()[6]
+        hookviz.demo_model(), hookviz.demo_images()[6], "layer2.0.conv1"
     )
 
     def agrees(field, row, column):
@@ -243,7 +243,7 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
     page.keyboard.press("Enter")
     page.wait_for_timeout(400)
-    deep = hookviz.receptive_field(hookviz.demo_model(), "layer3.1.conv2", hookviz.demo_images()[6])
+    deep = hookviz.receptive_field(hookviz.demo_model(), hookviz.demo_images()[6], "layer3.1.conv2")
     agrees(deep, 9, 4)
     frame(page, "activation").focus()
     page.keyboard.press("Escape")

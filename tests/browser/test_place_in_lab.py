@@ -26,7 +26,7 @@ ROW, COLUMN = 20, 6
 @pytest.fixture(scope="module")
 def field():
     model, x = hookviz.demo_model(), torch.zeros(1, 3, 126, 70)
-    return hookviz.receptive_field(model, "layer2.0.conv1", x)
+    return hookviz.receptive_field(model, x, "layer2.0.conv1")
 
 
 def lands(seen, picture, field):

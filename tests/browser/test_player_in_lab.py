@@ -152,7 +152,7 @@ def test_hostile_names_stay_text(open_notebook):
             "model = nn.Sequential(); model.add_module(evil, nn.ReLU())\n"
             "trace = hookviz.trace(model, torch.ones(1, 2)); trace",
             "from IPython.display import HTML; HTML(trace._repr_html_())",
-            "trace.player().event = 1; print('at', trace.player().event)",
+            "trace.show().event = 1; print('at', trace.show().event)",
         ]
     )
     page = notebook.page

@@ -12,7 +12,7 @@ COUNT = """module = ipywidgets.widgets.widget
 seven = not hasattr(module, "_instances")
 every = list((ipywidgets.Widget.widgets if seven else module._instances).values())
 comms = [c.target_name for c in get_ipython().kernel.comm_manager.comms.values()]
-explorers = [w for w in every if isinstance(w, hookviz.Explorer)]
+explorers = [w for w in every if isinstance(w, hookviz.widgets.Explorer)]
 time = globals().get("time", 0) + 1
 print(f"time {time}: open {len(explorers)} widgets {len(every)}",
       f"comms {comms.count('jupyter.widget')} done")

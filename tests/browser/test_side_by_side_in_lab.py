@@ -5,14 +5,14 @@ from __future__ import annotations
 TWO_PICTURES = [
     "import hookviz",
     "model, pictures = hookviz.demo_model(), hookviz.demo_images()",
-    "both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).explore()\nboth",
+    "both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).show()\nboth",
 ]
 FINE_TUNED = [
     "import copy, hookviz, torch",
     "model, pictures = hookviz.demo_model(), hookviz.demo_images()\n"
     "tuned = copy.deepcopy(model).train()\n"
     "torch.manual_seed(0)\n"
-    "x = torch.cat([hookviz.prepare_input(p, model).args[0] for p in pictures[:16]])\n"
+    "x = torch.cat([hookviz.attribution.prepare_input(p, model).args[0] for p in pictures[:16]])\n"
     "y = torch.tensor([model.class_names.index(p.info['label']) for p in pictures[:16]])\n"
     "optimizer = torch.optim.SGD(tuned.parameters(), 0.02, momentum=0.9)\n"
     "for _ in range(20):\n"
@@ -20,7 +20,7 @@ FINE_TUNED = [
     "    torch.nn.functional.cross_entropy(tuned(x), (y + 1) % 10).backward()\n"
     "    optimizer.step()",
     "comparison = hookviz.compare(model, tuned, pictures[6])\nprint(comparison.verdict)",
-    "both = comparison.explore()\nboth.layer = 'layer3.1.conv2'\nboth",
+    "both = comparison.show()\nboth.layer = 'layer3.1.conv2'\nboth",
 ]
 
 

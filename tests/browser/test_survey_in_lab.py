@@ -35,7 +35,7 @@ def survey():
 
 
 def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
-    notebook = open_notebook([MAKE, SHOW, "hookviz.browse(survey)"], seconds=400, own_kernel=True)
+    notebook = open_notebook([MAKE, SHOW, "survey.show()"], seconds=400, own_kernel=True)
     page = notebook.page
     alone = page.locator(".hookviz-explorer", has_text="Survey of DemoNet")
     alone.locator(".pieces img").nth(8).wait_for()

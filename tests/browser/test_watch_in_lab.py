@@ -13,7 +13,7 @@ MAKE = (
     "model = torchvision.models.resnet18(num_classes=4).train()\n"
     "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)\n"
     "watch = hookviz.watch(model, every=1, probe=torch.rand(1, 3, 64, 64))\n"
-    "watch.live()"
+    "watch.show()"
 )
 TRAIN = (
     "for step in range({steps}):\n"

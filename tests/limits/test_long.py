@@ -32,7 +32,7 @@ import hookviz, ipywidgets
 from limits.resources import _widgets, census, resident
 from seen import control
 model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
-explorers = lambda: [w for w in _widgets().values() if isinstance(w, hookviz.Explorer)]
+explorers = lambda: [w for w in _widgets().values() if isinstance(w, hookviz.widgets.Explorer)]
 """
 CELL = "explorer = hookviz.explore(model, image, layers='stem.*')\nkept.append(explorer)"
 SHOWN = f"{CELL}\nexplorer"

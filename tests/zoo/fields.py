@@ -2,7 +2,7 @@
 
 On every convolution of 20 torchvision models with random weights, each pixel of a small input is
 changed, and the places of each map that change with it are noted. What a place saw is the box
-around its pixels; `hookviz.receptive_fields` must say the same box for every place.
+around its pixels; `hookviz.receptive_field` must say the same box for every place.
 How, is said in `perturbed.py`. What was found is kept in test-output/zoo/fields, a file a model:
 run again, it does only what is missing or was wrong.
 """
@@ -94,7 +94,7 @@ def look(name: str) -> Found:
     randomize(model, torch.Generator().manual_seed(0), biases=True)
     found = Found(name, tuple(x.shape[2:]))
     begun = time.perf_counter()
-    fields = hookviz.receptive_fields(model, None, x)
+    fields = hookviz.receptive_field(model, x, None)
     found.seconds = time.perf_counter() - begun
     found.statuses = dict(Counter(each.status for each in fields.values()))
     boxes = {layer: told(each) for layer, each in fields.items()}
@@ -118,7 +118,7 @@ def look(name: str) -> Found:
 def others(name: str) -> dict[str, str]:
     """What others say of a model of which hookviz is right."""
     model, x = (each.float() for each in built(name))
-    boxes = {layer: told(each) for layer, each in hookviz.receptive_fields(model, None, x).items()}
+    boxes = {layer: told(each) for layer, each in hookviz.receptive_field(model, x, None).items()}
     return {label: asked(ask, model, x, boxes) for label, ask in OTHERS.items()}
 
 
@@ -252,7 +252,7 @@ def written(found: list[Found]) -> str:
         "Written by `python -m tests.zoo.fields`. Each pixel of an input was changed, one by one,",
         "and the places that changed with it noted, in every convolution; in each round with other",
         "random weights. Too small: places that saw a pixel outside of the box that",
-        "`hookviz.receptive_fields` says. Too large: boxes of which some side was never seen.",
+        "`hookviz.receptive_field` says. Too large: boxes of which some side was never seen.",
         "",
         f"**{len(found)} models, {convolutions} convolutions, {places} places: "
         f"{wrong} boxes differ.**",

@@ -33,8 +33,10 @@ def test_a_scripted_model_is_refused_in_a_sentence():
 
 
 def test_code_of_something_else_is_a_fault(monkeypatch):
-    code = hookviz.Explorer.code
-    monkeypatch.setattr(hookviz.Explorer, "code", lambda self: code(self) + "activation = -1.0\n")
+    code = hookviz.widgets.Explorer.code
+    monkeypatch.setattr(
+        hookviz.widgets.Explorer, "code", lambda self: code(self) + "activation = -1.0\n"
+    )
     (first, *_) = examine(CASES["torch/deepcopy"]).raised
     assert first == "code of conv1: activation is another"
 

@@ -59,18 +59,18 @@ def test_another_layer_call_or_line_is_not_the_truth(monkeypatch):
     findings = hookviz.diagnose(fault.build(), fault.given(), fault.loss)
     assert fault.truth.judged(findings)[0]
     for other in ({"call": 0}, {"layer": "features.2"}, {"operation": "log"}, {"kind": "nan"}):
-        told = [hookviz.Finding(**findings[0].record() | other)]
+        told = [hookviz.results.Finding(**findings[0].record() | other)]
         assert not fault.truth.judged(told)[0]
     assert PLANTED in findings[0].code
-    told = [hookviz.Finding(**findings[0].record() | {"line": 1})]
+    told = [hookviz.results.Finding(**findings[0].record() | {"line": 1})]
     assert not fault.truth.judged(told)[0]
 
 
 def test_a_note_and_a_later_finding_do_not_count():
     fault = FAULTS["root of negative"]
     first = hookviz.diagnose(fault.build(), fault.given(), fault.loss)[0]
-    note = hookviz.Finding(**first.record() | {"severity": "note"})
-    other = hookviz.Finding(**first.record() | {"layer": "features.3"})
+    note = hookviz.results.Finding(**first.record() | {"severity": "note"})
+    other = hookviz.results.Finding(**first.record() | {"layer": "features.3"})
     assert fault.truth.judged([first, other])[0]
     assert not fault.truth.judged([note])[0]
     assert not fault.truth.judged([other, first])[0]

@@ -1,6 +1,6 @@
 """The source of a function or class that stands by itself: with its helpers and imports.
 
-So `hookviz.Explorer.code` prints the function that made a heatmap, whoever wrote it.
+So `hookviz.widgets.Explorer.code` prints the function that made a heatmap, whoever wrote it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def heatmap_lines(draft: CodeContext, source: Source | None) -> list[str]:
             f"{quoted(at.layer)}, x).effective(x) computes it."
         )
     if source is None:
-        draft.take("method", f"your function: hookviz.HEATMAPS[{quoted(method)}]")
+        draft.take("method", f"your function: hookviz.attribution.HEATMAPS[{quoted(method)}]")
     alone = len(inspect.signature(HEATMAPS[method]).parameters) == 1
     given = "activation" if alone else f"activation, {'gradient' if draft.graded else None}"
     called = f"{source.name if source else 'method'}({given})"

@@ -127,7 +127,7 @@ def _how(step: Any) -> str:
 
 
 def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation | None:
-    """By the steps of `hookviz.prepare_input`'s own transform, those left out that do nothing."""
+    """By the steps of `prepare_input`'s own transform, those left out that do nothing."""
     lines = [] if text == "image" else [f"picture = {text}"]
     of = name = "picture" if lines else "image"
     for step in transform.transforms:

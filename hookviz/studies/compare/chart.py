@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...draw.shown import ShownFigure, no_formula
-from .comparison import LayerDifference
-
-if TYPE_CHECKING:
-    from .similarity import Similarity
+from .row import LayerDifference
 
 
 def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
@@ -49,14 +45,16 @@ def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     return figure
 
 
-def similarity_chart(found: Similarity) -> ShownFigure:
-    """CKA of all pairs of layers as a heatmap; what has none is gray."""
-    sides = [min(12.0, 2.5 + 0.16 * n) for n in (len(found.layers_b), len(found.layers))]
+def similarity_chart(
+    matrix: np.ndarray, layers: Sequence[str], layers_b: Sequence[str]
+) -> ShownFigure:
+    """CKA ``(layers, layers_b)`` of all pairs of layers as a heatmap; what has none is gray."""
+    sides = [min(12.0, 2.5 + 0.16 * n) for n in (len(layers_b), len(layers))]
     figure = ShownFigure(figsize=(sides[0] + 1, sides[1]), layout="tight")
     axes = figure.add_subplot()
     axes.set_facecolor("gray")
-    shown = axes.imshow(found.matrix.numpy(), "viridis", vmin=0, vmax=1, origin="lower")
-    for names, axis in ((found.layers_b, axes.xaxis), (found.layers, axes.yaxis)):
+    shown = axes.imshow(matrix, "viridis", vmin=0, vmax=1, origin="lower")
+    for names, axis in ((layers_b, axes.xaxis), (layers, axes.yaxis)):
         step = max(1, math.ceil(len(names) / 60))
         axis.set_ticks(range(0, len(names), step))
         axis.set_ticklabels(list(map(no_formula, names[::step])), fontsize="xx-small")

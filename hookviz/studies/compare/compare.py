@@ -16,8 +16,9 @@ from ...run.session import Session
 from ...run.target import Target, logits_of
 from ..showing import widget
 from .comparing_capture import ComparingCapture, QuietCapture, SharedTensorStore
-from .comparison import Comparison, LayerDifference, rows_of
+from .comparison import Comparison
 from .pairing import CallOrder, Pairs, paired
+from .row import LayerDifference, rows_of
 
 Logits = tuple[Tensor | None, Tensor | None]
 """Class scores ``(N, K)`` of both."""

@@ -69,7 +69,7 @@ class Similarity:
         """The matrix as a heatmap, a's layers from the bottom up."""
         from .chart import similarity_chart
 
-        return similarity_chart(self)
+        return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
 
     def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
         title = f"Linear CKA over {self.samples:,} samples"

@@ -137,7 +137,7 @@ class Diagnosis(Sequence[Finding]):
         """One flat dict for each finding, as ``pandas.DataFrame`` takes them."""
         return [each.record() for each in self]
 
-    def explore(self, finding: int = 0) -> Any:
+    def show(self, finding: int = 0) -> Any:
         """Open the explorer at the layer of a finding, the first one by default.
 
         If what it returned are no maps, at the last layer before it that returned some.

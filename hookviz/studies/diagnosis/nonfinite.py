@@ -9,9 +9,9 @@ import torch
 
 from ...hooking.tables import number
 from ...run.operations import Operation, Range
+from .facts import HALF
 from .findings import Finding
 from .observation import Observation
-from .values import HALF
 
 Given = Sequence[Range]
 MOST = 3

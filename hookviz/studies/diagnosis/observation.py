@@ -19,7 +19,7 @@ from ...hooking.tensors import at_least_float32, memory_of, tensors_in
 from ...run.operations import Operation, Operations, Place, range_of
 from ...run.session import Session
 from ...run.target import Target
-from .values import look_at_maps, look_at_precision
+from .facts import look_at_maps, look_at_precision
 
 LOOKS = (look_at_maps, look_at_precision)
 """Who adds facts to an operation that has just run."""

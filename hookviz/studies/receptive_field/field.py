@@ -241,14 +241,14 @@ def _times(numbers: Sequence[int | None]) -> str:
 
 def receptive_field(
     model: nn.Module,
-    layer: str | nn.Module,
-    x: Any,
+    inputs: Any,
+    layer: Layers = None,
     *,
     call: int = -1,
     weights: Any = None,
     transform: Transform | None = None,
-) -> ReceptiveField:
-    """Which pixels of the input the places of a layer's map see.
+) -> ReceptiveField | dict[str, ReceptiveField]:
+    """Find the pixels of the input that each position of a layer's map depends on.
 
     It is read off the operations that run, not off a table of layers: the model runs once, in eval
     mode, and beside each number goes from where to where in the input lies what it was made of.
@@ -260,11 +260,12 @@ def receptive_field(
     ----------
     model : torch.nn.Module
         It stays as it is, to the bit.
-    layer : str or torch.nn.Module
-        One of its layers, by name.
-    x
+    inputs
         As for `hookviz.explore`. Its size matters at the borders and where layers depend on
         it; its values do not. Of a batch the first one is taken.
+    layer : str or torch.nn.Module, or as ``layers=`` of `hookviz.capture`
+        One layer by its name or as a module; or a pattern, a list, a type or a predicate for
+        several, and None for every convolution, at hardly more work than for one.
     call : int
         Which run of a layer that runs several times: 0 is the first, −1 the last.
     weights, transform
@@ -272,13 +273,15 @@ def receptive_field(
 
     Returns
     -------
-    ReceptiveField
+    ReceptiveField or dict of str to ReceptiveField
+        A dict for several layers. Layers that do not run, or not that often, or return no map, are
+        missing in it.
 
     Raises
     ------
     ValueError
-        No such layer (close names are told), or several; it does not run, or not that often, or
-        what it returns is no map.
+        The one layer is unknown (close names are told); it does not run, or not that often, or
+        its output is no map.
 
     Notes
     -----
@@ -292,20 +295,20 @@ def receptive_field(
     >>> import hookviz, torch
     >>> from torch import nn
     >>> model = nn.Sequential(nn.Conv2d(1, 1, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(1, 1, 3))
-    >>> field = hookviz.receptive_field(model, "2", torch.zeros(1, 1, 32, 32))
+    >>> field = hookviz.receptive_field(model, torch.zeros(1, 1, 32, 32), "2")
     >>> field.status, field.size, field.stride, field.start
     ('exact', (8, 8), (2, 2), (-1, -1))
     >>> field.box(0, 1), field.box(0, 1).padding
     ((0, 1, 7, 9), ((1, 0), (0, 0)))
     """
-    chosen = select_layers(model, [layer])
-    if len(chosen) > 1:
-        raise ValueError(
-            f"{layer!r} names {len(chosen)} layers: ask hookviz.receptive_fields for the fields "
-            "of several, or take one."
+    pattern = isinstance(layer, str) and set("*?[") & set(layer)
+    if pattern or not isinstance(layer, str | nn.Module):
+        return receptive_fields(
+            model, inputs, layer, call=call, weights=weights, transform=transform
         )
+    chosen = select_layers(model, [layer])
     ((_, (name, *_)),) = chosen.items()
-    session, seen = _looked(model, chosen, x, weights, transform)
+    session, seen = _looked(model, chosen, inputs, weights, transform)
     runs = [key for key in seen if key[0] == name]
     if not runs:
         raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
@@ -319,29 +322,16 @@ def receptive_field(
 
 def receptive_fields(
     model: nn.Module,
+    inputs: Any,
     layers: Layers = None,
-    x: Any = None,
     *,
     call: int = -1,
     weights: Any = None,
     transform: Transform | None = None,
 ) -> dict[str, ReceptiveField]:
-    """The fields of many layers, by their names, for hardly more work than that of one.
-
-    ``layers`` is as for `hookviz.capture`, all else as for `receptive_field`. Layers that do not
-    run, or not that often, or return no map, are left out.
-
-    Examples
-    --------
-    >>> import hookviz
-    >>> fields = hookviz.receptive_fields(
-    ...     hookviz.demo_model(), "layer?.0", hookviz.demo_images()[0]
-    ... )
-    >>> [field.size for field in fields.values()]
-    [(13, 13), (33, 33), (73, 73)]
-    """
+    """Find the fields of many layers in one run; layers without one are missing."""
     chosen = select_layers(model, layers)
-    session, seen = _looked(model, chosen, x, weights, transform)
+    session, seen = _looked(model, chosen, inputs, weights, transform)
     found = {}
     for name, *_ in chosen.values():
         runs = [key for key in seen if key[0] == name]
@@ -354,11 +344,11 @@ def receptive_fields(
 def _looked(
     model: nn.Module,
     chosen: dict[nn.Module, list[str]],
-    x: Any,
+    inputs: Any,
     weights: Any,
     transform: Transform | None,
 ) -> tuple[Session, dict[Key, LayerFootprint]]:
-    session = Session(model, x, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, transform=transform)
     if session.inputs.main is not None and session.inputs.main.ndim == spatial(session) + 2:
         session.inputs = one_of(session.inputs, 0)  # one of a batch will do
     return session, seen_by(session, {module: names[0] for module, names in chosen.items()})
@@ -446,7 +436,7 @@ def words(field: ReceptiveField, place: Sequence[int]) -> str:
     --------
     >>> import hookviz, torch
     >>> layer = torch.nn.Conv2d(1, 1, 5, padding=2)
-    >>> field = hookviz.receptive_field(torch.nn.Sequential(layer), "0", torch.zeros(1, 1, 9, 9))
+    >>> field = hookviz.receptive_field(torch.nn.Sequential(layer), torch.zeros(1, 1, 9, 9), "0")
     >>> words(field, (0, 4))
     'rows 0–2 and 2 in the padding, columns 2–6'
     """

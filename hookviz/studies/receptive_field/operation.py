@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.utils._pytree import tree_leaves
 
-if TYPE_CHECKING:
-    from .dependency import DependencyMode
-
 EMPTY = -torch.inf
 """In place of coordinates: nothing of the input is in a number."""
+
+
+class Lookup(Protocol):
+    """The dependencies that are known of tensors, ``(P, *shape)`` each."""
+
+    planes: int
+    extent: tuple[int, ...]
+
+    def of(self, tensor: Tensor) -> Tensor | None: ...
+    def is_weight(self, tensor: Tensor) -> bool: ...
 
 
 class TracedOperation:
@@ -35,7 +42,7 @@ class TracedOperation:
         What is doubtful about what it makes: a field's status, and why.
     """
 
-    def __init__(self, shadows: DependencyMode, function: Any, args: Any, kwargs: Any) -> None:
+    def __init__(self, shadows: Lookup, function: Any, args: Any, kwargs: Any) -> None:
         self.shadows, self.function, self.args, self.kwargs = shadows, function, args, kwargs
         self.name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
         schema = function._schema.arguments

@@ -22,105 +22,21 @@ places_in     (B, 2) int64       the level and position of each branch; one in a
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from ...files import pack_arrays, read_whole, unpack_arrays, write_whole
-from ...run.inputs import Transform
+from ...files import pack_arrays, unpack_arrays
 from .batch_statistics import BINS
 from .channels import RANKED, Column, RunningStatistics
-from .fingerprint import Fingerprint, IndexRanges, data_marks, differences, model_marks
-from .reading import Reader, as_data_set
-from .survey import Survey
+from .fingerprint import Fingerprint, IndexRanges
 
 FORMAT = "hookviz survey 1"
 
 
-def load_survey(
-    path: str | os.PathLike,
-    dataset: Any = None,
-    *,
-    model: nn.Module | None = None,
-    transform: Transform | None = None,
-) -> Survey:
-    """Read what `hookviz.survey` or `Survey.save` wrote; its pictures are in the data set only.
-
-    Parameters
-    ----------
-    path : path
-    dataset : optional
-        What the survey is of, to see its pictures.
-    model, transform : optional
-        As in `hookviz.survey`: how the pictures were made inputs. One of both, where the data
-        set's items are pictures.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    ValueError
-        It is broken, or no survey; or the survey is of another data set, model or transform.
-
-    Examples
-    --------
-    >>> import hookviz, tempfile
-    >>> pictures, folder = hookviz.demo_images()[:4], tempfile.mkdtemp()
-    >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "stem.0", path=f"{folder}/stem.npz")
-    >>> again = hookviz.load_survey(f"{folder}/stem.npz")
-    >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
-    True
-    """
-    found = read_whole(path, unpack, "survey")
-    return found if dataset is None else with_data(found, dataset, model, transform)
-
-
-def with_data(
-    survey: Survey, dataset: Any, model: nn.Module | None, transform: Transform | None
-) -> Survey:
-    """A survey that has its pictures."""
-    data = as_data_set(dataset)
-    reader = Reader(data, model, None, transform)
-    known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
-    reader.check()
-    if isinstance(reader.rule, ValueError):  # nobody says what it was, and nothing has need of it
-        del known["transform"]
-    if why := differences(survey.mark, replace(survey.mark, **known)):
-        raise ValueError(f"This is not what the survey is of: {why}.")
-    return replace(survey, reader=reader)
-
-
-def check_survey(survey: Any, model: nn.Module | None = None) -> None:
-    """Raise what stands against showing a survey, or showing it beside a model.
-
-    Raises
-    ------
-    TypeError
-        It is no survey.
-    ValueError
-        It is of another model, or of other weights.
-    """
-    if not isinstance(survey, Survey):
-        raise TypeError(
-            f"A {type(survey).__name__} is no survey: give what hookviz.survey or "
-            "hookviz.load_survey returned."
-        )
-    known = {} if model is None else model_marks(model)
-    if why := differences(survey.mark, replace(survey.mark, **known)):
-        raise ValueError(f"This survey is not of the shown model: {why}.")
-
-
-def write(survey: Survey, path: str | os.PathLike) -> None:
-    """Write it whole or not at all: beside the old file, which it then replaces."""
-    write_whole(path, pack(survey))
-
-
-def pack(survey: Survey) -> bytes:
-    """The file's content."""
+def pack(survey: Any) -> bytes:
+    """Write the content of a `Survey`'s file."""
     channels = survey.channels.to("cpu")
     about = {
         "format": FORMAT,
@@ -140,8 +56,8 @@ def pack(survey: Survey) -> bytes:
     return pack_arrays(about, arrays, small=True)
 
 
-def unpack(content: bytes) -> Survey:
-    """The survey that a file's content is of; many kinds of errors if it is of none."""
+def unpack(content: bytes) -> dict[str, Any]:
+    """Read what `Survey` is made of; many kinds of errors if the content is another."""
     about, held = unpack_arrays(content, FORMAT)
     mark = Fingerprint(**about["mark"])
     channels = RunningStatistics(mark.k, mark.length)
@@ -156,12 +72,12 @@ def unpack(content: bytes) -> Survey:
         raise ValueError(f"nodes has shape {tuple(nodes.shape)}")
     for (level, position), node in zip(held["places_in"].tolist(), nodes, strict=True):
         channels.nodes[level, position] = node.clone()
-    return Survey(
-        mark,
-        channels,
-        IndexRanges((start, stop) for start, stop in about["done"]),
-        {int(index): why for index, why in about["unread"]},
-        about["left_out"],
-        about["class_names"],
-        about["fields"],
-    )
+    return {
+        "mark": mark,
+        "channels": channels,
+        "done": IndexRanges((start, stop) for start, stop in about["done"]),
+        "unread": {int(index): why for index, why in about["unread"]},
+        "left_out": about["left_out"],
+        "class_names": about["class_names"],
+        "fields": about["fields"],
+    }

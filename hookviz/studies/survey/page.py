@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...draw.document import document, json_text, script, style
 from ...draw.pieces import data_url, sheet, strip
 from ...hooking.select import close_names
 from ...hooking.tables import megabytes
 from .layer_survey import ORDERS, Key, channel_words, key_words
-from .patches import NO_PICTURES, SHOWN
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .patches import NO_PICTURES, SHOWN, PatchMixin
 
 LADDER = ((64, SHOWN), (56, SHOWN), (48, 9), (48, 6), (40, 4), (32, 3), (32, 1))
 """The side of a patch in pixels, and how many of a channel: each takes less than that before."""
@@ -25,7 +22,7 @@ QUALITY = 75  # of JPEG
 
 
 def write_page(
-    survey: Survey,
+    survey: PatchMixin,
     layers: str | Sequence[Key] | None,
     whole: bool,
     max_bytes: float,
@@ -66,7 +63,7 @@ def write_page(
     )
 
 
-def _chosen(survey: Survey, layers: str | Sequence[Key] | None) -> list[Key]:
+def _chosen(survey: PatchMixin, layers: str | Sequence[Key] | None) -> list[Key]:
     if layers is None:
         return list(survey)
     wanted: list[Any] = [layers] if isinstance(layers, (str, tuple)) else list(layers)
@@ -86,7 +83,7 @@ def _chosen(survey: Survey, layers: str | Sequence[Key] | None) -> list[Key]:
 
 
 def _steps(
-    survey: Survey, every: Sequence[tuple[Key, int]], whole: bool, room: float
+    survey: PatchMixin, every: Sequence[tuple[Key, int]], whole: bool, room: float
 ) -> Iterator[tuple[int, int]]:
     """Those of `LADDER` of which some channels say that all may fit."""
     some = every[:: max(1, len(every) // SAMPLE)]
@@ -97,7 +94,7 @@ def _steps(
 
 
 def _channel(
-    survey: Survey, key: Key, channel: int, side: int, most: int, whole: bool
+    survey: PatchMixin, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
     """A channel as `hookviz/static/survey.js` has it."""
     layer = survey[key]
@@ -118,12 +115,12 @@ def _finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _line(survey: Survey, key: Key, channel: int) -> str:
+def _line(survey: PatchMixin, key: Key, channel: int) -> str:
     return f"{key_words(key)}, channel {channel}: {', '.join(channel_words(survey[key], channel))}"
 
 
 def _facts(
-    survey: Survey, keys: Sequence[Key], title: str, side: int, most: int, max_bytes: float
+    survey: PatchMixin, keys: Sequence[Key], title: str, side: int, most: int, max_bytes: float
 ) -> str:
     notes = []
     if side < LADDER[0][0]:

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...draw.input_picture import picture_of
 from ...draw.pieces import Piece
-from ...files import page_to
 from ...hooking.tables import number
 from ...run.inputs import ModelInput
-from ...run.progress import Progress
-from .fingerprint import names_of
+from .fingerprint import Fingerprint, names_of
 from .layer_survey import RULE, Key, LayerSurvey, Top
 from .reading import Reader
 
 NO_PICTURES = (
     "This survey knows its inputs by their numbers only: load it with the data set, "
-    "hookviz.load_survey(path, dataset=…), to see them."
+    "hookviz.load(path, dataset=…), to see them."
 )
 
 MOST = 64_000_000
@@ -102,9 +99,15 @@ def _shares(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[
 
 
 class PatchMixin(Mapping[Key, LayerSurvey]):
-    """A survey as far as it is looked at: its data set, patches, page."""
+    """A survey as far as it is looked at: its data set and its patches."""
 
+    mark: Fingerprint
     reader: Reader | None
+
+    @property
+    def title(self) -> str:
+        """The survey in one line."""
+        raise NotImplementedError
 
     @property
     def dataset(self) -> Any:
@@ -139,47 +142,3 @@ class PatchMixin(Mapping[Key, LayerSurvey]):
             No such layer or channel; or the survey comes from a file, without its data set.
         """
         return self._patches.of(self[layer], channel, count)
-
-    def to_html(
-        self,
-        path: str | Path | None = None,
-        *,
-        layers: Sequence[Key] | None = None,
-        whole: bool = False,
-        max_bytes: float = 10e6,
-        title: str | None = None,
-    ) -> str | None:
-        """Write all channels with their patches as one file that needs no kernel and no network.
-
-        Channels can be searched and sorted in it, by what is known of them.
-
-        Parameters
-        ----------
-        path : str or Path, optional
-            Where to write; left out, the page is returned.
-        layers : sequence of str or (str, int), optional
-            Names, with ``*`` for any; None is all.
-        whole : bool
-            Whole pictures with a box, where patches are cut out else.
-        max_bytes : float
-            What the page may take. Where all patches do not fit, they are made smaller and fewer;
-            the page says so.
-        title : str, optional
-            Of the page.
-
-        Returns
-        -------
-        str or None
-            The page, where no path is given.
-
-        Raises
-        ------
-        ValueError
-            No such layer, too few bytes for any page, or no data set, see `hookviz.load_survey`.
-        """
-        from .page import write_page  # which begins with a survey
-
-        with Progress() as bar:
-            said = whole, max_bytes, title, bar.tick
-            page = write_page(self, layers, *said)  # type: ignore[arg-type]
-        return page_to(path, page)

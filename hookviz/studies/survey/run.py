@@ -72,7 +72,7 @@ def survey(
         How many inputs run at once, and how many processes read them (0: this one).
     transform : callable, optional
         Item -> tensor. Pictures go through the model's own if it is left out, see
-        `hookviz.prepare_input`. It should not draw by chance.
+        `hookviz.attribution.prepare_input`. It should not draw by chance.
     weights, class_names : optional
         As in `hookviz.explore`. A data set with ``classes`` names them itself.
     path : path, optional
@@ -192,7 +192,7 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
     if first.unread:
         return {}
     inputs = as_the_model_takes(first.inputs, unwrapped(model)[0])
-    found = receptive_fields(model, layers, inputs, call=0)
+    found = receptive_fields(model, inputs, layers, call=0)
     return {
         name: {each: list(getattr(field, each)) for each in RULE}
         for name, field in found.items()

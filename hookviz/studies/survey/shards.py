@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .file import load_survey, pack, unpack, write
+from .file import pack
 from .fingerprint import Fingerprint, differences
-from .survey import Survey
+from .survey import Survey, read, unpacked
 
 T = TypeVar("T")
 
@@ -68,14 +68,14 @@ class Shards:
     def keep(self, part: Survey) -> None:
         """Write what this process has done so far."""
         if self.own is not None:
-            write(part, self.own)
+            part.save(self.own)
 
     def whole(self, part: Survey) -> Survey:
         """What all processes found, in each of them."""
         if self.count == 1:
             return part
         self.keep(part)
-        found = [unpack(each) for each in self._together(lambda: all_bytes(pack(part)), part)]
+        found = [unpacked(each) for each in self._together(lambda: all_bytes(pack(part)), part)]
         whole = reduce(add, found)
         if self.rank == 0 and self.path is not None:
             self._write_whole(whole)
@@ -87,7 +87,7 @@ class Shards:
         if self.path is None:
             return None
         paths = [self.path] * self.path.exists() + self._parts()
-        found = [(load_survey(path), path) for path in paths]
+        found = [(read(path), path) for path in paths]
         whole: Survey | None = None
         for each, path in sorted(found, key=lambda one: -len(one[0].done)):
             if why := differences(each.mark, self._mark):
@@ -108,7 +108,7 @@ class Shards:
 
     def _write_whole(self, whole: Survey) -> None:
         assert self.path is not None
-        write(whole, self.path)
+        whole.save(self.path)
         for part in self._parts():
             part.unlink()
 

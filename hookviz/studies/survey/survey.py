@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as having
 from functools import cached_property
 from typing import Any
 
+from torch import nn
+
+from ...files import page_to, read_whole, write_whole
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, text_table
+from ...run.inputs import Transform
+from ...run.progress import Progress
 from ...run.target import class_index
+from ..showing import widget
 from .channels import NONE, RunningStatistics
-from .fingerprint import Fingerprint, IndexRanges, differences
+from .file import pack, unpack
+from .fingerprint import Fingerprint, IndexRanges, data_marks, differences, model_marks
 from .layer_survey import HEADER, Key, LayerSurvey, layer_row, nan_words
+from .page import write_page
 from .patches import PatchMixin
-from .reading import Reader
+from .reading import Reader, as_data_set
 
 
 @dataclass(frozen=True, eq=False)
 class Survey(PatchMixin):
     """Of every channel of every layer: what it answers to most, and how its values are spread.
 
-    Made by `hookviz.survey` or `hookviz.load_survey`. A mapping, layer name -> `LayerSurvey`; a
+    Made by `hookviz.survey` or `hookviz.load`. A mapping, layer name -> `LayerSurvey`; a
     layer that runs several times in a forward is there for each run, ``survey["relu", 1]``. What
     two shards found is put together by ``+``.
 
@@ -177,13 +186,85 @@ class Survey(PatchMixin):
         """
         return [record for layer in self.values() for record in layer.records()]
 
-    def save(self, path: str) -> None:
-        """Write it as one file, see `hookviz.load_survey`."""
-        from .file import write
-
-        write(self, path)
+    def save(self, path: str | os.PathLike) -> None:
+        """Write it as one file, see `hookviz.load`."""
+        write_whole(path, pack(self))
 
     # Shown
+
+    def to_html(
+        self,
+        path: str | os.PathLike | None = None,
+        *,
+        layers: Sequence[Key] | None = None,
+        whole: bool = False,
+        max_bytes: float = 10e6,
+        title: str | None = None,
+    ) -> str | None:
+        """Write all channels with their patches as one file that needs no kernel and no network.
+
+        Channels can be searched and sorted in it, by what is known of them.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write; left out, the page is returned.
+        layers : sequence of str or (str, int), optional
+            Names, with ``*`` for any; None is all.
+        whole : bool
+            Whole pictures with a box, where patches are cut out else.
+        max_bytes : float
+            What the page may take. Where all patches do not fit, they are made smaller and fewer;
+            the page says so.
+        title : str, optional
+            Of the page.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            No such layer, too few bytes for any page, or no data set, see `hookviz.load`.
+        """
+        with Progress() as bar:
+            said = whole, max_bytes, title, bar.tick
+            page = write_page(self, layers, *said)
+        return page_to(path, page)
+
+    def show(self, layer: Key | None = None, **settings: Any) -> Any:
+        """Leaf through a layer's channels, each with the pictures that excite it most.
+
+        Parameters
+        ----------
+        layer : str or (str, int), optional
+            Where to begin; the last one if left out.
+        **settings
+            As the widget has them: ``channel=``, ``order=``, ``whole=``.
+
+        Returns
+        -------
+        ChannelBrowser
+            A widget. Its settings are traits: set them, observe them, link them.
+
+        Raises
+        ------
+        ValueError
+            The survey comes from a file, without its data set; no such layer, channel or order.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> pictures = hookviz.demo_images()
+        >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "layer3.*.conv2")
+        >>> browser = survey.show(order="largest value")
+        >>> browser.layer, browser.channel
+        ('layer3.1.conv2', 35)
+        >>> browser.close()
+        """
+        return widget("browse", self, layer, **settings)
 
     @property
     def title(self) -> str:
@@ -214,3 +295,48 @@ def _common(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[st
     if one is None or other is None:
         return other if one is None else one
     return {name: rule for name, rule in one.items() if other.get(name) == rule}
+
+
+def read(path: str | os.PathLike) -> Survey:
+    """Read what `Survey.save` wrote."""
+    return read_whole(path, unpacked, "survey")
+
+
+def unpacked(content: bytes) -> Survey:
+    """The survey of a file's content."""
+    return Survey(**unpack(content))
+
+
+def with_data(
+    survey: Survey, dataset: Any, model: nn.Module | None, transform: Transform | None
+) -> Survey:
+    """A survey that has its pictures."""
+    data = as_data_set(dataset)
+    reader = Reader(data, model, None, transform)
+    known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
+    reader.check()
+    if isinstance(reader.rule, ValueError):  # nobody says what it was, and nothing has need of it
+        del known["transform"]
+    if why := differences(survey.mark, replace(survey.mark, **known)):
+        raise ValueError(f"This is not what the survey is of: {why}.")
+    return replace(survey, reader=reader)
+
+
+def check_survey(survey: Any, model: nn.Module | None = None) -> None:
+    """Raise what stands against showing a survey, or showing it beside a model.
+
+    Raises
+    ------
+    TypeError
+        It is no survey.
+    ValueError
+        It is of another model, or of other weights.
+    """
+    if not isinstance(survey, Survey):
+        raise TypeError(
+            f"A {type(survey).__name__} is no survey: give what hookviz.survey or "
+            "hookviz.load returned."
+        )
+    known = {} if model is None else model_marks(model)
+    if why := differences(survey.mark, replace(survey.mark, **known)):
+        raise ValueError(f"This survey is not of the shown model: {why}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -15,9 +15,6 @@ from ...draw.shown import small_png
 from ...hooking.tables import megabytes, number
 from .events import BACKWARD, RECEIVED, SIDES, Event, event_picture, numbers, shapes, side, when
 
-if TYPE_CHECKING:
-    from .trace import Trace
-
 KEPT = ("forward", "full_backward", "forward_pre", "full_backward_pre", "tensor")
 """Whose pictures are kept longest where not all fit: a module's arguments are what another one
 returned, and the gradient of its output is what another one passed back."""
@@ -26,12 +23,19 @@ PALETTES = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "dark": DARK}
 
 
 def write_page(
-    trace: Trace, tree: Sequence[tuple[str, str]], max_bytes: float, title: str | None
+    trace: Sequence[Event],
+    about: str,
+    tree: Sequence[tuple[str, str]],
+    max_bytes: float,
+    title: str | None,
 ) -> str:
-    """The page, see `Trace.to_html`; ``tree`` is the name and type of every module."""
+    """Write the page of `Trace.to_html`.
+
+    ``about`` is the trace's own title, ``tree`` the name and type of every module.
+    """
     if not len(trace):
         raise ValueError("There is no event to show: take a longer part of the trace.")
-    model, _, words = trace.title.partition(": ")
+    model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
     still = html.data_url(small_png(_figure(trace)))
     places = {name: place for place, (name, _) in enumerate(tree)}
@@ -91,7 +95,7 @@ def _said(event: Event, module: int) -> dict[str, Any]:
 
 
 def _pictures(
-    trace: Trace, events: list[dict[str, Any]], room: float
+    trace: Sequence[Event], events: list[dict[str, Any]], room: float
 ) -> tuple[list[list[Any]], int]:
     """Those that fit, each once, and how many events go without; told to the ``events``.
 
@@ -126,7 +130,7 @@ def _pictures(
     return texts, left
 
 
-def _figure(trace: Trace) -> Figure:
+def _figure(trace: Sequence[Event]) -> Figure:
     """All events in their order, each as high as its module is deep in the model."""
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     axes = figure.subplots()

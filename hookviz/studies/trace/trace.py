@@ -151,7 +151,7 @@ class Trace(Sequence[Event]):
         """
         return [event.record() for event in self]
 
-    def player(self) -> Any:
+    def show(self) -> Any:
         """The widget that a notebook shows for this trace; its trait ``event`` can be set.
 
         Raises
@@ -207,7 +207,7 @@ class Trace(Sequence[Event]):
         """
         from .page import write_page  # matplotlib, which a trace can do without
 
-        return page_to(path, write_page(self, self._tree, max_bytes, title))
+        return page_to(path, write_page(self, self.title, self._tree, max_bytes, title))
 
     def close(self) -> None:
         """Release the player's widgets; the events stay."""
@@ -246,7 +246,7 @@ class Trace(Sequence[Event]):
         """The player, and the table for places without a kernel, such as GitHub."""
         data: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
         if len(self):
-            data["application/vnd.jupyter.widget-view+json"] = self.player().view()
+            data["application/vnd.jupyter.widget-view+json"] = self.show().view()
         return data
 
 

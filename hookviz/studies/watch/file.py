@@ -27,39 +27,9 @@ import numpy as np
 from ...files import pack_arrays, read_whole, unpack_arrays, write_whole
 from .log import KINDS, PHASES, FirstNonFinite, History, Layout, Step, TrainingLog
 from .recorder import Row
-from .training import Training
 
 FORMAT = "hookviz watch 1"
 PAUSE = 60.0  # seconds between two writes
-
-
-def load_watch(path: str | os.PathLike) -> Training:
-    """Read what `hookviz.watch` or `Training.save` wrote; the model is not needed.
-
-    Parameters
-    ----------
-    path : path
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    ValueError
-        It is broken, or no watch.
-
-    Examples
-    --------
-    >>> import hookviz, tempfile, torch
-    >>> from torch import nn
-    >>> model, folder = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), tempfile.mkdtemp()
-    >>> watch = hookviz.watch(model)
-    >>> with watch:
-    ...     model(torch.ones(1, 3, 5, 5)).sum().backward()
-    >>> watch.save(f"{folder}/run.npz")
-    >>> hookviz.load_watch(f"{folder}/run.npz").records() == watch.records()
-    True
-    """
-    return Training(read(path))
 
 
 def read(path: str | os.PathLike) -> TrainingLog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -282,6 +282,19 @@ class TrainingLog:
             odd = dict(self.types.items() ^ other.types.items())
             return f"its layers differ, as in {min(odd)!r}"
         return f"its every= is {self.asked}, not {other.asked}" if self.asked != other.asked else ""
+
+
+class Recorded(Protocol):
+    """A training as pages and figures read it; see `Training`."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def first_trouble(self) -> FirstNonFinite | None: ...
+    def history(self, phase: str = "train") -> History: ...
+    def recorded(self, phase: str = "train") -> list[Step]: ...
+    def rows(self, phase: str = "train") -> list[Row]: ...
+    def figure(self, *, phase: str = ...) -> Any: ...
 
 
 def first_trouble(step: Step, after: int | None) -> FirstNonFinite | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +12,16 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, palette_text
 from ...draw.document import document, json_text, script, style
 from ...draw.shown import small_png
 from ...hooking.tables import megabytes
-from .log import Layout, Step
+from .log import Layout, Recorded, Step
 from .measured import BINS, LEAST, OCTAVES, STATISTICS
 from .strips import first_seen, named
 from .weights import NORMS
-
-if TYPE_CHECKING:
-    from .training import Training
 
 ORDER = ("statistics", "weights", "dead", "ends", "bins", "maps")
 """The arrays of a step, the widest numbers first: each begins where its kind may."""
 
 
-def facts_of(training: Training, phase: str = "train") -> dict[str, Any]:
+def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
     """What is said of all steps: which there are, and what their numbers are of."""
     steps = training.history(phase).steps
     layouts = list(dict.fromkeys(step.layout for step in steps))
@@ -70,7 +67,7 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def write_page(training: Training, phase: str, max_bytes: float) -> str:
+def write_page(training: Recorded, phase: str, max_bytes: float) -> str:
     """The page; steps are left out, as evenly as can be, until it fits.
 
     Raises

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,12 +13,10 @@ from matplotlib.figure import Figure
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap
 from ...draw.shown import ShownFigure, no_formula
 from ...hooking.tables import number
+from .log import Recorded
 from .measured import BINS, OCTAVES, STATISTICS, edges
 from .recorder import Row
 from .weights import NORMS
-
-if TYPE_CHECKING:
-    from .training import Training
 
 OF_ROWS = tuple(name for name in STATISTICS if name != "count")
 NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
@@ -33,7 +30,7 @@ _MOST_NAMES = 40
 
 
 def strip(
-    training: Training, statistic: str, phase: str = "train"
+    training: Recorded, statistic: str, phase: str = "train"
 ) -> tuple[list[Row], list[int], np.ndarray, np.ndarray]:
     """A statistic of all layers in all recorded steps.
 
@@ -74,7 +71,7 @@ def strip(
     return rows, [step.at for step in steps], values, wrong
 
 
-def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Figure:
+def draw_strips(training: Recorded, statistics: Sequence[str], phase: str) -> Figure:
     """One strip below the other."""
     found = [strip(training, statistic, phase) for statistic in statistics]
     heights = [min(max(0.16 * len(rows), 1.2), 6.0) for rows, *_ in found]
@@ -95,7 +92,7 @@ def draw_strips(training: Training, statistics: Sequence[str], phase: str) -> Fi
     return figure
 
 
-def draw_layer(training: Training, row: Row, phase: str) -> Figure:
+def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
     """Histograms of activations and gradients, and the channels' means, over the steps."""
     steps = training.recorded(phase)
     places = [step.layout.rows.index(row) if row in step.layout.rows else None for step in steps]
@@ -206,7 +203,7 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
     axes.set_xticks(shown, [f"{steps[place]:,}" for place in shown], fontsize="x-small")
 
 
-def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], phase: str) -> None:
+def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
     """Where NaN or Inf was seen first."""
     if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
@@ -216,7 +213,7 @@ def _cross(axes: Axes, training: Training, rows: list[Row], steps: list[int], ph
         axes.plot([steps.index(at)], [rows.index(row)], "x", color="black", mew=2)
 
 
-def first_seen(training: Training) -> tuple[int, Row] | None:
+def first_seen(training: Recorded) -> tuple[int, Row] | None:
     """The step and the row in which NaN or Inf were seen first."""
     if (trouble := training.first_trouble) is None:
         return None

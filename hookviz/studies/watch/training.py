@@ -25,7 +25,7 @@ HEADER = (
 class Training:
     """What every layer did in the recorded steps of a training.
 
-    Made by `hookviz.watch` and `hookviz.load_watch`.
+    Made by `hookviz.watch` and `hookviz.load`.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Training:
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, self.table())
 
-    def live(self) -> Any:
+    def show(self) -> Any:
         """Show it in a notebook, live while a cell trains: strips, and each step's numbers.
 
         A widget: show it, then train, in the same cell or the next.
@@ -213,7 +213,7 @@ class Training:
         return page_to(path, write_page(self, phase, max_bytes))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write it as one file, see `hookviz.load_watch`."""
+        """Write it as one file, see `hookviz.load`."""
         from .file import write
 
         self.history()  # as it is by now

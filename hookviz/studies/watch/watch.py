@@ -235,9 +235,9 @@ class Watch(Block, Training):
             step, weights = self._recorded
             step.weights()[:, -1] = weights.updates()
 
-    def live(self) -> Any:
-        """As `Training.live`; what is recorded from now on appears there as it comes."""
-        shown = super().live()
+    def show(self) -> Any:
+        """As `Training.show`; what is recorded from now on appears there as it comes."""
+        shown = super().show()
         self._shown = [*(each for each in self._shown if not each.closed), shown]
         return shown
 

@@ -12,7 +12,7 @@ from torch import nn
 from untouched import Snapshot, changes, snapshot
 
 import hookviz
-from hookviz import Finding
+from hookviz.results import Finding
 
 from ..check import Result, said
 from .fault import Fault
@@ -82,7 +82,7 @@ def _plain(fault: Fault, twin: nn.Module, raised: bool) -> None:
         raise ArithmeticError("named, but not planted")
 
 
-def _findings(fault: Fault, model: nn.Module) -> hookviz.Diagnosis:
+def _findings(fault: Fault, model: nn.Module) -> hookviz.results.Diagnosis:
     with fault.around():
         return hookviz.diagnose(model, fault.given(), fault.loss)
 

@@ -15,7 +15,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hookviz import Finding
+from hookviz.results import Finding
 
 from ..check import seed
 from ..models import OPTIONS

@@ -1,0 +1,75 @@
+"""Changes for `hookviz.edit`, made of a number that says how much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .hooking.tensors import at_least_float32
+
+
+def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
+    """A change that scales a tensor down to a norm, if it is longer.
+
+    ``g * max_norm / norm(g)`` with the Euclidean norm over all its values, as
+    ``torch.nn.utils.clip_grad_norm_`` does for ``.grad``, but at one layer and during backward.
+
+    Parameters
+    ----------
+    max_norm : float
+        The norm to keep to, above 0.
+
+    Raises
+    ------
+    ValueError
+        ``max_norm`` is not above 0.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> layer = torch.nn.Linear(2, 1)
+    >>> with hookviz.edit(layer, "weight", hookviz.edits.clip_norm(1.0), gradient=True):
+    ...     layer(torch.tensor([[3.0, 4.0]])).sum().backward()
+    >>> round(layer.weight.grad.norm().item(), 4)
+    1.0
+    """
+    if not max_norm > 0:
+        raise ValueError(f"clip_norm({max_norm}) would leave nothing: give a norm above 0.")
+
+    def clipped(gradient: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(at_least_float32(gradient))
+        return (gradient * (max_norm / norm)).to(gradient.dtype) if norm > max_norm else gradient
+
+    return clipped
+
+
+def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor]:
+    """A change that adds Gaussian noise.
+
+    Parameters
+    ----------
+    std : float
+        The noise's standard deviation, in the tensor's own units.
+    generator : torch.Generator, optional
+        On the tensor's device; torch's own if left out.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> layer, x = torch.nn.Conv2d(1, 1, 1), torch.zeros(1, 1, 2, 2)
+    >>> with hookviz.edit(layer, "", hookviz.edits.noise(0.1, torch.Generator().manual_seed(0))):
+    ...     y = layer(x)
+    >>> bool((y != layer(x)).all())
+    True
+    """
+
+    def noisy(tensor: Tensor) -> Tensor:
+        # randn_like takes no generator.
+        drawn = torch.randn(
+            tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device
+        )
+        return tensor + std * drawn
+
+    return noisy

@@ -1,0 +1,22 @@
+"""The classes of all results: what each function of hookviz returns."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    "hookviz",
+    submod_attrs={
+        "hooking.records": ["Call", "CapturedTensor", "FeatureCache", "LayerRecord", "Statistics"],
+        "studies.compare.comparison": ["Comparison"],
+        "studies.compare.row": ["LayerDifference"],
+        "studies.compare.similarity": ["Similarity"],
+        "studies.diagnosis.findings": ["Diagnosis", "Finding"],
+        "studies.hook_table": ["HookInfo", "HookTable", "RemovedHooks"],
+        "studies.receptive_field.field": ["ReceptiveField"],
+        "studies.survey.layer_survey": ["LayerSurvey"],
+        "studies.survey.survey": ["Survey"],
+        "studies.trace.events": ["Event"],
+        "studies.trace.trace": ["Trace"],
+        "studies.watch.training": ["Training"],
+        "studies.watch.watch": ["Watch"],
+    },
+)

@@ -1,0 +1,73 @@
+"""``hookviz.load``: every file that hookviz saved, whatever it holds."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torch import nn
+
+from ..files import format_of, read_whole
+from ..run.inputs import Transform
+from .survey import survey as surveys
+from .survey.file import FORMAT as SURVEY
+from .survey.survey import Survey
+from .watch import file as watch_file
+from .watch.training import Training
+
+_KINDS = {SURVEY: surveys.unpacked, watch_file.FORMAT: watch_file.unpack}
+
+
+def load(
+    path: str | os.PathLike,
+    dataset: Any = None,
+    *,
+    model: nn.Module | None = None,
+    transform: Transform | None = None,
+) -> Survey | Training:
+    """Read a file that a result's ``save``, or a function's ``path=``, has written.
+
+    Parameters
+    ----------
+    path : path
+    dataset : optional
+        The data set of a survey, to see its pictures: a file has none.
+    model, transform : optional
+        As in `hookviz.survey`: how the pictures were made inputs. One of both, where the data
+        set's items are pictures.
+
+    Returns
+    -------
+    Survey or Training
+        As the file holds it; a training's model is not needed.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    ValueError
+        The file is broken or not hookviz's; or a survey is of another data set, model or
+        transform; or ``dataset`` is given for a training.
+
+    Examples
+    --------
+    >>> import hookviz, tempfile
+    >>> pictures, folder = hookviz.demo_images()[:4], tempfile.mkdtemp()
+    >>> survey = hookviz.survey(hookviz.demo_model(), pictures, "stem.0", path=f"{folder}/stem.npz")
+    >>> again = hookviz.load(f"{folder}/stem.npz")
+    >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
+    True
+    """
+    found = read_whole(path, _unpacked, "survey or watch of hookviz")
+    if isinstance(found, Survey):
+        return found if dataset is None else surveys.with_data(found, dataset, model, transform)
+    if dataset is not None:
+        raise ValueError(f"{str(path)!r} holds a watched training: leave dataset= out.")
+    return Training(found)
+
+
+def _unpacked(content: bytes) -> Any:
+    form = format_of(content)
+    if form not in _KINDS:
+        raise ValueError(f"its format is {form!r}")
+    return _KINDS[form](content)
