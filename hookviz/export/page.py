@@ -14,7 +14,6 @@ from ..draw import html
 from ..draw.colours import colour_ranges
 from ..draw.document import document, json_text, script, style
 from ..draw.overlay import heat_colours
-from ..draw.shown import small_png
 from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
 from ..run.session import Run
@@ -33,8 +32,8 @@ from ..view.payload import (
 )
 from ..view.settings import PRODUCT, heatmap_names
 from ..view.view import View, elsewhere
-from .figure import draw_figure
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
+from .still import still_png
 
 SMALLEST = 300_000
 """Below this no page can be: program, still picture and the names take as much."""
@@ -83,7 +82,7 @@ def write_page(
         tick(0.6 * (place + 1) / len(names))
     heats = _heatmaps(view, names, run, facts["predictions"])
     tick(0.8)
-    still = html.data_url(small_png(draw_figure(build_frame(view))))
+    still = html.data_url(still_png(build_frame(view)))
     picture = picture_payload(view)
     facts["blind"] = picture is None
     if picture is not None:

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..draw import html
-from ..draw.shown import small_png
 from ..draw.style import ROOT_CLASS
 from ..export.code.inputs import Given
 from ..export.code.source import write_source
 from ..export.figure import draw_figure, save_figure
+from ..export.still import still_png
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
@@ -25,6 +25,7 @@ from ..run.inputs import ModelInput, Transform
 from ..run.session import Session
 from ..run.target import Target, check_target
 from ..view.difference import seen
+from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.settings import SETTINGS, Settings, first_layer
 from ..view.view import View, run_session
@@ -187,6 +188,8 @@ class Explorer(PageMaker):
             raise
         made(self)
 
+    _still: tuple[Frame, str] | None = None  # the last frame and its picture, in base64
+
     @property
     def cache(self) -> FeatureCache:
         return self._now.cache
@@ -287,7 +290,9 @@ class Explorer(PageMaker):
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """This view in words, and a picture for places without a kernel, such as GitHub."""
         alt = self.frame.description
-        png = base64.b64encode(small_png(self.figure())).decode()
+        if self._still is None or self._still[0] is not self.frame:
+            self._still = self.frame, base64.b64encode(still_png(self.frame)).decode()
+        png = self._still[1]
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
     @defer_interrupts
