@@ -13,6 +13,8 @@ from front_end import PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
 from lab import Lab, Tab
 from playwright.sync_api import sync_playwright
 
+import hookviz
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # JupyterLab 4 shows the widgets of ipywidgets 8 alone; those of 7 are for the classic Notebook.
@@ -56,6 +58,35 @@ def browser() -> Iterator[Any]:
 def chrome(browser: Any) -> Any:
     """The one browser of these tests; a page here has a context of its own."""
     return browser.browser
+
+
+@pytest.fixture(scope="session")
+def explorer_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an explorer of the demo model, written once; see `explorer`."""
+    path = tmp_path_factory.mktemp("page") / "explorer.html"
+    made = demo_explorer()
+    made.to_html(path, max_bytes=10e6)
+    made.close()
+    return path
+
+
+@pytest.fixture
+def explorer() -> Iterator[Any]:
+    """What `explorer_page` shows at first."""
+    made = demo_explorer()
+    yield made
+    made.close()
+
+
+def demo_explorer() -> Any:
+    return hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+    )
+
+
+@pytest.fixture(scope="session")
+def trace() -> Any:
+    return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
 @pytest.fixture

@@ -149,7 +149,12 @@ PIXELS = """(canvas) => {
 
 def canvas_pixels(canvas: Locator) -> np.ndarray:
     """What is drawn on a canvas, uint8 ``(H, W, 4)``."""
-    height, width, data = canvas.evaluate(PIXELS)
+    return as_pixels(canvas.evaluate(PIXELS))
+
+
+def as_pixels(said: list[Any]) -> np.ndarray:
+    """The array that `PIXELS` tells of."""
+    height, width, data = said
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 

@@ -48,15 +48,18 @@ class Lab(FrontEnd):
 
 # What a test does by JupyterLab's own commands: no menu has to open, no page to load. `found` is
 # the notebook of this name; what takes too long fails, since Playwright would wait for ever.
-IN_LAB = """([name, seconds]) => Promise.race([
-  (async () => {
+IN_LAB = """([name, seconds]) => {
+  const work = async () => {
     const app = globalThis.jupyterapp;
     await app.restored;
     const found = [...app.shell.widgets("main")].find((each) => each.context?.path === name);
     CODE
-  })(),
-  new Promise((_, fail) => setTimeout(() => fail(new Error(`${seconds} s in vain`)), 1000 * seconds)),
-])"""
+  };
+  const patience = new Promise((_, fail) => {
+    setTimeout(() => fail(new Error(`waited ${seconds} s in vain`)), 1000 * seconds);
+  });
+  return Promise.race([work(), patience]);
+}"""
 OPEN = """
     const panel = await app.commands.execute("docmanager:open", { path: name });
     await panel.context.ready;
@@ -94,9 +97,8 @@ class Notebook(OpenNotebook):
 
     def command(self, code: str, name: str = "", seconds: float = PATIENCE) -> Any:
         """Run JavaScript on JupyterLab, by default for this notebook."""
-        return self.page.evaluate(
-            IN_LAB.replace("CODE", code.strip()), [name or self.name, seconds]
-        )
+        script = IN_LAB.replace("CODE", code.strip())
+        return self.page.evaluate(script, [name or self.name, seconds])
 
     def round_trip(self) -> None:
         self.command(ANSWER)
