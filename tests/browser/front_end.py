@@ -22,7 +22,7 @@ from jupyter_client import BlockingKernelClient
 from playwright.sync_api import ConsoleMessage, Locator, Page
 
 TOKEN = "hookviz"
-PATIENCE = 30.0  # seconds until a wait is given up: a test that passes needs a part of one
+PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a part of one
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
