@@ -26,6 +26,12 @@ class Classic(FrontEnd):
         return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"
 
 
+ANSWER = """() => new Promise((done) => {
+  const status = ({ content }) => content.execution_state === "idle" && done();
+  Jupyter.notebook.kernel.execute("", { iopub: { status } }, { silent: true });
+})"""
+
+
 class ClassicNotebook(OpenNotebook):
     """A notebook in Notebook 6, which has no dark theme."""
 
@@ -39,6 +45,9 @@ class ClassicNotebook(OpenNotebook):
     def press_run_all(self) -> None:
         self.page.locator("#celllink").click()
         self.page.locator("#run_all_cells a").click()
+
+    def round_trip(self) -> None:
+        self.page.evaluate(ANSWER)
 
     def theme(self, name: str) -> None:
         assert name in self.themes

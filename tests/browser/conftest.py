@@ -9,20 +9,23 @@ from typing import Any
 import pytest
 from chromium import FLAGS, executable
 from classic import Classic, ClassicNotebook
-from front_end import WIDGETS, FrontEnd, OpenNotebook, write_notebook
-from lab import Lab, Notebook
+from front_end import PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
+from lab import Lab, Tab
 from playwright.sync_api import sync_playwright
+
+import hookviz
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # JupyterLab 4 shows the widgets of ipywidgets 8 alone; those of 7 are for the classic Notebook.
-SERVER, PAGE = (Lab, Notebook) if WIDGETS > 7 else (Classic, ClassicNotebook)
+SERVER, PAGE = (Lab, Tab) if WIDGETS > 7 else (Classic, ClassicNotebook)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "browser" in Path(item.fspath).parts:
             item.add_marker("browser")
+            item.add_marker(pytest.mark.xdist_group("browser"))  # one server, one Chromium
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +48,9 @@ def browser() -> Iterator[Any]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         # All pages have one context: they find the front end's scripts in its cache.
-        yield chromium.new_context()
+        context = chromium.new_context()
+        context.set_default_timeout(1000 * PATIENCE)
+        yield context
         chromium.close()
 
 
@@ -53,6 +58,35 @@ def browser() -> Iterator[Any]:
 def chrome(browser: Any) -> Any:
     """The one browser of these tests; a page here has a context of its own."""
     return browser.browser
+
+
+@pytest.fixture(scope="session")
+def explorer_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of an explorer of the demo model, written once; see `explorer`."""
+    path = tmp_path_factory.mktemp("page") / "explorer.html"
+    made = demo_explorer()
+    made.to_html(path, max_bytes=10e6)
+    made.close()
+    return path
+
+
+@pytest.fixture
+def explorer() -> Iterator[Any]:
+    """What `explorer_page` shows at first."""
+    made = demo_explorer()
+    yield made
+    made.close()
+
+
+def demo_explorer() -> Any:
+    return hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+    )
+
+
+@pytest.fixture(scope="session")
+def trace() -> Any:
+    return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
 @pytest.fixture
@@ -85,21 +119,17 @@ def shown(chrome: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 def open_notebook(lab: FrontEnd, browser: Any) -> Iterator[Callable[..., OpenNotebook]]:
     opened: list[OpenNotebook] = []
 
-    def open_it(
-        notebook: Path | list[str], seconds: float = 120, own_kernel: bool = False
-    ) -> OpenNotebook:
-        """Run a notebook: one of ours has a kernel of its own, cells share one if they may."""
+    def open_it(notebook: Path | list[str]) -> OpenNotebook:
+        """Run a notebook, or one of these cells, in a kernel without names, widgets and patches."""
         path = lab.files / f"n{len(list(lab.files.iterdir()))}.ipynb"
         if isinstance(notebook, Path):
             path.write_text(notebook.read_text())
         else:
             write_notebook(path, notebook)
-            if not own_kernel:
-                lab.share_kernel(path)
-        opened.append(PAGE(lab, browser, path, seconds))
+        lab.share_kernel(path)
+        opened.append(PAGE(lab, browser, path))
         return opened[-1]
 
     yield open_it
     for notebook in opened:
         notebook.close()
-        lab.end_kernel(lab.files / notebook.name)

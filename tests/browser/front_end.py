@@ -19,9 +19,10 @@ import ipywidgets
 import nbformat
 import numpy as np
 from jupyter_client import BlockingKernelClient
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import ConsoleMessage, Locator, Page
 
 TOKEN = "hookviz"
+PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a part of one
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
@@ -32,7 +33,8 @@ class FrontEnd:
     """
 
     module: str  # python -m ...
-    shared: str | None = None  # the kernel that most notebooks have in turn
+    shared: str | None = None  # the kernel that all notebooks have in turn
+    page: Page | None = None  # where all of them are opened, if they are
 
     def __init__(self, home: Path) -> None:
         self.home, self.files = home, home / "files"
@@ -60,7 +62,7 @@ class FrontEnd:
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(self.started, 180, f"{self.module} to start")
+            wait_for(self.started, f"{self.module} to start")
         except AssertionError:
             self.close()
             raise
@@ -98,17 +100,22 @@ class FrontEnd:
         """Give a notebook the kernel that others had: swept, and with all imports behind it."""
         kernel = {"id": self.shared} if self.shared else {"name": "python3"}
         known = {"path": path.name, "name": path.name, "type": "notebook", "kernel": kernel}
-        new = self.shared is None
-        self.shared = self.ask("sessions", 180, **known)["kernel"]["id"]
-        if not new:
-            sweep(self.home / "runtime" / f"kernel-{self.shared}.json")
+        if self.shared:
+            self.sweep()
+        self.shared = self.ask("sessions", PATIENCE, **known)["kernel"]["id"]
 
-    def end_kernel(self, path: Path) -> None:
-        """End the kernel that a notebook has of its own: an idle one still holds its memory."""
-        for session in self.ask("sessions"):
-            if session["path"] == path.name and session["kernel"]["id"] != self.shared:
-                url = f"http://127.0.0.1:{self.port}/api/sessions/{session['id']}?token={TOKEN}"
-                urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=60)
+    def sweep(self) -> None:
+        """Leave neither names, widgets nor patches in the shared kernel."""
+        connection = self.home / "runtime" / f"kernel-{self.shared}.json"
+        client = BlockingKernelClient(connection_file=str(connection))
+        client.load_connection_file()
+        client.start_channels()
+        try:
+            client.wait_for_ready(PATIENCE)
+            reply = client.execute(SWEEP, reply=True, store_history=False, timeout=PATIENCE)
+            assert reply["content"]["status"] == "ok", reply
+        finally:
+            client.stop_channels()
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -128,19 +135,10 @@ def write_notebook(path: Path, cells: list[str]) -> Path:
     return path
 
 
-def sweep(connection: Path) -> None:
-    """Leave neither names nor widgets in a kernel."""
-    client = BlockingKernelClient(connection_file=str(connection))
-    client.load_connection_file()
-    client.start_channels()
-    try:
-        client.wait_for_ready(60)
-        code = "import ipywidgets; ipywidgets.Widget.close_all()\nget_ipython().reset()"
-        reply = client.execute(code, reply=True, store_history=False, timeout=60)
-        assert reply["content"]["status"] == "ok", reply
-    finally:
-        client.stop_channels()
-
+SWEEP = """import ipywidgets, unittest.mock
+unittest.mock.patch.stopall()
+ipywidgets.Widget.close_all()
+get_ipython().reset()"""
 
 PIXELS = """(canvas) => {
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
@@ -151,17 +149,56 @@ PIXELS = """(canvas) => {
 
 def canvas_pixels(canvas: Locator) -> np.ndarray:
     """What is drawn on a canvas, uint8 ``(H, W, 4)``."""
-    height, width, data = canvas.evaluate(PIXELS)
+    return as_pixels(canvas.evaluate(PIXELS))
+
+
+def as_pixels(said: list[Any]) -> np.ndarray:
+    """The array that `PIXELS` tells of."""
+    height, width, data = said
     return np.frombuffer(base64.b64decode(data), np.uint8).reshape(height, width, 4)
 
 
-def wait_for(done: Callable[[], Any], seconds: float, what: str) -> Any:
+def wait_for(
+    done: Callable[[], Any], what: str = "what is asked here", seconds: float = PATIENCE
+) -> Any:
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if result := done():
-            return result
-        time.sleep(0.1)
-    raise AssertionError(f"waited {seconds} s in vain for {what}")
+    while not (result := done()):
+        assert time.monotonic() < end, f"waited {seconds} s in vain for {what}"
+        time.sleep(0.03)
+    return result
+
+
+def next_frame(page: Page) -> None:
+    """Wait until the page has drawn what it was told: its parts draw once a frame."""
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    )
+
+
+# A cell that turns the canvas on, until the kernel is swept.
+CANVAS_ON = """import os
+from unittest.mock import patch
+patch.dict(os.environ, HOOKVIZ_CANVAS="on").start();"""
+
+# What an explorer of core widgets does when its page has drawn them, see `hookviz.draw.style`.
+NAMED = """(root) => {
+  const all = (what) => [...root.querySelectorAll(what)];
+  const handles = all(".noUi-handle, .ui-slider-handle");
+  return handles.length > 0
+    && handles.every((each) => each.ariaLabel && each.role)
+    && all("select, input, button").every((each) => each.dataset.lmSuppressShortcuts)
+    && all(".hookviz-pred").every((each) => each.ariaPressed)
+    && all(".widget-play button").every((each) => each.ariaLabel)
+    && all(".hookviz-by-layer, .hookviz-by-channel").every((each) => {
+      const handle = each.querySelector(".noUi-handle, .ui-slider-handle");
+      return !handle || handle.dataset.read;
+    });
+}"""
+
+
+def wait_for_names(widget: Locator) -> None:
+    """Wait until the core widgets have their names, and the keys are theirs."""
+    wait_for(lambda: widget.evaluate(NAMED), "the names of all controls")
 
 
 class OpenNotebook:
@@ -177,15 +214,26 @@ class OpenNotebook:
     tells_cells = True  # the kernel is told which cell runs
     noise: tuple[str, ...] = ("favicon", "ResizeObserver", "responded with a status of 404")
 
-    def __init__(self, server: FrontEnd, browser: Any, path: Path, seconds: float) -> None:
+    def __init__(
+        self, server: FrontEnd, browser: Any, path: Path, seconds: float = PATIENCE
+    ) -> None:
         self.server, self.name = server, path.name
-        self.page: Page = browser.new_page()
+        self.page: Page = self.page_of(browser)
         self.page.set_viewport_size({"width": 1400, "height": 1300})
         self.errors: list[str] = []
-        self.page.on("console", lambda said: said.type == "error" and self._note(said.text))
-        self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.goto(server.address(path.name), timeout=1000 * seconds)
+        self.page.on("console", self._note_console)
+        self.page.on("pageerror", self._note)
+        self.open(seconds)
         self.run_all(seconds)
+
+    def page_of(self, browser: Any) -> Page:
+        """Where it is opened: a page of its own."""
+        return browser.new_page()
+
+    def open(self, seconds: float = PATIENCE) -> None:
+        self.page.goto(self.server.address(self.name), timeout=1000 * seconds)
+        # The page says "idle" before the kernel is connected, and would lose a command.
+        wait_for(self._kernel_idle, "the kernel")
 
     def press_run_all(self) -> None:
         """Use the menu."""
@@ -195,18 +243,20 @@ class OpenNotebook:
         """Switch to one of `themes`."""
         raise NotImplementedError
 
+    def round_trip(self) -> None:
+        """Wait until the kernel has answered a request that does nothing."""
+        raise NotImplementedError
+
     def outputs(self) -> Locator:
         """What the cells gave, in order."""
         return self.page.locator(self.results)
 
-    def run_all(self, seconds: float) -> None:
-        # The page says "idle" before the kernel is connected, and would lose the command.
-        wait_for(self._kernel_idle, 180, "the kernel")
+    def run_all(self, seconds: float = PATIENCE) -> None:
         prompts, problems = self.page.locator(self.prompts), self.page.locator(self.problems)
         for _ in range(5):
             self.press_run_all()
             try:
-                wait_for(lambda: number(prompts.first.inner_text()), 5, "the run")
+                wait_for(lambda: number(prompts.first.inner_text()), "the run", 5)
                 break
             except AssertionError:
                 self.page.keyboard.press("Escape")
@@ -216,15 +266,28 @@ class OpenNotebook:
             finished = bool(texts) and all(number(text).isdigit() for text in texts)
             return finished or problems.count() > 0
 
-        wait_for(done, seconds, "all cells to have run")
+        wait_for(done, "all cells to have run", seconds)
         assert not problems.count(), problems.first.inner_text()
+
+    def settle(self) -> None:
+        """Wait until the kernel has answered what the page told it, and the page has drawn that.
+
+        An answer may make the page tell something more, of which one cell's run may need three.
+        """
+        for _ in range(3):
+            self.round_trip()
+            next_frame(self.page)
 
     def close(self) -> None:
         self.page.close()
 
-    def _note(self, error: str) -> None:
-        if not any(noise in error for noise in self.noise):
-            self.errors.append(error)
+    def _note_console(self, said: ConsoleMessage) -> None:
+        if said.type == "error":
+            self._note(said.text)
+
+    def _note(self, error: Any) -> None:
+        if not any(noise in str(error) for noise in self.noise):
+            self.errors.append(str(error))
 
     def _kernel_idle(self) -> bool:
         sessions = self.server.get("sessions") or []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from front_end import TOKEN, FrontEnd, OpenNotebook
+from front_end import PATIENCE, TOKEN, FrontEnd, OpenNotebook, next_frame
+from playwright.sync_api import Page
 
 
 class Lab(FrontEnd):
@@ -33,17 +34,57 @@ class Lab(FrontEnd):
             "IdentityProvider.token": TOKEN,
             "ServerApp.password": "",
             "ServerApp.root_dir": self.files,
+            "LabApp.expose_app_in_browser": True,
             "LabApp.extension_manager": "readonly",
             "LabApp.news_url": "None",
             "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         }
 
     def address(self, name: str) -> str:
-        return f"http://127.0.0.1:{self.port}/lab/tree/{name}?token={TOKEN}&reset"
+        """Where a notebook is opened; without a name, JupyterLab alone."""
+        path = f"tree/{name}" if name else ""
+        return f"http://127.0.0.1:{self.port}/lab/{path}?token={TOKEN}&reset"
+
+
+# What a test does by JupyterLab's own commands: no menu has to open, no page to load. `found` is
+# the notebook of this name; what takes too long fails, since Playwright would wait for ever.
+IN_LAB = """([name, seconds]) => {
+  const work = async () => {
+    const app = globalThis.jupyterapp;
+    await app.restored;
+    const found = [...app.shell.widgets("main")].find((each) => each.context?.path === name);
+    CODE
+  };
+  const patience = new Promise((_, fail) => {
+    setTimeout(() => fail(new Error(`waited ${seconds} s in vain`)), 1000 * seconds);
+  });
+  return Promise.race([work(), patience]);
+}"""
+OPEN = """
+    const panel = await app.commands.execute("docmanager:open", { path: name });
+    await panel.context.ready;
+    await panel.sessionContext.ready;
+    await panel.sessionContext.session.kernel.info;
+"""
+RUN = """
+    app.shell.activateById(found.id);
+    return await app.commands.execute("notebook:run-all-cells");
+"""
+ANSWER = """
+    const { kernel } = found.sessionContext.session;
+    await kernel.requestExecute({ code: "", silent: true, store_history: false }).done;
+"""
+CLOSE = """
+    found.context.model.dirty = false; // or it would ask whether to save
+    found.dispose();
+"""
+THEME = """
+    await app.commands.execute("apputils:change-theme", { theme: name });
+"""
 
 
 class Notebook(OpenNotebook):
-    """A notebook in JupyterLab."""
+    """A notebook in JupyterLab, in a page of its own."""
 
     prompts = ".jp-CodeCell .jp-InputPrompt"
     problems = '.jp-RenderedText[data-mime-type*="error"]'
@@ -54,9 +95,44 @@ class Notebook(OpenNotebook):
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
+    def command(self, code: str, name: str = "", seconds: float = PATIENCE) -> Any:
+        """Run JavaScript on JupyterLab, by default for this notebook."""
+        script = IN_LAB.replace("CODE", code.strip())
+        return self.page.evaluate(script, [name or self.name, seconds])
+
+    def round_trip(self) -> None:
+        self.command(ANSWER)
+
     def theme(self, name: str) -> None:
-        self.page.get_by_role("menuitem", name="Settings", exact=True).click()
-        self.page.locator("li[data-type=submenu]", has_text="Theme").first.hover()
-        item = self.page.locator(".lm-Menu-itemLabel", has_text=f"JupyterLab {name.title()}")
-        item.first.click()
-        self.page.wait_for_timeout(600)
+        called = f"JupyterLab {name.title()}"
+        self.command(THEME, called)
+        shown = "(name) => document.body.dataset.jpThemeName === name"
+        self.page.wait_for_function(shown, arg=called)
+        next_frame(self.page)
+
+
+class Tab(Notebook):
+    """A notebook in the one JupyterLab that all tests have open."""
+
+    def page_of(self, browser: Any) -> Page:
+        if self.server.page is None:
+            self.server.page = browser.new_page()
+            self.server.page.goto(self.server.address(""))
+            # Drawn last, and what is opened before it would lose the focus to it.
+            self.server.page.locator(".jp-Launcher").wait_for()
+        self.server.page.mouse.move(0, 0)  # where it was may show what lies under it now
+        return self.server.page
+
+    def open(self, seconds: float = PATIENCE) -> None:
+        self.page.wait_for_function("() => globalThis.jupyterapp")
+        self.command(OPEN, seconds=seconds)
+
+    def run_all(self, seconds: float = PATIENCE) -> None:
+        if not self.command(RUN, seconds=seconds):
+            raise AssertionError(self.page.locator(self.problems).first.inner_text())
+
+    def close(self) -> None:
+        self.page.remove_listener("console", self._note_console)
+        self.page.remove_listener("pageerror", self._note)
+        self.theme(self.themes[0])
+        self.command(CLOSE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from front_end import TOKEN
 from lab import Lab, Notebook
 
@@ -10,6 +12,10 @@ class Notebook7(Lab):
     """A running Notebook 7."""
 
     module = "notebook"
+
+    def options(self) -> dict[str, Any]:
+        exposed = super().options().pop("LabApp.expose_app_in_browser")
+        return super().options() | {"JupyterNotebookApp.expose_app_in_browser": exposed}
 
     def address(self, name: str) -> str:
         return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"

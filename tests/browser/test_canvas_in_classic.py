@@ -6,17 +6,16 @@ import json
 
 import pytest
 from classic import Classic, ClassicNotebook
-from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for, write_notebook
 
 pytestmark = pytest.mark.skipif(WIDGETS > 7, reason="the classic Notebook shows ipywidgets 7 alone")
 
 # What Python has is shown, so that a test can wait for it.
-CELL = """import os
-os.environ['HOOKVIZ_CANVAS'] = 'on'
+CELL = f"""{CANVAS_ON}
 import hookviz, ipywidgets
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
 said = ipywidgets.Label('').add_class('said')
-tell = lambda change: setattr(said, 'value', f'python has channel {change["new"]}')
+tell = lambda change: setattr(said, 'value', f'python has channel {{change["new"]}}')
 explorer.observe(tell, 'channel')
 display(said)
 explorer"""
@@ -35,7 +34,7 @@ class WithoutAnywidget(Classic):
 
 def opened(server, browser):
     path = write_notebook(server.files / "explorer.ipynb", [CELL])
-    return ClassicNotebook(server, browser, path, 240)
+    return ClassicNotebook(server, browser, path)
 
 
 def one_to_the_right(page):
@@ -43,15 +42,15 @@ def one_to_the_right(page):
     slider.focus()
     page.keyboard.press("ArrowRight")
     said = page.locator(".said").first
-    wait_for(lambda: said.inner_text() == "python has channel 1", 30, "Python to follow")
+    wait_for(lambda: said.inner_text() == "python has channel 1", "Python to follow")
 
 
 def test_it_takes_over(lab, browser, shots):
     notebook = opened(lab, browser)
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    app.locator(".hv-tile").first.wait_for()
     assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
-    wait_for(lambda: "on its way" not in app.inner_text(), 60, "all pictures")
+    wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
     canvas = app.locator(".hv-activation canvas").first
     before = canvas_pixels(canvas)
     one_to_the_right(page)
@@ -61,14 +60,15 @@ def test_it_takes_over(lab, browser, shots):
     notebook.close()
 
 
+@pytest.mark.heavy
 def test_without_its_front_end_core_widgets_stay(browser, tmp_path, shots, monkeypatch):
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # the folder of its own goes first
     server = WithoutAnywidget(tmp_path)
     try:
         notebook = opened(server, browser)
         page = notebook.page
-        page.locator(".hookviz-explorer figure .frame img:visible").nth(3).wait_for(timeout=60_000)
-        page.wait_for_timeout(3000)
+        page.locator(".hookviz-explorer figure .frame img:visible").nth(3).wait_for()
+        notebook.settle()
         assert page.locator(".hookviz-app").count() == 0
         one_to_the_right(page)
         picture = page.locator("figure .frame img:visible").nth(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, next_frame, wait_for, write_notebook
 from lab import Lab, Notebook
 
 import hookviz
@@ -13,7 +13,7 @@ from hookviz.draw.colours import palette, to_levels
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook has a test of its own")
 
-ON = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'\nimport hookviz, ipywidgets"
+ON = f"{CANVAS_ON}\nimport hookviz, ipywidgets"
 MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
 # What Python has is shown, so that a test can wait for it.
 TELL = (
@@ -42,15 +42,13 @@ def drawn(canvas, panel):
 def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     move = "b = ipywidgets.Button(description='python moves')\n"
     move += "b.on_click(lambda _: setattr(explorer, 'channel', 3))\n"
-    notebook = open_notebook(
-        [ON, MAKE, TELL + move + "display(said, b)", "explorer"], seconds=300, own_kernel=True
-    )
+    notebook = open_notebook([ON, MAKE, TELL + move + "display(said, b)", "explorer"])
     page = notebook.page
     app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    app.locator(".hv-tile").first.wait_for()
     assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
     canvas = app.locator(".hv-activation canvas").first
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 20, "the first map")
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the first map")
     said = page.locator(".said").first
 
     slider = app.get_by_role("slider", name="channel")
@@ -58,17 +56,17 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     for _ in range(5):
         page.keyboard.press("ArrowRight")
     twin.channel = 5
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 10, "channel 5")
-    wait_for(lambda: " 5 index" in said.inner_text(), 10, "Python to follow")
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "channel 5")
+    wait_for(lambda: " 5 index" in said.inner_text(), "Python to follow")
     assert slider.get_attribute("aria-valuetext") == "channel 5 of 24"
 
     page.keyboard.press("ArrowDown")
     twin.layer = "layer1.0.conv1"
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 20, "the next layer")
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the next layer")
     app.locator(".hv-tile").nth(17).click()
     twin.channel = 17
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 10, "the tile")
-    wait_for(lambda: "layer1.0.conv1 17" in said.inner_text(), 10, "Python to follow")
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the tile")
+    wait_for(lambda: "layer1.0.conv1 17" in said.inner_text(), "Python to follow")
 
     box = app.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 10.5 / 56, box["y"] + box["height"] * 20.5 / 56)
@@ -77,19 +75,19 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     for place, tensor in ((1, record.activation), (2, record.gradient)):
         value = tensor[0, 17, 20, 10].item()
         shown = app.locator(".hv-here dd").nth(place)
-        wait_for(lambda s=shown: s.count() and s.inner_text(), 10, "the value")
+        wait_for(lambda s=shown: s.count() and s.inner_text(), "the value")
         assert float(shown.inner_text().replace("−", "-")) == pytest.approx(value, rel=1e-3)
 
     app.locator(".hv-prediction").nth(1).click()
-    wait_for(lambda: "flower" in said.inner_text(), 30, "the class")
-    wait_for(lambda: "gradient of flower" in app.inner_text(), 20, "the gradient")
+    wait_for(lambda: "flower" in said.inner_text(), "the class")
+    wait_for(lambda: "gradient of flower" in app.inner_text(), "the gradient")
     twin.target = 3
     slope = app.locator(".hv-gradient canvas").first
-    wait_for(lambda: drawn(slope, twin.frame.panels[1]), 20, "the gradient's map")
+    wait_for(lambda: drawn(slope, twin.frame.panels[1]), "the gradient's map")
 
     page.get_by_role("button", name="python moves").click()
     twin.channel = 3
-    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), 20, "what Python set")
+    wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "what Python set")
     page.screenshot(path=shots / "canvas.png")
     assert notebook.errors == []
 
@@ -97,10 +95,10 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
 def test_an_explorer_without_a_canvas_beside_it(open_notebook):
     """The style of core widgets stays with them: both look as they do alone."""
     other = MAKE.replace("explorer =", "other =")
-    off = f"os.environ['HOOKVIZ_CANVAS'] = 'off'\n{other}\nother"
-    notebook = open_notebook([ON, MAKE, "explorer", off], seconds=300, own_kernel=True)
+    off = f"patch.stopall()\n{other}\nother"
+    notebook = open_notebook([ON, MAKE, "explorer", off])
     app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    app.locator(".hv-tile").first.wait_for()
     core = notebook.page.locator(".hookviz-find input").first
     core.wait_for()
     look = "all => [...new Set(all.map((e) => getComputedStyle(e).{}))]"
@@ -112,14 +110,25 @@ def test_an_explorer_without_a_canvas_beside_it(open_notebook):
     assert notebook.errors == []
 
 
-def test_channels_move_while_the_kernel_is_busy(open_notebook):
-    busy = "import time\nb = ipywidgets.Button(description='train')\n"
-    busy += "b.on_click(lambda _: time.sleep(8))\ndisplay(b)"
-    notebook = open_notebook([ON, MAKE, busy, "explorer"], seconds=300, own_kernel=True)
+# Busy until it is told to end.
+BUSY = """import pathlib, time
+folder = pathlib.Path({folder!r})
+def train(_):
+    (folder / "busy").touch()
+    while not (folder / "end").exists(): time.sleep(0.01)
+    (folder / "busy").unlink()
+b = ipywidgets.Button(description='train')
+b.on_click(train)
+display(b)"""
+
+
+def test_channels_move_while_the_kernel_is_busy(open_notebook, tmp_path):
+    notebook = open_notebook([ON, MAKE, BUSY.format(folder=str(tmp_path)), "explorer"])
     page = notebook.page
     app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    app.locator(".hv-tile").first.wait_for()
     page.get_by_role("button", name="train").click()
+    wait_for((tmp_path / "busy").exists, "the kernel to be busy")
     slider = app.get_by_role("slider", name="channel")
     slider.focus()
     canvas = app.locator(".hv-activation canvas").first
@@ -128,32 +137,40 @@ def test_channels_move_while_the_kernel_is_busy(open_notebook):
         page.keyboard.press("ArrowRight")
         wait_for(
             lambda p=place: slider.get_attribute("aria-valuetext") == f"channel {p} of 24",
-            2,
             "the slider",
         )
+        next_frame(page)
         seen.add(canvas_pixels(canvas).tobytes())
     assert len(seen) == 11
+    assert (tmp_path / "busy").exists()
+    (tmp_path / "end").touch()
+    wait_for(lambda: not (tmp_path / "busy").exists(), "the kernel to be free")
     assert notebook.errors == []
+
+
+FAILS = "throw new Error('no canvas')"
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        "Canvas._esm = 'throw new Error(1)'",
-        "Canvas._esm = 'export default {initialize() { throw new Error(1) }}'",
-        "import sys\nsys.modules['hookviz.widgets.canvas'] = None",
+        f'patch.object(Canvas, "_esm", "{FAILS}").start();',
+        f'patch.object(Canvas, "_esm", "export default {{initialize() {{{FAILS}}}}}").start();',
+        "import sys\npatch.dict(sys.modules, {'hookviz.widgets.canvas': None}).start();",
     ],
 )
 def test_where_it_does_not_run_core_widgets_stay(open_notebook, broken):
     spoil = f"import traitlets\nfrom hookviz.widgets.canvas import Canvas\n{broken}"
-    notebook = open_notebook([ON, spoil, MAKE, "explorer"], seconds=300, own_kernel=True)
+    notebook = open_notebook([ON, spoil, MAKE, "explorer"])
     page = notebook.page
-    page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for(timeout=30_000)
-    page.wait_for_timeout(3000)
+    page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for()
+    if FAILS in broken:
+        wait_for(lambda: "no canvas" in "".join(notebook.errors), "the page to have tried it")
+    notebook.settle()
     assert page.locator(".hookviz-explorer figure .frame img").count() >= 4
     assert page.locator(".hookviz-app").count() == 0
     text = page.locator(".jp-Notebook").first.inner_text()
-    assert "Error" not in text.replace("throw new Error(1)", "") and "Failed" not in text
+    assert "Error" not in text.replace(FAILS, "") and "Failed" not in text
 
 
 class WithoutAnywidget(Lab):
@@ -167,14 +184,15 @@ class WithoutAnywidget(Lab):
         (folder / "page_config.json").write_text(json.dumps(off))
 
 
+@pytest.mark.heavy
 def test_without_its_front_end_core_widgets_stay(browser, tmp_path):
     server = WithoutAnywidget(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [ON, MAKE, "explorer"])
-        notebook = Notebook(server, browser, path, 240)
+        notebook = Notebook(server, browser, path)
         page = notebook.page
-        page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for(timeout=30_000)
-        page.wait_for_timeout(3000)
+        page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for()
+        notebook.settle()
         assert page.locator(".hookviz-app").count() == 0
         assert "rror" not in page.locator(".jp-Notebook").first.inner_text()
         notebook.close()

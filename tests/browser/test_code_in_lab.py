@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from front_end import wait_for, wait_for_names
+
 import hookviz
 
 CELLS = [
@@ -13,8 +15,8 @@ CELLS = [
 def test_the_hooks_are_shown(open_notebook, shots):
     notebook = open_notebook(CELLS)
     page = notebook.page
-    page.wait_for_timeout(2500)
     widget = page.locator(".hookviz-explorer")
+    wait_for_names(widget)
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     twin.layer, twin.channel = "layer3.0.conv1", 16
 
@@ -28,7 +30,7 @@ def test_the_hooks_are_shown(open_notebook, shots):
     widget.get_by_role("slider", name="channel").focus()
     page.keyboard.press("ArrowRight")
     twin.channel = 17
-    wait_until(lambda: listing.text_content() == twin.code(), page)
+    wait_for(lambda: listing.text_content() == twin.code(), "the next channel's code")
     assert "activation[0, 17]" in twin.code()
     assert page.locator(".jp-mod-editMode").count() == 0  # no key went to the notebook
 
@@ -49,11 +51,3 @@ def test_the_hooks_are_shown(open_notebook, shots):
     listing.wait_for(state="hidden")
     twin.close()
     assert notebook.errors == []
-
-
-def wait_until(done, page, seconds=15):
-    for _ in range(seconds * 10):
-        if done():
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError("what was waited for did not come")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from front_end import next_frame
 
 import hookviz
 
@@ -60,11 +61,19 @@ FAINT = """() => {
 }"""
 
 
+# What each page draws once it has unpacked its data.
+LAST = {
+    "explorer": ".hv-thumb",
+    "trace": ".hv-frame",
+    "survey": ".hv-card img",
+    "training": ".hv-steps-numbers",
+}
+
+
 @pytest.fixture(scope="module")
-def pages():
+def pages(trace):
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], "layer3.*")
     explorer.strip = True
-    trace = hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[12])
     survey = hookviz.survey(hookviz.demo_model(), hookviz.demo_images()[:6], "layer3.1.conv2")
     made = {
         "explorer": explorer.to_html(max_bytes=3e6),
@@ -90,7 +99,8 @@ def _training():
 @pytest.mark.parametrize("name", ["explorer", "trace", "survey", "training"])
 def test_all_words_stand_out(name, theme, pages, shown):
     page = shown(pages[name], color_scheme=theme)
-    page.wait_for_timeout(2500)
+    page.locator(LAST[name]).first.wait_for()
+    next_frame(page)
     count, faint = page.evaluate(FAINT)
     assert count > 5
     assert faint == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
 
 import hookviz
 
@@ -30,18 +30,18 @@ def bar_words(widget) -> list[str]:
 
 
 def test_with_core_widgets(open_notebook, twin, shots):
-    notebook = open_notebook(["import hookviz", MAKE, "explorer"], seconds=300, own_kernel=True)
+    notebook = open_notebook(["import hookviz", MAKE, "explorer"])
     page = notebook.page
     widget = page.locator(".hookviz-explorer")
     widget.locator("figure .frame img").nth(3).wait_for()
-    page.wait_for_timeout(2500)  # until the keys are the widgets' own
+    wait_for_names(widget)
     assert share(twin.frame.predictions[0]) in bar_words(widget)[0]
 
     widget.get_by_role("button", name="off", exact=True).focus()
     page.keyboard.press("Space")
     twin.reset()
     twin.edit()
-    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], 30, "the bars")
+    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], "the bars")
     for words, each in zip(bar_words(widget), twin.frame.predictions, strict=True):
         assert share(each) in words and each.change in words
     chip = widget.get_by_role("button", name="layer3.1.conv2, channel 32: off")
@@ -53,46 +53,45 @@ def test_with_core_widgets(open_notebook, twin, shots):
     page.screenshot(path=shots / "hands-difference.png")
     chip.focus()
     page.keyboard.press("Enter")
-    wait_for(lambda: chip.count() == 0, 20, "the edit to go")
+    wait_for(lambda: chip.count() == 0, "the edit to go")
     twin.reset()
-    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], 30, "the bars")
+    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], "the bars")
     assert notebook.errors == []
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_with_the_canvas(open_notebook, twin, shots):
-    on = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'\nimport hookviz"
-    notebook = open_notebook([on, MAKE, "explorer"], seconds=300, own_kernel=True)
+    notebook = open_notebook([CANVAS_ON, "import hookviz", MAKE, "explorer"])
     page = notebook.page
     app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    app.locator(".hv-tile").first.wait_for()
     first = app.locator(".hv-prediction").first
 
     app.get_by_role("button", name="off", exact=True).focus()
     page.keyboard.press("Space")
     twin.reset()
     twin.edit()
-    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), 30, "the bars")
+    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
     for bar, each in zip(app.locator(".hv-prediction").all(), twin.frame.predictions, strict=True):
         assert each.change in bar.inner_text()
     chip = app.get_by_role("button", name="layer3.1.conv2, channel 32: off")
     chip.wait_for()
-    wait_for(lambda: "0.00" in app.locator(".hv-hands b").inner_text(), 5, "the factor")
+    wait_for(lambda: "0.00" in app.locator(".hv-hands b").inner_text(), "the factor")
     page.screenshot(path=shots / "hands-canvas.png")
 
     app.get_by_role("slider", name="factor of 32").fill("0.5")
-    app.get_by_role("button", name="channel 32: × 0.5").wait_for(timeout=30_000)
+    app.get_by_role("button", name="channel 32: × 0.5").wait_for()
     twin.reset()
     twin.edit(change=0.5)
-    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), 30, "the bars")
+    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
 
     app.get_by_role("combobox", name="whose pictures").select_option("difference")
-    wait_for(lambda: "edited − original" in app.inner_text(), 30, "the difference")
+    wait_for(lambda: "edited − original" in app.inner_text(), "the difference")
     app.get_by_role("combobox", name="order of the channels").select_option("ablation")
-    wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, 60, "the bars of the tiles")
-    wait_for(lambda: "1st of" in app.locator(".hv-by").inner_text(), 30, "the first of them")
+    wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, "the bars of the tiles")
+    wait_for(lambda: "1st of" in app.locator(".hv-by").inner_text(), "the first of them")
     page.screenshot(path=shots / "hands-ablation.png")
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()
-    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), 30, "the bars")
+    wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
     assert notebook.errors == []

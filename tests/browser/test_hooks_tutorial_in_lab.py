@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab import Notebook
+import nbformat
+import pytest
+from front_end import next_frame, wait_for
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "notebooks" / "hooks_tutorial.ipynb"
 WIDGET = ".widget-vbox"
@@ -13,11 +15,28 @@ HEADING = ".jp-RenderedMarkdown h2, .text_cell_render h2"
 WIDTH = 1200
 
 
-def test_tutorial(open_notebook, shots, monkeypatch):
-    # A cell whose code is folded away, as those of the checks are, shows no number when it has run.
-    unfolded = ".jp-CodeCell:not(:has(.jp-InputPlaceholder)) .jp-InputPrompt"
-    monkeypatch.setattr(Notebook, "prompts", unfolded)
-    notebook = open_notebook(TUTORIAL, seconds=500)
+def cells_of(*words):
+    """The tutorial's cells of code that have one of these words, in order."""
+    cells = [cell.source for cell in nbformat.read(TUTORIAL, 4).cells if cell.cell_type == "code"]
+    return [code for code in cells if any(word in code for word in words)]
+
+
+def test_a_lesson_and_its_exercises(open_notebook):
+    """Its tools, its picture, a lesson with sliders, and all of its exercises."""
+    needed = ("# @title Tools", "import gc\n", "# @title The picture", "def square(", "def chain(")
+    lesson = ("def linear_example(", "def draw_5(", "class SaveOutput")
+    exercises = ("# @title The check of", "# your answer")
+    cells = cells_of("find_spec", *needed, *lesson, *exercises)
+    notebook = open_notebook(cells)
+    look_at_the_picture(notebook.page)
+    move_the_linear_example(notebook.page)
+    answer_exercises(notebook.page)
+    assert notebook.errors == []
+
+
+@pytest.mark.heavy
+def test_tutorial(open_notebook, shots):
+    notebook = open_notebook(TUTORIAL)
     page = notebook.page
     move_the_linear_example(page)
     move_the_channel(page)
@@ -42,9 +61,9 @@ def move_the_linear_example(page):
     view.get_by_role("slider", name="w", exact=True).focus()
     page.keyboard.press("ArrowRight")
     # w = 2.5: ŷ = 7.5, dL/dŷ = 2 (7.5 − 5) = 5, dL/dx = 2.5 · 5, dL/dw = 3 · 5
-    wait_until(lambda: numbers() == [["5", "5"], ["12.5", "12.5"], ["15", "15"]], page)
+    wait_for(lambda: numbers() == [["5", "5"], ["12.5", "12.5"], ["15", "15"]])
     page.keyboard.press("ArrowLeft")
-    wait_until(lambda: numbers()[0] == ["2", "2"], page)
+    wait_for(lambda: numbers()[0] == ["2", "2"])
 
 
 def move_the_channel(page):
@@ -60,9 +79,9 @@ def move_the_channel(page):
     assert before[0].startswith("Channel ")
     view.get_by_role("slider", name="rank").focus()
     page.keyboard.press("ArrowRight")
-    wait_until(lambda: shown()[0] != before[0] and shown()[1] != before[1], page)
+    wait_for(lambda: shown()[0] != before[0] and shown()[1] != before[1])
     page.keyboard.press("ArrowLeft")
-    wait_until(lambda: shown() == before, page)
+    wait_for(lambda: shown() == before)
 
 
 def answer_exercises(page):
@@ -82,7 +101,7 @@ def answer(page, number, typed, words, said, line, done):
     page.keyboard.insert_text(f"answer_{number} = {typed}")
     page.keyboard.press("Control+Enter")
     verdict = cell.get_by_role("status")
-    wait_until(lambda: verdict.locator("b").inner_text().endswith(words), page)
+    wait_for(lambda: verdict.locator("b").inner_text().endswith(words))
     text = verdict.inner_text()
     assert said in text and line in text
     assert f"{done} of 12 done" in text
@@ -108,13 +127,5 @@ def shoot_sections(page, folder, theme):
         bottom = headings[number].bounding_box()["y"] if number < len(headings) else top + 700
         page.set_viewport_size({"width": WIDTH, "height": round(min(bottom - top, 6000)) + 160})
         heading.evaluate("heading => heading.scrollIntoView({block: 'start'})")
-        page.wait_for_timeout(100)
+        next_frame(page)
         page.screenshot(path=folder / f"tutorial-{number}-{theme}.png")
-
-
-def wait_until(done, page, seconds=30):
-    for _ in range(seconds * 10):
-        if done():
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError("what was waited for did not come")

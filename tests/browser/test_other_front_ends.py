@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 from dashboard import Dashboard, Voila
-from front_end import WIDGETS, canvas_pixels, wait_for, write_notebook
+from front_end import (
+    CANVAS_ON,
+    WIDGETS,
+    canvas_pixels,
+    next_frame,
+    wait_for,
+    wait_for_names,
+    write_notebook,
+)
 from notebook7 import Notebook7, Notebook7Page
 
 import hookviz
 
-pytestmark = pytest.mark.skipif(
-    WIDGETS < 8, reason="Notebook 7 and Voilà show widgets of ipywidgets 8"
-)
+pytestmark = [
+    pytest.mark.heavy,  # servers of their own, each with a kernel
+    pytest.mark.skipif(WIDGETS < 8, reason="Notebook 7 and Voilà show widgets of ipywidgets 8"),
+]
 CELL = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
 
 
@@ -20,15 +29,15 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
     server = front_end(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [CELL])
-        notebook = page_of(server, browser, path, 240)
+        notebook = page_of(server, browser, path)
         widget = notebook.page.locator(".hookviz-explorer")
         picture = widget.locator("figure .frame img:not(.dark)").nth(1)
-        picture.wait_for(timeout=120_000)
-        notebook.page.wait_for_timeout(2500)  # until the slider has its name
+        picture.wait_for()
+        wait_for_names(widget)
         before = picture.get_attribute("src")
         widget.get_by_role("slider", name="channel").focus()
         notebook.page.keyboard.press("ArrowRight")
-        wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), 15, "the next channel")
+        wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "the next channel")
         assert picture.get_attribute("src") != before
         assert widget.locator("figure .frame img:not(.dark)").count() == 4
         notebook.page.screenshot(path=shots / f"{front_end.__name__.lower()}.png")
@@ -39,12 +48,11 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
 
 
 # What Python has is shown, so that a test can wait for it.
-LIVE = """import os
-os.environ['HOOKVIZ_CANVAS'] = 'on'
+LIVE = f"""{CANVAS_ON}
 import hookviz, ipywidgets
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
 said = ipywidgets.Label('').add_class('said')
-tell = lambda change: setattr(said, 'value', f'python has channel {change["new"]}')
+tell = lambda change: setattr(said, 'value', f'python has channel {{change["new"]}}')
 explorer.observe(tell, 'channel')
 back = ipywidgets.Button(description='python moves')
 back.on_click(lambda _: setattr(explorer, 'channel', 7))
@@ -60,19 +68,20 @@ def test_canvas(front_end, page_of, browser, tmp_path, shots):
     server = front_end(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [LIVE])
-        notebook = page_of(server, browser, path, 240)
+        notebook = page_of(server, browser, path)
         page, app = notebook.page, notebook.page.locator(".hookviz-app")
-        app.locator(".hv-tile").first.wait_for(timeout=120_000)
+        app.locator(".hv-tile").first.wait_for()
         assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
         canvas = app.locator(".hv-activation canvas").first
-        wait_for(lambda: canvas_pixels(canvas).any(), 20, "the first map")
-        wait_for(lambda: "on its way" not in app.inner_text(), 60, "all pictures")
+        wait_for(lambda: canvas_pixels(canvas).any(), "the first map")
+        wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
         before = canvas_pixels(canvas)
 
         app.get_by_role("slider", name="channel").focus()
         page.keyboard.press("ArrowRight")
         said = page.locator(".said").first
-        wait_for(lambda: said.inner_text() == "python has channel 1", 20, "Python to follow")
+        wait_for(lambda: said.inner_text() == "python has channel 1", "Python to follow")
+        next_frame(page)
         assert (canvas_pixels(canvas) != before).any()
 
         height, width = maps.shape[-2:]
@@ -84,15 +93,13 @@ def test_canvas(front_end, page_of, browser, tmp_path, shots):
         )
         app.locator(".hv-here dt", has_text="value").wait_for()
         shown = app.locator(".hv-here dd").nth(1)
-        wait_for(lambda: shown.count() and shown.inner_text(), 10, "the value")
+        wait_for(lambda: shown.count() and shown.inner_text(), "the value")
         wanted = maps[1, row, column].item()
         assert float(shown.inner_text().replace("−", "-")) == pytest.approx(wanted, rel=1e-3)
 
         page.get_by_role("button", name="python moves").click()
         slider = app.get_by_role("slider", name="channel")
-        wait_for(
-            lambda: slider.get_attribute("aria-valuetext") == "channel 7 of 24", 20, "channel 7"
-        )
+        wait_for(lambda: slider.get_attribute("aria-valuetext") == "channel 7 of 24", "channel 7")
         page.screenshot(path=shots / f"{front_end.__name__.lower()}-canvas.png")
         assert notebook.errors == []
         notebook.close()

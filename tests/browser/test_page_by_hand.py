@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels
+from front_end import canvas_pixels, next_frame, wait_for
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
@@ -14,23 +14,12 @@ from hookviz.studies.receptive_field.field import outline, words
 PANELS = ("input", "activation", "gradient", "heat")
 
 
-@pytest.fixture(scope="module")
-def explorer():
-    made = hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
-    )
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def page(browser, explorer, tmp_path):
-    path = tmp_path / "view.html"
-    explorer.to_html(path, max_bytes=10e6)
-    opened = browser.browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+def page(chrome, explorer_page):
+    opened = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
     errors = []
     opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.goto(path.as_uri())
+    opened.goto(explorer_page.as_uri())
     opened.locator(".hv-tile").first.wait_for()
     yield opened
     opened.close()
@@ -39,10 +28,6 @@ def page(browser, explorer, tmp_path):
 
 def frame(page, name):
     return page.locator(f".hv-{name} .hv-frame")
-
-
-def settle(page):
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 50)))")
 
 
 def transforms(page):
@@ -61,27 +46,27 @@ def test_wheel_drag_and_double_click_move_all_panels(page):
     x, y = at(page, "activation", 0.27, 0.77)  # within a cell
     page.mouse.move(x, y)
     page.mouse.wheel(0, -300)  # the page's own, until a picture was looked at
-    settle(page)
+    next_frame(page)
     assert transforms(page) == ""
     page.mouse.click(x, y)
     before = page.locator(".hv-here dd").first.inner_text()
     page.mouse.wheel(0, -300)
-    settle(page)
+    next_frame(page)
     enlarged = transforms(page)
     assert f"scale({np.e:.3f}" in enlarged
     # What was under the pointer still is.
     page.mouse.move(x + 1, y)
-    settle(page)
+    next_frame(page)
     assert page.locator(".hv-here dd").first.inner_text() == before
 
     page.mouse.down()
     page.mouse.move(x - 60, y + 30, steps=3)
     page.mouse.up()
-    settle(page)
+    next_frame(page)
     moved = transforms(page)
     assert moved != enlarged and "scale(2.718" in moved
     page.mouse.dblclick(x, y)
-    settle(page)
+    next_frame(page)
     assert transforms(page) == ""
 
 
@@ -94,7 +79,7 @@ def test_a_drag_on_the_colourbar_chooses_the_range(page, explorer):
     page.mouse.down()
     page.mouse.move(box["x"] + 0.75 * box["width"], y, steps=4)
     page.mouse.up()
-    settle(page)
+    next_frame(page)
     fields = [page.locator(".hv-activation .hv-end").nth(place) for place in (0, 1)]
     low, high = (float(field.get_attribute("title")) for field in fields)
     span = float(panel.high - panel.low)
@@ -105,10 +90,10 @@ def test_a_drag_on_the_colourbar_chooses_the_range(page, explorer):
 
     fields[0].fill("0")
     fields[0].press("Enter")
-    settle(page)
+    next_frame(page)
     assert float(fields[0].get_attribute("title")) == 0
     page.locator(".hv-activation .hv-bar").dblclick()
-    settle(page)
+    next_frame(page)
     whole = colours[to_levels(panel.values, panel.low, panel.high)]
     assert (canvas_pixels(canvas) == whole).all()
 
@@ -116,7 +101,7 @@ def test_a_drag_on_the_colourbar_chooses_the_range(page, explorer):
 @pytest.mark.parametrize("method", ["gradcam", "hirescam", "eigencam"])
 def test_the_overlay_is_the_one_that_python_draws(page, explorer, method):
     page.get_by_label("heatmap", exact=True).select_option(method)
-    settle(page)
+    next_frame(page)
     explorer.heatmap = method
     wanted = explorer.frame.overlay.pixels.astype(int)
     got = canvas_pixels(frame(page, "heat").locator("canvas"))[..., :3].astype(int)
@@ -132,7 +117,7 @@ def test_the_strip_leads_to_a_layer(page, explorer):
     thumbs.first.wait_for()
     assert thumbs.count() == len(explorer.heatmaps())
     thumbs.nth(2).click()
-    settle(page)
+    next_frame(page)
     assert page.locator("h2").inner_text() == list(explorer.heatmaps())[2]
     assert thumbs.nth(2).get_attribute("aria-current") == "true"
 
@@ -145,14 +130,14 @@ def test_it_prints(page):
     assert not page.locator(".hv-toggle").first.is_visible()
 
 
-def test_the_verdict_leads_to_the_layer(browser, tmp_path):
+def test_the_verdict_leads_to_the_layer(chrome, tmp_path):
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer3[0].conv1.weight[3] = torch.nan
     explorer = hookviz.explore(model, hookviz.demo_images()[6], layer="stem.0")
     explorer.to_html(tmp_path / "nan.html", max_bytes=10e6)
     explorer.close()
-    page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
+    page = chrome.new_page(viewport={"width": 1280, "height": 900})
     page.goto((tmp_path / "nan.html").as_uri())
     verdict = page.get_by_role("button", name="NaN in 4 of 15 layers")
     verdict.focus()
@@ -170,7 +155,7 @@ AT_ONCE = """() => {
 }"""
 
 
-def test_dead_channels_are_found(browser, tmp_path):
+def test_dead_channels_are_found(chrome, tmp_path):
     """By the verdict, by the colour of the layers, and in an order; and they are called so."""
     model = hookviz.demo_model()
     with torch.no_grad():
@@ -178,7 +163,7 @@ def test_dead_channels_are_found(browser, tmp_path):
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
     explorer.to_html(tmp_path / "dead.html")
     explorer.close()
-    page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
+    page = chrome.new_page(viewport={"width": 1280, "height": 900})
     page.goto((tmp_path / "dead.html").as_uri())
     page.get_by_role("button", name="24 of 48 channels dead").click()
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
@@ -189,7 +174,7 @@ def test_dead_channels_are_found(browser, tmp_path):
     assert "24 dead" in page.locator(".hv-mosaic .hv-label").inner_text()
     assert page.locator(".hv-tile.hv-dead").count() == 24
     page.get_by_label("what the colour of a layer says").select_option("dead")
-    settle(page)
+    next_frame(page)
     colours = page.locator(".hv-layer i").evaluate_all(
         "all => all.map((each) => each.style.background)"
     )
@@ -212,8 +197,8 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     )
 
     def agrees(field, row, column):
-        settle(page)
-        assert words(field, (row, column)) in here.inner_text()
+        wait_for(lambda: words(field, (row, column)) in here.inner_text(), "the place's words")
+        next_frame(page)
         whole, seen = frame(page, "input").bounding_box(), box.bounding_box()
         left, top, width, height = outline(field, (row, column))
         wanted = [left * whole["width"], top * whole["height"]]
@@ -222,7 +207,7 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
         assert got == pytest.approx(wanted, abs=1.5)
 
     page.mouse.move(*at(page, "activation", 7.5 / 28, 20.5 / 28))
-    settle(page)
+    next_frame(page)
     assert "click for its receptive field" in here.inner_text() and not box.is_visible()
     page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
     page.mouse.move(5, 5)
@@ -242,10 +227,10 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     # The same spot of another layer's map, and nothing once it is given up.
     page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
     page.keyboard.press("Enter")
-    page.wait_for_timeout(400)
+    page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
     deep = hookviz.receptive_field(hookviz.demo_model(), hookviz.demo_images()[6], "layer3.1.conv2")
     agrees(deep, 9, 4)
     frame(page, "activation").focus()
     page.keyboard.press("Escape")
-    settle(page)
+    next_frame(page)
     assert not box.is_visible() and "sees" not in here.inner_text()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from html import escape
 
 import nbformat
 import numpy as np
 import pytest
 import torch
+from front_end import PIXELS, as_pixels, next_frame, wait_for
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
 from torch import Tensor, nn
@@ -48,63 +50,72 @@ def expected(panel):
     return palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
 
 
-def tiles(page, height, width):
+# All tiles as they are drawn, and where; then each of them clicked, and its map as it is drawn.
+WALK = f"""async () => {{
+  const read = {PIXELS};
+  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  const box = (element) => {{
+    const {{ x, y, width, height }} = element.getBoundingClientRect();
+    return [x, y, width, height];
+  }};
+  await frame();
+  const sheet = document.querySelector(".hv-sheet");
+  const tiles = [...document.querySelectorAll(".hv-tile")];
+  const seen = {{ sheet: read(sheet), origin: box(sheet), tiles: tiles.map(box), maps: [] }};
+  for (const tile of tiles) {{
+    tile.click();
+    await frame();
+    seen.maps.push(read(document.querySelector(".hv-activation canvas")));
+  }}
+  return seen;
+}}"""
+
+
+def small_maps(seen, height, width):
     """Of each tile, what is drawn in the middle of each value of its map."""
-    sheet, origin = pixels(page.locator(".hv-sheet")), page.locator(".hv-sheet").bounding_box()
-    for each in page.locator(".hv-tile").all():
-        box = each.bounding_box()
-        x = box["x"] - origin["x"] + (np.arange(width) + 0.5) * box["width"] / width
-        y = box["y"] - origin["y"] + (np.arange(height) + 0.5) * box["height"] / height
-        yield sheet[np.ix_(y.astype(int), x.astype(int))]
-
-
-def settle(page):
-    page.evaluate(
-        "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
-    )
+    sheet, (left, top, _, _) = as_pixels(seen["sheet"]), seen["origin"]
+    for x, y, wide, high in seen["tiles"]:
+        columns = x - left + (np.arange(width) + 0.5) * wide / width
+        rows = y - top + (np.arange(height) + 0.5) * high / height
+        yield sheet[np.ix_(rows.astype(int), columns.astype(int))]
 
 
 def test_each_pixel_is_as_render_draws_it(shown):
     model = nn.Sequential(Given(odd_maps()), nn.Flatten())
     explorer = hookviz.explore(model, torch.rand(1, 3, 6, 7))
     page = shown(explorer.to_html(), color_scheme="light")
-    canvas = page.locator(".hv-activation canvas").first
     page.locator(".hv-tile").first.wait_for()
-    for cmap in CMAPS:
+    for cmap, normalize in itertools.product(CMAPS, RANGES):
         page.get_by_label("colours", exact=True).select_option(cmap)
-        for normalize in RANGES:
-            page.get_by_label("range of the colours").select_option(normalize)
-            explorer.cmap, explorer.normalize = cmap, normalize
-            settle(page)
-            small = list(tiles(page, 6, 7))
-            for channel in range(9):
-                page.locator(".hv-tile").nth(channel).click()
-                settle(page)
-                explorer.channel = channel
-                wanted = expected(explorer.frame.panels[0])
-                got = pixels(canvas)
-                assert (got == wanted).all(), (cmap, normalize, channel)
-                assert (small[channel] == wanted).all(), (cmap, normalize, channel)
+        page.get_by_label("range of the colours").select_option(normalize)
+        explorer.cmap, explorer.normalize = cmap, normalize
+        seen = page.evaluate(WALK)
+        drawn = zip(map(as_pixels, seen["maps"]), small_maps(seen, 6, 7), strict=True)
+        for channel, (large, small) in enumerate(drawn):
+            explorer.channel = channel
+            wanted = expected(explorer.frame.panels[0])
+            assert (large == wanted).all(), (cmap, normalize, channel)
+            assert (small == wanted).all(), (cmap, normalize, channel)
+        assert channel == 8
     explorer.close()
 
 
-def test_the_demo_by_keyboard_pointer_and_search(shown):
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-    page = shown(explorer.to_html(max_bytes=10e6), color_scheme="light")
+def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page):
+    page = shown(explorer_page.read_text(), color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
     canvas = page.locator(".hv-activation canvas").first
 
     def agrees():
-        page.wait_for_timeout(400)
-        return (pixels(canvas) == expected(explorer.frame.panels[0])).all()
+        return np.array_equal(pixels(canvas), expected(explorer.frame.panels[0]))
 
-    assert agrees()
+    wait_for(agrees)
     page.keyboard.press("ArrowRight")  # nothing has the focus: the page is the explorer's
-    explorer.channel = 1
-    assert agrees()
+    explorer.channel = 5
+    wait_for(agrees)
     page.keyboard.press("ArrowDown")
-    explorer.layer = list(explorer.cache)[1]
-    assert agrees()
+    layers = list(explorer.cache)
+    explorer.layer = layers[layers.index("layer2.0.conv1") + 1]
+    wait_for(agrees)
     assert (
         page.get_by_role("slider", name="layer")
         .get_attribute("aria-valuetext")
@@ -114,19 +125,19 @@ def test_the_demo_by_keyboard_pointer_and_search(shown):
     page.get_by_role("combobox", name="find a layer").fill("96×14 3.1.conv2")
     page.keyboard.press("Enter")
     explorer.layer = "layer3.1.conv2"
-    assert agrees()
+    wait_for(agrees)
     page.locator(".hv-tile", has_text="17").first.click()
     explorer.channel = 17
-    assert agrees()
+    wait_for(agrees)
     page.get_by_label("order of the channels").select_option("weight")
     explorer.order = "weight"
     assert explorer.channel == explorer.frame.channels[0]
-    assert agrees()
+    wait_for(agrees)
 
     assert "⇧ place" in page.locator(".hv-here").inner_text()  # until the pointer is somewhere
     box = page.locator(".hv-activation .hv-frame").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"] + 2, box["y"] + 0.25 * box["height"] + 2)
-    settle(page)
+    next_frame(page)
     value = explorer.cache[explorer.layer].activation[0, explorer.channel, 3, 7].item()
     said = page.locator(".hv-here dd").nth(1).inner_text()
     assert np.float32(said.replace("−", "-")) == np.float32(value)
@@ -137,40 +148,32 @@ def test_the_demo_by_keyboard_pointer_and_search(shown):
     assert page.locator("h2").inner_text() == explorer.layer
     other = page.locator(".hv-prediction").nth(2)
     other.click()
-    settle(page)
+    next_frame(page)
     assert other.get_attribute("aria-pressed") == "true"
     assert "Gradients in this page are of moon" in page.locator(".hv-notes").inner_text()
-    explorer.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_in_a_sandboxed_frame(shown, shots, theme):
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-    inner = explorer.to_html(layers="layer3.*")
-    explorer.close()
+def test_in_a_sandboxed_frame(shown, shots, theme, explorer_page):
+    inner = explorer_page.read_text()
     frame = f'<iframe sandbox="allow-scripts" width="1200" height="800" srcdoc="{escape(inner)}">'
     page = shown(f'<!doctype html><meta charset="utf-8">{frame}</iframe>', color_scheme=theme)
     page.frame_locator("iframe").locator(".hv-tile").first.wait_for()
     page.screenshot(path=shots / f"page-in-frame-{theme}.png")
 
 
-def test_without_scripts_the_picture_stands(chrome, tmp_path):
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
-    path = tmp_path / "view.html"
-    explorer.to_html(path, layers="stem.0")
+def test_without_scripts_the_picture_stands(chrome, explorer, explorer_page):
     context = chrome.new_context(java_script_enabled=False)
     page = context.new_page()
-    page.goto(path.as_uri())
+    page.goto(explorer_page.as_uri())
     assert page.get_by_role("img").get_attribute("alt") == explorer.frame.description
-    explorer.close()
     context.close()
 
 
-def test_in_an_exported_notebook(chrome, tmp_path):
+def test_in_an_exported_notebook(chrome, explorer, tmp_path):
     """What `explorer.page` leaves in a saved notebook moves in what nbconvert makes of that."""
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    explorer.layer = "layer3.0.conv1"
     data = {"text/html": explorer.page(layers="layer3.*").data}
-    explorer.close()
     output = nbformat.v4.new_output("display_data", data)
     cell = nbformat.v4.new_code_cell("explorer.page()", outputs=[output])
     book, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
@@ -183,6 +186,6 @@ def test_in_an_exported_notebook(chrome, tmp_path):
     inside.get_by_role("slider", name="channel").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
-    inside.locator(".hv-label", has_text="channel 1").wait_for()
+    inside.locator(".hv-label", has_text="channel 5").wait_for()
     inside.locator(".hv-name", has_text="layer3.0.conv2").wait_for()
     page.close()

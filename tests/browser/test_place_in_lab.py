@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from front_end import WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, next_frame, wait_for
 
 import hookviz
 from hookviz.studies.receptive_field.field import outline, words
 from hookviz.view.settings import EFFECTIVE
 
 MAKE = (
-    "import os\nos.environ['HOOKVIZ_CANVAS'] = '{canvas}'\nimport hookviz, ipywidgets\n"
+    "import hookviz, ipywidgets\n"
     "import torchvision.transforms.functional as F\n"
     "x = F.to_tensor(hookviz.demo_images()[6].resize((70, 126)))\n"
     "explorer = hookviz.explore(hookviz.demo_model(), x,"
     " layer='layer2.0.conv1')\n"
     "said = ipywidgets.Label('').add_class('said')\n"
-    "explorer.observe(lambda _: setattr(said, 'value', f'{{explorer.place}}'), 'place')\n"
+    "explorer.observe(lambda _: setattr(said, 'value', f'{explorer.place}'), 'place')\n"
     "display(said, explorer)"
 )
 ROW, COLUMN = 20, 6
@@ -40,24 +40,24 @@ def lands(seen, picture, field):
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_by_the_canvas(open_notebook, field, shots):
-    notebook = open_notebook([MAKE.format(canvas="on")], seconds=300, own_kernel=True)
+    notebook = open_notebook([CANVAS_ON, MAKE])
     page = notebook.page
     app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for(timeout=60_000)
+    app.locator(".hv-tile").first.wait_for()
     box = app.locator(".hv-activation .hv-frame").bounding_box()
     height, width = field.map_size
     right, down = (COLUMN + 0.5) / width, (ROW + 0.5) / height
     page.mouse.click(box["x"] + right * box["width"], box["y"] + down * box["height"])
     page.mouse.move(2, 2)
     seen, note = app.locator(".hv-input .hv-field"), app.locator(".hv-input .hv-under")
-    wait_for(lambda: words(field, (ROW, COLUMN)) in note.inner_text(), 30, "the kernel's answer")
+    wait_for(lambda: words(field, (ROW, COLUMN)) in note.inner_text(), "the kernel's answer")
     lands(seen.bounding_box(), app.locator(".hv-input .hv-frame").bounding_box(), field)
     said = page.locator(".said").first
-    wait_for(lambda: said.inner_text().startswith(f"({down:.2f}"), 10, "Python to follow")
+    wait_for(lambda: said.inner_text().startswith(f"({down:.2f}"), "Python to follow")
 
     page.get_by_label("heatmap", exact=True).select_option(EFFECTIVE)
     heat = app.locator(".hv-heat .hv-frame")
-    wait_for(lambda: not heat.locator(".hv-words").inner_text(), 30, "the effective field")
+    wait_for(lambda: not heat.locator(".hv-words").inner_text(), "the effective field")
     assert "effective field of the place" in heat.get_attribute("aria-label")
     lands(heat.locator(".hv-field").bounding_box(), heat.bounding_box(), field)
     page.screenshot(path=shots / "place-canvas.png")
@@ -65,15 +65,15 @@ def test_by_the_canvas(open_notebook, field, shots):
 
 
 def test_by_core_widgets(open_notebook, field, shots):
-    notebook = open_notebook([MAKE.format(canvas="off")], seconds=300, own_kernel=True)
+    notebook = open_notebook([MAKE])
     page = notebook.page
     typed = page.get_by_label("place: row, column")
-    typed.wait_for(timeout=60_000)
+    typed.wait_for()
     typed.fill(f"{ROW}, {COLUMN}")
     page.keyboard.press("Enter")
     seen = page.locator(".hookviz figure", has_text="input").first.locator(".spot rect")
-    seen.wait_for(state="attached", timeout=30_000)
-    page.wait_for_timeout(500)
+    seen.wait_for(state="attached")
+    next_frame(page)
     # The picture is as high as its frame, and in the middle of it.
     frame = page.locator(".hookviz figure", has_text="input").first.locator(".frame").bounding_box()
     wide = frame["height"] * field.input_size[1] / field.input_size[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from front_end import wait_for, wait_for_names
 
 import hookviz
 
@@ -19,14 +20,6 @@ def twin():
 
 def source(picture):
     return picture.get_attribute("src")
-
-
-def wait_until(done, page, seconds=20):
-    for _ in range(seconds * 10):
-        if done():
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError("what was waited for did not come")
 
 
 def lit(widget):
@@ -49,7 +42,7 @@ def test_player_steps_by_keyboard(open_notebook, shots):
     picture = widget.locator("figure .frame img")
     picture.wait_for()
     widget.scroll_into_view_if_needed()
-    page.wait_for_timeout(2500)  # until the controls have their names
+    wait_for_names(widget)
     assert lit(widget) == shown(trace[0])
 
     slider = widget.get_by_role("slider", name="event", exact=True)
@@ -58,7 +51,7 @@ def test_player_steps_by_keyboard(open_notebook, shots):
     for place in range(1, 8):
         before = source(picture)
         page.keyboard.press("ArrowRight")
-        wait_until(lambda place=place: trace[place].code in widget.inner_text(), page)
+        wait_for(lambda place=place: trace[place].code in widget.inner_text())
         assert lit(widget) == shown(trace[place])
         alt = picture.get_attribute("alt")
         assert f"the {trace[place].kind} hook of {trace[place].name} " in alt
@@ -67,7 +60,7 @@ def test_player_steps_by_keyboard(open_notebook, shots):
         changed += not same
     assert changed >= 3
     page.keyboard.press("ArrowLeft")
-    wait_until(lambda: trace[6].code in widget.inner_text(), page)
+    wait_for(lambda: trace[6].code in widget.inner_text())
     assert lit(widget) == shown(trace[6])
 
     first = next(e.index for e in trace if e.kind == "full_backward" and e.depth > 2)
@@ -75,7 +68,7 @@ def test_player_steps_by_keyboard(open_notebook, shots):
     page.keyboard.press("Home")
     for _ in range(first):
         page.keyboard.press("ArrowRight")
-    wait_until(lambda: trace[first].code in widget.inner_text(), page, 60)
+    wait_for(lambda: trace[first].code in widget.inner_text())
     for theme in notebook.themes:
         notebook.theme(theme)
         widget.scroll_into_view_if_needed()
@@ -85,7 +78,7 @@ def test_player_steps_by_keyboard(open_notebook, shots):
     slider.focus()
     page.keyboard.press("End")  # one that could not be set
     assert not trace[-1].fired
-    wait_until(lambda: trace[-1].code in widget.inner_text(), page)
+    wait_for(lambda: trace[-1].code in widget.inner_text())
     assert trace[-1].note in widget.inner_text()
     assert lit(widget) == shown(trace[-1])
     assert not picture.is_visible()
@@ -96,16 +89,22 @@ def test_player_steps_by_keyboard(open_notebook, shots):
 
 def test_play_runs_and_stops(open_notebook):
     notebook, trace = open_notebook(CELLS), twin()
-    page = notebook.page
-    widget = page.locator(PLAYER).first
+    widget = notebook.page.locator(PLAYER).first
     widget.locator("figure .frame img").wait_for()
-    page.wait_for_timeout(2500)
+    wait_for_names(widget)
+    slider = widget.get_by_role("slider", name="event", exact=True)
+
+    def at():
+        return round(float(slider.get_attribute("aria-valuenow")))
+
     play = widget.get_by_role("button", name="play or pause", exact=True).first
     play.click()
-    wait_until(lambda: lit(widget) == shown(trace[4]), page)
-    assert widget.get_by_role("slider", name="event").get_attribute("aria-valuenow") != "0.0"
+    wait_for(lambda: at() >= 4)
+    play.click()
+    wait_for(lambda: lit(widget) == shown(trace[at()]))
+    assert at() >= 4
     widget.get_by_role("button", name="stop", exact=True).click()
-    wait_until(lambda: lit(widget) == shown(trace[0]), page)
+    wait_for(lambda: lit(widget) == shown(trace[0]))
     names = [b.get_attribute("aria-label") for b in widget.locator(".widget-play button").all()]
     assert None not in names
     assert notebook.errors == []
@@ -116,17 +115,17 @@ def test_tree_words_and_timeline(open_notebook, shots):
     page = notebook.page
     widget = page.locator(PLAYER).first
     widget.locator("figure .frame img").wait_for()
-    page.wait_for_timeout(2500)
+    wait_for_names(widget)
     module = "layer2.0.conv1"
     assert any(event.module == module for event in trace)
     tree = widget.get_by_role("listbox", name="modules")
     place = [name for name, _ in trace._tree].index(module)
     tree.select_option(index=place)
     first = next(event for event in trace if event.module == module)
-    wait_until(lambda: lit(widget) == shown(first), page)
+    wait_for(lambda: lit(widget) == shown(first))
     widget.get_by_role("button", name="first of backward").click()
     back = next(event for event in trace if event.backward)
-    wait_until(lambda: lit(widget) == shown(back), page)
+    wait_for(lambda: lit(widget) == shown(back))
     line, now = widget.locator(".timeline"), widget.locator(".timeline > i")
     box, at = line.bounding_box(), now.bounding_box()
     share = (at["x"] + at["width"] / 2 - box["x"]) / box["width"]
@@ -135,7 +134,7 @@ def test_tree_words_and_timeline(open_notebook, shots):
     typed.fill("layer3 conv2d")
     left = [event for event in trace if "layer3" in event.module and event.type == "Conv2d"]
     counted = f"{len(left)} of {len(trace)} events"
-    wait_until(lambda: counted in widget.inner_text(), page)
+    wait_for(lambda: counted in widget.inner_text())
     assert tree.locator("option").count() == len({event.module for event in left})
     for theme in notebook.themes:
         notebook.theme(theme)
@@ -156,7 +155,7 @@ def test_hostile_names_stay_text(open_notebook):
         ]
     )
     page = notebook.page
-    wait_until(lambda: page.locator(PLAYER).first.locator(".heading").count() == 1, page)
-    wait_until(lambda: "<img" in page.locator(PLAYER).first.inner_text(), page)
+    wait_for(lambda: page.locator(PLAYER).first.locator(".heading").count() == 1)
+    wait_for(lambda: "<img" in page.locator(PLAYER).first.inner_text())
     assert page.evaluate("window.hacked") is None
     assert page.locator("img[src=x]").count() == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from front_end import number
+from front_end import number, wait_for, wait_for_names
 
 CELL = """import hookviz, ipywidgets
 explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="stem.*")
@@ -19,16 +19,8 @@ print(f"time {time}: open {len(explorers)} widgets {len(every)}",
 del explorers"""
 
 
-def wait_for(page, done, what):
-    for _ in range(600):
-        if result := done():
-            return result
-        page.wait_for_timeout(100)
-    raise AssertionError(f"waited a minute in vain for {what}")
-
-
 def test_shift_enter_again_and_again(open_notebook):
-    notebook = open_notebook([CELL, COUNT], own_kernel=True)
+    notebook = open_notebook([CELL, COUNT])
     page = notebook.page
     cells = page.locator(".jp-CodeCell, .code_cell")
 
@@ -43,7 +35,7 @@ def test_shift_enter_again_and_again(open_notebook):
             now = prompt.inner_text()
             return number(now).isdigit() and now != before
 
-        wait_for(page, done, "the cell to have run")
+        wait_for(done, "the cell to have run")
 
     def counted(time):
         """What the second cell told at its latest run: the text may come after the number."""
@@ -56,7 +48,7 @@ def test_shift_enter_again_and_again(open_notebook):
             text = "".join(told.all_inner_texts()).strip()
             return text.startswith(begin) and text.endswith(" done") and text
 
-        return wait_for(page, complete, "the counts").removeprefix(begin)
+        return wait_for(complete, "the counts").removeprefix(begin)
 
     first = counted(1)
     assert first.startswith("open 1 ")
@@ -69,13 +61,14 @@ def test_shift_enter_again_and_again(open_notebook):
             assert counted(runs).startswith(f"open {runs} ")
 
     widget = page.locator(".hookviz-explorer")
-    wait_for(page, lambda: widget.count() == 1, "the new explorer")
+    wait_for(lambda: widget.count() == 1, "the new explorer")
+    wait_for_names(widget)
     picture = widget.locator("figure .frame img:not(.dark)").nth(1)
     widget.get_by_role("slider", name="channel").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     alt = "channel 3 of 24 of layer stem.0"
-    wait_for(page, lambda: alt in (picture.get_attribute("alt") or ""), "the slider's channel")
+    wait_for(lambda: alt in (picture.get_attribute("alt") or ""), "the slider's channel")
     run(1)
     assert (counted(5) == first) == notebook.tells_cells
     assert notebook.errors == []

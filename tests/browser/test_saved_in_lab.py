@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from front_end import WIDGETS, wait_for
 from nbconvert import HTMLExporter
+from nbformat.reader import NotJSONError
 from PIL import Image
 
 CELL = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
@@ -20,16 +21,20 @@ def saved(path):
     """What the outputs hold that have a picture, once the file has any."""
 
     def read():
-        book = nbformat.read(path, as_version=4)
+        try:
+            book = nbformat.read(path, as_version=4)
+        except NotJSONError:  # it is being written
+            return []
         outputs = [output["data"] for cell in book.cells for output in cell.outputs]
         return [data for data in outputs if "image/png" in data]
 
-    return wait_for(read, 15, "the notebook to be saved")
+    return wait_for(read, "the notebook to be saved")
 
 
 def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
     notebook = open_notebook([CELL])
     still = notebook.page.locator("[id^=hookviz-still]")
+    still.wait_for(state="attached")  # a cell's number may come before what it shows
     assert still.count() == 1
     output = notebook.page.locator(".jp-OutputArea-child, .output_area").filter(has=still)
     assert output.count() == 1
@@ -52,10 +57,11 @@ def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the error is JupyterLab's")
 def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
-    notebook = open_notebook([CELL, "'the next cell'"], own_kernel=True)
+    notebook = open_notebook([CELL, "'the next cell'"])
     page = notebook.page
     page.locator(".hookviz-explorer figure .frame img").first.wait_for()
     still = page.locator("[id^=hookviz-still]")
+    still.wait_for(state="attached")
     assert still.count() == 1
     assert not still.is_visible()
     shown = [each for each in page.locator(".jp-OutputArea-child").all() if each.is_visible()]
@@ -69,9 +75,10 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     picture = Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
     assert picture.size[0] > 500
 
-    lab.end_kernel(lab.files / notebook.name)
-    page.reload()
-    still.wait_for(timeout=60_000)
+    notebook.close()
+    lab.sweep()  # no kernel has these widgets any more
+    notebook.open()
+    still.wait_for()
     assert not page.get_by_text(LOST).first.is_visible()
     assert still.get_attribute("aria-label") == data["text/plain"]
     assert page.get_by_text("the next cell").last.is_visible()
@@ -83,6 +90,6 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     difference = np.abs(np.asarray(seen, int) - np.asarray(drawn, int))
     assert difference.mean() < 4
 
-    notebook.run_all(120)
+    notebook.run_all()
     page.locator(".hookviz-explorer figure .frame img").first.wait_for()
     assert not still.is_visible()

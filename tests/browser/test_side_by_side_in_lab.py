@@ -12,10 +12,10 @@ FINE_TUNED = [
     "model, pictures = hookviz.demo_model(), hookviz.demo_images()\n"
     "tuned = copy.deepcopy(model).train()\n"
     "torch.manual_seed(0)\n"
-    "x = torch.cat([hookviz.attribution.prepare_input(p, model).args[0] for p in pictures[:16]])\n"
-    "y = torch.tensor([model.class_names.index(p.info['label']) for p in pictures[:16]])\n"
-    "optimizer = torch.optim.SGD(tuned.parameters(), 0.02, momentum=0.9)\n"
-    "for _ in range(20):\n"
+    "x = torch.cat([hookviz.attribution.prepare_input(p, model).args[0] for p in pictures[:4]])\n"
+    "y = torch.tensor([model.class_names.index(p.info['label']) for p in pictures[:4]])\n"
+    "optimizer = torch.optim.SGD(tuned.parameters(), 0.05, momentum=0.9)\n"
+    "for _ in range(4):\n"
     "    optimizer.zero_grad()\n"
     "    torch.nn.functional.cross_entropy(tuned(x), (y + 1) % 10).backward()\n"
     "    optimizer.step()",
@@ -30,7 +30,7 @@ def maps(page):
 
 
 def test_two_pictures(open_notebook, shots):
-    notebook = open_notebook(TWO_PICTURES, seconds=300)
+    notebook = open_notebook(TWO_PICTURES)
     page = notebook.page
     page.locator(".hookviz-columns").wait_for()
     page.locator(".hookviz-columns").scroll_into_view_if_needed()
@@ -48,7 +48,7 @@ def test_two_pictures(open_notebook, shots):
 
 
 def test_before_and_after_fine_tuning(open_notebook, shots):
-    notebook = open_notebook(FINE_TUNED, seconds=300)
+    notebook = open_notebook(FINE_TUNED)
     page = notebook.page
     page.locator(".hookviz-columns").wait_for()
     page.locator(".hookviz-columns").scroll_into_view_if_needed()

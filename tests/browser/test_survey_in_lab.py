@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
 
 from hookviz.draw.pieces import data_url
 
@@ -35,20 +35,21 @@ def survey():
 
 
 def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
-    notebook = open_notebook([MAKE, SHOW, "survey.show()"], seconds=400, own_kernel=True)
+    notebook = open_notebook([MAKE, SHOW, "survey.show()"])
     page = notebook.page
     alone = page.locator(".hookviz-explorer", has_text="Survey of DemoNet")
     alone.locator(".pieces img").nth(8).wait_for()
-    page.wait_for_timeout(2500)  # until the keys are the widgets' own
     explorer = page.locator(".hookviz-explorer").first
+    wait_for_names(explorer)
+    wait_for_names(alone)
     row = explorer.locator(".pieces img")
-    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 15)), 20, "its patches")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 15)), "its patches")
     explorer.get_by_role("slider", name="channel").focus()
     page.keyboard.press("ArrowRight")
-    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16)), 20, "the next one's")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16)), "the next one's")
     explorer.get_by_role("button", name="whole pictures").focus()
     page.keyboard.press("Space")
-    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16, True)), 20, "the whole")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 16, True)), "the whole")
     explorer.screenshot(path=shots / "survey-explorer.png")
     explorer.get_by_role("slider", name="layer").focus()
     page.keyboard.press("ArrowLeft")
@@ -57,39 +58,38 @@ def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
     assert row.count() == 0
 
     layer, first = survey["layer3.1.conv2"], alone.locator(".pieces").first.locator("img")
-    wait_for(lambda: agree(first, patches(survey, layer.name, 0)), 20, "the first channel")
+    wait_for(lambda: agree(first, patches(survey, layer.name, 0)), "the first channel")
     assert first.first.get_attribute("alt").startswith("input ")
     alone.get_by_role("combobox", name="order").select_option("purity")
     order = layer.order("purity")
-    wait_for(lambda: agree(first, patches(survey, layer.name, order[0])), 20, "the purest")
+    wait_for(lambda: agree(first, patches(survey, layer.name, order[0])), "the purest")
     alone.get_by_role("slider", name="channel").focus()
     page.keyboard.press("ArrowRight")
-    wait_for(lambda: agree(first, patches(survey, layer.name, order[1])), 20, "the next one")
+    wait_for(lambda: agree(first, patches(survey, layer.name, order[1])), "the next one")
     said = alone.get_by_role("slider", name="channel").get_attribute("aria-valuetext")
     assert said == f"channel {order[1]}, 2nd of 96"
     alone.screenshot(path=shots / "survey-alone.png")
     alone.get_by_role("button", name="whole pictures").focus()
     page.keyboard.press("Space")
-    wait_for(lambda: agree(first, patches(survey, layer.name, order[1], True)), 20, "the whole")
+    wait_for(lambda: agree(first, patches(survey, layer.name, order[1], True)), "the whole")
     alone.screenshot(path=shots / "survey-alone-whole.png")
     alone.get_by_role("combobox", name="layer").select_option("layer3.0.conv2")
     other = survey["layer3.0.conv2"].order("purity")[0]
     wait_for(
-        lambda: agree(first, patches(survey, "layer3.0.conv2", other, True)), 60, "the other layer"
+        lambda: agree(first, patches(survey, "layer3.0.conv2", other, True)), "the other layer"
     )
     assert notebook.errors == []
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_beside_the_canvas(open_notebook, survey, shots):
-    on = "import os\nos.environ['HOOKVIZ_CANVAS'] = 'on'"
-    notebook = open_notebook([on, MAKE, SHOW], seconds=400, own_kernel=True)
+    notebook = open_notebook([CANVAS_ON, MAKE, SHOW])
     page, row = notebook.page, notebook.page.locator(".pieces img")
-    page.locator(".hookviz-app .hv-tile").first.wait_for(timeout=60_000)
+    page.locator(".hookviz-app .hv-tile").first.wait_for()
     page.get_by_role("slider", name="channel").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), 20, "the third one's")
+    wait_for(lambda: agree(row, patches(survey, "layer3.1.conv2", 18)), "the third one's")
     page.locator(".hookviz-explorer").screenshot(path=shots / "survey-canvas.png")
     assert notebook.errors == []
 
@@ -119,6 +119,6 @@ def test_a_page_is_searched_and_sorted(browser, survey, shots, tmp_path):
     page.get_by_label("find channels").fill("")
     page.screenshot(path=shots / "survey-page.png")
     page.get_by_role("button", name="more").scroll_into_view_if_needed()
-    wait_for(lambda: cards.count() > 48, 10, "more channels")
+    wait_for(lambda: cards.count() > 48, "more channels")
     page.close()
     assert noted == []

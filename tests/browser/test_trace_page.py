@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, wait_for
+from front_end import canvas_pixels
 from torch import nn
 
 import hookviz
@@ -15,32 +17,21 @@ from hookviz.studies.trace.events import event_picture, numbers
 EVIL = "<img src=x onerror=hacked=1>"
 
 
-@pytest.fixture(scope="module")
-def trace():
-    return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
+@pytest.fixture(scope="session")
+def trace_page(trace):
+    return trace.to_html()
 
 
 @pytest.fixture
-def shown(browser, tmp_path):
-    """Open a trace's page from the disk; nothing may be asked of a network, nothing go wrong."""
-    noted, opened = [], []
+def opened(shown, trace_page):
+    """The trace's page, which needs no network."""
 
-    def show(trace, width=1100, theme="light", **options):
-        trace.to_html(tmp_path / "trace.html", **options)
-        size = {"width": width, "height": 900}
-        page = browser.browser.new_page(viewport=size, color_scheme=theme)
-        opened.append(page)
-        page.context.set_offline(True)
-        page.on("console", lambda said: noted.append(said.text))
-        page.on("pageerror", lambda error: noted.append(str(error)))
-        page.on("request", lambda asked: noted.append(asked.url))
-        page.goto((tmp_path / "trace.html").as_uri())
+    def open_it(width=1100, theme="light"):
+        page = shown(trace_page, color_scheme=theme)
+        page.set_viewport_size({"width": width, "height": 900})
         return page
 
-    yield show
-    for page in opened:
-        page.close()
-    assert [each for each in noted if not each.startswith(("file:", "data:", "Canvas2D"))] == []
+    return open_it
 
 
 def place(page):
@@ -66,8 +57,8 @@ def agrees(page, trace, wanted, colours=palette):
         assert np.array_equal(canvas_pixels(picture), wanted)
 
 
-def test_by_keyboard(shown, trace):
-    page = shown(trace)
+def test_by_keyboard(opened, trace):
+    page = opened()
     agrees(page, trace, 0)
     for wanted in (1, 2, 3):
         page.keyboard.press("ArrowRight")  # nothing has the focus: the page is the trace's
@@ -87,8 +78,8 @@ def test_by_keyboard(shown, trace):
     agrees(page, trace, next(event.index for event in trace if event.backward))
 
 
-def test_by_pointer(shown, trace):
-    page = shown(trace)
+def test_by_pointer(opened, trace):
+    page = opened()
     box = page.get_by_role("slider", name="event", exact=True).bounding_box()
 
     def over(wanted):
@@ -104,8 +95,8 @@ def test_by_pointer(shown, trace):
     agrees(page, trace, 200)  # the button is up
 
 
-def test_a_module_goes_to_its_next_event(shown, trace):
-    page = shown(trace)
+def test_a_module_goes_to_its_next_event(opened, trace):
+    page = opened()
     own = [event.index for event in trace if event.module == "layer2.0.conv1"]
     row = page.get_by_role("treeitem", name="layer2.0.conv1 Conv2d")
     for wanted in (*own, own[0]):
@@ -117,8 +108,8 @@ def test_a_module_goes_to_its_next_event(shown, trace):
     agrees(page, trace, next(index for index in after if index > own[0]))
 
 
-def test_filters(shown, trace):
-    page = shown(trace)
+def test_filters(opened, trace):
+    page = opened()
     count = page.get_by_role("status")
     assert count.inner_text() == f"{len(trace)} events"
     page.get_by_label("kind of hook").select_option("full_backward")
@@ -149,20 +140,27 @@ def test_filters(shown, trace):
 
 def test_it_plays_to_the_end(shown, trace):
     part = trace[:9]
-    page = shown(part)
+    page = shown(part.to_html())
+    page.clock.install(time=0)  # the page's time is the test's
+    page.clock.pause_at(datetime(2000, 1, 1))
     page.get_by_label("speed").select_option("25")
     page.get_by_role("button", name="play").click()
     assert page.get_by_role("button", name="pause").is_visible()
-    wait_for(lambda: place(page) == len(part) - 1, 10, "the last event")
+    page.clock.run_for(3 * 40)
+    assert place(page) == 3
+    page.clock.run_for(5 * 40)
+    assert place(page) == len(part) - 1
     page.get_by_role("button", name="play").click()  # from the beginning again
+    page.clock.run_for(2 * 40)
     page.get_by_role("button", name="pause").click()
-    assert place(page) < len(part) - 1
+    page.clock.run_for(1000)
+    assert place(page) == 2
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [700, 1100])
-def test_nothing_jumps(shown, shots, trace, width, theme):
-    page = shown(trace, width, theme)
+def test_nothing_jumps(opened, shots, trace, width, theme):
+    page = opened(width, theme)
     colours = palette if theme == "light" else dark_or_same
     boxes = set()
     gradient = next(event.index for event in trace if event.kind == "full_backward")
@@ -194,8 +192,8 @@ def go_to(page, trace, wanted):
     page.mouse.click(box["x"] + (wanted + 0.5) * box["width"] / len(trace), box["y"] + 30)
 
 
-def test_tab_reaches_all_and_all_is_named(shown, trace):
-    page = shown(trace)
+def test_tab_reaches_all_and_all_is_named(opened, trace):
+    page = opened()
     found = []
     for _ in range(9):
         page.keyboard.press("Tab")
@@ -216,11 +214,11 @@ def test_names_are_text_and_what_is_left_out_is_said(shown, trace):
     model = nn.Sequential()
     model.add_module(EVIL, nn.Conv2d(1, 2, 1))
     model.add_module("flat", nn.Flatten())
-    page = shown(hookviz.trace(model, torch.rand(1, 1, 3, 3)), title=EVIL)
+    page = shown(hookviz.trace(model, torch.rand(1, 1, 3, 3)).to_html(title=EVIL))
     page.keyboard.press("ArrowRight")
     assert page.locator("h3").inner_text() == EVIL == page.locator("h2").inner_text()
     assert page.evaluate("globalThis.hacked") is None
-    page = shown(trace, max_bytes=2e5)
+    page = shown(trace.to_html(max_bytes=2e5))
     assert "To fit 200.0 kB" in page.locator("p").inner_text()
     page.get_by_label("kind of hook").select_option("tensor")
     assert page.locator(".hv-frame").inner_text() == "this picture was left out of the page"
