@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,18 @@ EDGES = {
 }
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """What a file imports, in full: ``hookviz.run.session``, ``torch.nn``."""
     where = ["hookviz", *path.relative_to(PACKAGE).with_suffix("").parts]
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -84,7 +92,7 @@ def test_hooking_knows_only_torch():
 
 def test_one_owner_of_hooks():
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             name = node.attr if isinstance(node, ast.Attribute) else ""
             if said(path) != "hooking/handles.py":
                 # The printed lesson of guided backpropagation sets a tensor hook of its own.
@@ -100,9 +108,8 @@ def test_no_module_at_the_top_bears_a_public_name():
 
 def test_files_classes_and_wings_are_small():
     for path in FILES:
-        text = path.read_text()
-        assert len(text.splitlines()) <= 400, f"{said(path)} is too long"
-        for node in ast.walk(ast.parse(text)):
+        assert len(path.read_text().splitlines()) <= 400, f"{said(path)} is too long"
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 lines = node.end_lineno - node.lineno + 1
                 assert lines <= 200, f"{node.name} in {said(path)} has {lines} lines"
