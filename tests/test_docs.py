@@ -6,6 +6,7 @@ import copy
 import re
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ import hookviz
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+# They train, compile, write pages and figures: seconds each.
+SLOW = {"attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"}
 
 
 # Every block of Python runs
@@ -146,7 +149,12 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: Non
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def page_by_name(page: Path) -> Any:
+    marks = [pytest.mark.heavy] if page.parent.name == "howto" and page.stem in SLOW else []
+    return pytest.param(page, marks=marks, id=page.relative_to(ROOT).as_posix())
+
+
+@pytest.mark.parametrize("page", map(page_by_name, PAGES))
 def test_code_runs(page: Path, own_folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "page", "hookviz": hookviz, "torch": torch}
     prepared = set()
@@ -184,15 +192,18 @@ def begins(message: str, title: str) -> bool:
     return re.match(pattern, message, re.DOTALL) is not None
 
 
+once = cache(said)  # each provocation serves two tests
+
+
 @pytest.mark.parametrize("provocation", PROVOKED, ids=lambda function: function.__name__)
 def test_message_is_explained(provocation: Any, own_folder: Path) -> None:
-    message = said(provocation)
+    message = once(provocation)
     explained = [title for title in titles() if begins(message, title)]
     assert len(explained) == 1, message
 
 
 def test_every_title_is_a_real_message(own_folder: Path) -> None:
-    messages = [said(provocation) for provocation in PROVOKED]
+    messages = [once(provocation) for provocation in PROVOKED]
     unreal = [title for title in titles() if not any(begins(each, title) for each in messages)]
     assert sorted(unreal) == sorted(SEEN_ELSEWHERE)
     assert len(set(titles())) == len(titles())
@@ -256,6 +267,12 @@ class Page(HTMLParser):
             self.alts.append(given.get("alt", ""))
 
 
+def test_everything_public_is_named_in_the_reference() -> None:
+    pages = "\n".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+    named = re.findall(r"^\.\. (?:auto\w+|py:\w+):: (?:hookviz\.)?(\w+)", pages, re.MULTILINE)
+    assert set(hookviz.__all__) <= set(named), "add them to a page of docs/api"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     """Every page of the site, by its path."""
@@ -268,6 +285,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     return {path.relative_to(html).as_posix(): Page(path) for path in html.rglob("*.html")}
 
 
+@pytest.mark.heavy
 def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
     there = {each for name, page in site.items() if name.startswith("api/") for each in page.ids}
     missing = [name for name in hookviz.__all__ if f"hookviz.{name}" not in there]
@@ -276,6 +294,7 @@ def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
     assert methods <= there
 
 
+@pytest.mark.heavy
 def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         page = site[f"notebooks/{notebook.stem}.html"]
@@ -286,6 +305,7 @@ def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
         assert f"notebooks/{notebook.stem}.html" in site["notebooks.html"].links
 
 
+@pytest.mark.heavy
 def test_links_lead_somewhere(site: dict[str, Page]) -> None:
     broken = []
     for name, page in site.items():
@@ -301,6 +321,7 @@ def test_links_lead_somewhere(site: dict[str, Page]) -> None:
     assert broken == []
 
 
+@pytest.mark.heavy
 def test_live_pages_are_there(site: dict[str, Page]) -> None:
     shown = [load for load in site["live.html"].loads if load.startswith("live/")]
     assert shown == [f"live/{name}.html" for name in ("explorer", "trace", "survey", "training")]
@@ -309,6 +330,7 @@ def test_live_pages_are_there(site: dict[str, Page]) -> None:
     assert all("Content-Security-Policy" in site[name].path.read_text() for name in shown)
 
 
+@pytest.mark.heavy
 def test_pages_load_nothing_from_elsewhere(site: dict[str, Page]) -> None:
     for name, page in site.items():
         for load in page.loads:
