@@ -37,7 +37,14 @@ def has_static_view(output):
     return described and re.search(r"\d", said) is not None
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def each_notebook():
+    """The two that the browser tests run, too, are heavy here."""
+    for path in NOTEBOOKS:
+        marks = [] if path.stem == "debug_in_colab" else [pytest.mark.heavy]
+        yield pytest.param(path, marks=marks, id=path.stem)
+
+
+@pytest.mark.parametrize("path", each_notebook())
 def test_runs_from_top_to_bottom(path, tmp_path):
     book = nbformat.read(path, as_version=4)
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
