@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 from documented_errors import PROVOKED, SEEN_ELSEWHERE, said
+from heavy import heavy_but
 from torch import nn
 
 import hookviz
@@ -23,8 +24,14 @@ import hookviz
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-# They train, compile, write pages and figures: seconds each.
-SLOW = {"attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"}
+# How-tos that train, compile, write pages and figures: seconds each.
+HOWTOS = "attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"
+SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
+
+
+def name_of(page: Path) -> str:
+    """A page's path within the checkout, such as ``docs/howto/watch.md``."""
+    return page.relative_to(ROOT).as_posix()
 
 
 # Every block of Python runs
@@ -51,8 +58,7 @@ def blocks(page: Path) -> list[Block]:
         elif line.rstrip() == "```python":
             code, start = [], number + 1
         elif code is not None and line.rstrip() == "```":
-            name = page.relative_to(ROOT).as_posix()
-            found.append(Block(name, start, heading, "\n".join(code) + "\n"))
+            found.append(Block(name_of(page), start, heading, "\n".join(code) + "\n"))
             code = None
         elif code is not None:
             code.append(line)
@@ -149,12 +155,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: Non
     return tmp_path
 
 
-def page_by_name(page: Path) -> Any:
-    marks = [pytest.mark.heavy] if page.parent.name == "howto" and page.stem in SLOW else []
-    return pytest.param(page, marks=marks, id=page.relative_to(ROOT).as_posix())
-
-
-@pytest.mark.parametrize("page", map(page_by_name, PAGES))
+@pytest.mark.parametrize("page", heavy_but({*map(name_of, PAGES)} - SLOW, PAGES, name_of))
 def test_code_runs(page: Path, own_folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "page", "hookviz": hookviz, "torch": torch}
     prepared = set()
