@@ -14,25 +14,36 @@ LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics nnsigh
 SAMPLE := ultralytics/yolov8n-cls monai/DenseNet121 transformers/ConvNextV2Model
 SAMPLE += diffusers/UNet2DModel kornia/HardNet
 
-# The virtual environment that a stamp in it is for, its uv, and its tests, a file a worker.
+# The virtual environment that a stamp in it is for, its uv, and its tests: a file a worker, but for
+# what tests/conftest.py says.
 ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-colab test-oldest lint zoo edits faults fields divergences ecosystem ecosystem-sample docs bench wheel clean
+.PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo edits faults fields divergences
+.PHONY: ecosystem ecosystem-sample docs bench wheel clean
+
+# Also under -j: the tests take all workers.
+.NOTPARALLEL:
 
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
 
-test: lint $(VENV)/.browser  ## run every test, the browser ones too
-	$(BIN)/python $(PYTEST)
+test: lint $(VENV)/.browser  ## check every feature, in a real browser too: minutes
+	$(BIN)/python $(PYTEST) -m "not heavy"
 
-test-colab: $(COLAB)/.browser  ## the same with Colab's versions, in the classic Notebook
-	$(COLAB)/bin/python $(PYTEST)
+# After `make test`, in the same command, it does the rest: make runs no target twice.
+test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
+
+test-heavy: $(VENV)/.browser  ## run only what is heavy by nature, which `make test` leaves out
+	$(BIN)/python $(PYTEST) -m heavy
+
+test-colab: $(COLAB)/.browser  ## `make test` with Colab's versions, in the classic Notebook
+	$(COLAB)/bin/python $(PYTEST) -m "not heavy"
 
 # The documentation quotes the newest versions' messages.
 test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for browser and documentation
-	$(OLDEST)/bin/python $(PYTEST) -m "not browser" --ignore tests/test_docs.py
+	$(OLDEST)/bin/python $(PYTEST) -m "not heavy and not browser" --ignore tests/test_docs.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1,21 +1,53 @@
-"""One thread each: two of them collapse when anything else uses a core."""
+"""A worker for each file; one thread each, since two collapse when anything else uses a core."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the kernels that notebooks start
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
+from xdist.scheduler import LoadFileScheduling
 
 torch.set_num_threads(1)
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The longest begin, so that no worker is left alone with one of them at the end.
+FIRST = ["tests/browser", "tests/test_code.py", "tests/limits/test_long.py"]
+
+
+def group_of(nodeid: str) -> str:
+    """The tests that share a worker: those of a file; the browser's all, with one Lab and Chromium.
+
+    Examples
+    --------
+    >>> group_of("tests/test_code.py::test_it[3]"), group_of("tests/browser/test_a.py::test_it")
+    ('tests/test_code.py', 'tests/browser')
+    """
+    return "tests/browser" if nodeid.startswith("tests/browser/") else nodeid.partition("::")[0]
+
+
+class Groups(LoadFileScheduling):
+    """A worker for each group. With pytest 9.2 xdist's own, ``--dist loadgroup``, has none."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    return Groups(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {group: place for place, group in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(group_of(item.nodeid), len(FIRST)))
 
 
 @pytest.fixture

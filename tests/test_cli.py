@@ -138,6 +138,7 @@ def test_errors_of_a_survey(given, said, pictures, tmp_path, capsys, monkeypatch
     assert last.startswith("hookviz: ") and said in last
 
 
+@pytest.mark.heavy
 def test_a_survey_under_torchrun(tmp_path, pictures):
     out = tmp_path / "survey.npz"
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]

@@ -6,6 +6,7 @@ import copy
 import re
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import pytest
 import torch
 import yaml
 from documented_errors import PROVOKED, SEEN_ELSEWHERE, said
+from heavy import heavy_but
 from torch import nn
 
 import hookviz
@@ -22,6 +24,14 @@ import hookviz
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+# How-tos that train, compile, write pages and figures: seconds each.
+HOWTOS = "attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"
+SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
+
+
+def name_of(page: Path) -> str:
+    """A page's path within the checkout, such as ``docs/howto/watch.md``."""
+    return page.relative_to(ROOT).as_posix()
 
 
 # Every block of Python runs
@@ -48,8 +58,7 @@ def blocks(page: Path) -> list[Block]:
         elif line.rstrip() == "```python":
             code, start = [], number + 1
         elif code is not None and line.rstrip() == "```":
-            name = page.relative_to(ROOT).as_posix()
-            found.append(Block(name, start, heading, "\n".join(code) + "\n"))
+            found.append(Block(name_of(page), start, heading, "\n".join(code) + "\n"))
             code = None
         elif code is not None:
             code.append(line)
@@ -146,7 +155,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: Non
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", heavy_but({*map(name_of, PAGES)} - SLOW, PAGES, name_of))
 def test_code_runs(page: Path, own_folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "page", "hookviz": hookviz, "torch": torch}
     prepared = set()
@@ -184,15 +193,18 @@ def begins(message: str, title: str) -> bool:
     return re.match(pattern, message, re.DOTALL) is not None
 
 
+once = cache(said)  # each provocation serves two tests
+
+
 @pytest.mark.parametrize("provocation", PROVOKED, ids=lambda function: function.__name__)
 def test_message_is_explained(provocation: Any, own_folder: Path) -> None:
-    message = said(provocation)
+    message = once(provocation)
     explained = [title for title in titles() if begins(message, title)]
     assert len(explained) == 1, message
 
 
 def test_every_title_is_a_real_message(own_folder: Path) -> None:
-    messages = [said(provocation) for provocation in PROVOKED]
+    messages = [once(provocation) for provocation in PROVOKED]
     unreal = [title for title in titles() if not any(begins(each, title) for each in messages)]
     assert sorted(unreal) == sorted(SEEN_ELSEWHERE)
     assert len(set(titles())) == len(titles())
@@ -256,6 +268,12 @@ class Page(HTMLParser):
             self.alts.append(given.get("alt", ""))
 
 
+def test_everything_public_is_named_in_the_reference() -> None:
+    pages = "\n".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+    named = re.findall(r"^\.\. (?:auto\w+|py:\w+):: (?:hookviz\.)?(\w+)", pages, re.MULTILINE)
+    assert set(hookviz.__all__) <= set(named), "add them to a page of docs/api"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     """Every page of the site, by its path."""
@@ -268,6 +286,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     return {path.relative_to(html).as_posix(): Page(path) for path in html.rglob("*.html")}
 
 
+@pytest.mark.heavy
 def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
     there = {each for name, page in site.items() if name.startswith("api/") for each in page.ids}
     missing = [name for name in hookviz.__all__ if f"hookviz.{name}" not in there]
@@ -279,6 +298,7 @@ def test_everything_public_is_in_the_reference(site: dict[str, Page]) -> None:
     assert methods <= there
 
 
+@pytest.mark.heavy
 def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         page = site[f"notebooks/{notebook.stem}.html"]
@@ -289,6 +309,7 @@ def test_notebooks_have_their_pictures(site: dict[str, Page]) -> None:
         assert f"notebooks/{notebook.stem}.html" in site["notebooks.html"].links
 
 
+@pytest.mark.heavy
 def test_links_lead_somewhere(site: dict[str, Page]) -> None:
     broken = []
     for name, page in site.items():
@@ -304,6 +325,7 @@ def test_links_lead_somewhere(site: dict[str, Page]) -> None:
     assert broken == []
 
 
+@pytest.mark.heavy
 def test_live_pages_are_there(site: dict[str, Page]) -> None:
     shown = [load for load in site["live.html"].loads if load.startswith("live/")]
     assert shown == [f"live/{name}.html" for name in ("explorer", "trace", "survey", "training")]
@@ -312,6 +334,7 @@ def test_live_pages_are_there(site: dict[str, Page]) -> None:
     assert all("Content-Security-Policy" in site[name].path.read_text() for name in shown)
 
 
+@pytest.mark.heavy
 def test_pages_load_nothing_from_elsewhere(site: dict[str, Page]) -> None:
     for name, page in site.items():
         for load in page.loads:

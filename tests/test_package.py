@@ -1,9 +1,8 @@
-"""What a user installs works in an environment that has nothing else."""
+"""The package as users install it: what is in it, and that it works where nothing else is."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -14,54 +13,111 @@ from environments import pins_here
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
-TRY = """
+USE = """
 import hookviz
-explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+
+model, image = hookviz.demo_model(), hookviz.demo_images()[6]
+with hookviz.capture(model) as cache:
+    model(hookviz.attribution.prepare_input(image, model).args[0]).amax(1).sum().backward()
+assert {"stem.0", "layer3.1.conv2"} < set(cache)
+assert all(record.activation.shape == record.gradient.shape for record in cache.values())
+
+explorer = hookviz.explore(model, image)
 assert explorer.frame.predictions[0][1] == "moon"
 explorer.save("view.png")
+explorer.to_html("explorer.html")
 print(hookviz.__file__)
+"""
+OFFLINE = """
+import socket
+
+def refuse(*args, **options):
+    raise OSError("something was asked of a network")
+
+socket.getaddrinfo = socket.socket.connect = refuse
 """
 
 
-def run(*command, cwd, **variables):
+def run(*command, cwd):
     # Neither this environment nor this checkout may be of help.
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     clean.pop("VIRTUAL_ENV", None)
-    clean |= variables
     done = subprocess.run(command, cwd=cwd, env=clean, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+def build(folder, *options):
+    run(sys.executable, "-m", "uv", "build", *options, "-o", str(folder), str(ROOT), cwd=folder)
+    return next(folder.glob("*.whl"))
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "uv", "build", "--wheel", "-o", str(folder), str(ROOT), cwd=folder)
-    return next(folder.glob("*.whl"))
+    return build(tmp_path_factory.mktemp("wheel"), "--wheel")
 
 
 def test_wheel_holds_what_it_needs_and_no_more(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert "hookviz/assets/weights.pt" in names
-    assert sum(name.startswith("hookviz/assets/pictures/") for name in names) == 30
-    assert not [name for name in names if name.startswith(("tests", "notebooks"))]
+    files = [path for path in (ROOT / "hookviz").rglob("*") if path.is_file()]
+    source = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
+    demo = {name for name in names if name.startswith("hookviz/assets/")}
+    assert {name for name in names if ".dist-info/" not in name} == source | demo
+    assert {"hookviz/py.typed", "hookviz/__init__.pyi"} < source
+    assert {Path(name).suffix for name in source} >= {".js", ".css"}
+    assert "hookviz/assets/weights.pt" in demo
+    assert sum(name.startswith("hookviz/assets/pictures/") for name in demo) == 30
     assert wheel.stat().st_size < 4_000_000
 
 
-@pytest.mark.parametrize("what", ["wheel", "."])
-def test_install_in_an_empty_environment(wheel, what, tmp_path):
-    # At the same place each time, so that the other's torch need not be compiled once more.
-    venv, compiled = wheel.parent / "venv", wheel.parent / "compiled"
-    shutil.rmtree(venv, ignore_errors=True)
-    python = venv / ("Scripts" if os.name == "nt" else "bin") / "python"
+@pytest.mark.heavy
+def test_the_source_distribution_makes_the_same_wheel(wheel, tmp_path):
+    """And so does ``pip install .``: both install what the next test uses."""
+    from_source = build(tmp_path)  # without --wheel: of the source distribution
+
+    def record(path):
+        packed = zipfile.ZipFile(path)
+        (name,) = [name for name in packed.namelist() if name.endswith("/RECORD")]
+        return packed.read(name).decode().splitlines()  # each file with its hash
+
+    assert len(list(tmp_path.glob("*.tar.gz"))) == 1
+    assert record(from_source) == record(wheel)
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel):
+    """The folder of programs of an environment with the wheel, what it needs, and no network."""
+    venv = wheel.parent / "venv"
     uv = [sys.executable, "-m", "uv"]
-    run(*uv, "venv", "--python", sys.executable, str(venv), cwd=tmp_path)
-    source = str(wheel) if what == "wheel" else str(ROOT)
-    install = [*uv, "pip", "install", "--python", str(python), "-c", str(pins_here())]
-    run(*install, source, cwd=tmp_path)
-    where = run(str(python), "-c", TRY, cwd=tmp_path, PYTHONPYCACHEPREFIX=str(compiled))
-    assert str(venv) in where
+    run(*uv, "venv", "--python", sys.executable, str(venv), cwd=wheel.parent)
+    scripts = venv / ("Scripts" if os.name == "nt" else "bin")
+    install = [*uv, "pip", "install", "--python", str(scripts / "python")]
+    run(*install, "-c", str(pins_here()), str(wheel), cwd=wheel.parent)
+    (packages,) = {path.parent for path in venv.rglob("hookviz-*.dist-info")}
+    (packages / "offline.py").write_text(OFFLINE)
+    (packages / "offline.pth").write_text("import offline\n")
+    return scripts
+
+
+@pytest.mark.heavy
+def test_in_an_empty_environment(scripts, tmp_path):
+    where = run(str(scripts / "python"), "-c", USE, cwd=tmp_path)
+    assert str(scripts.parent) in where
     assert (tmp_path / "view.png").stat().st_size > 10_000
+    assert_page(tmp_path / "explorer.html")
+
+
+@pytest.mark.heavy
+def test_a_page_from_a_terminal_in_an_empty_environment(scripts, tmp_path):
+    run(str(scripts / "hookviz"), "page", "--demo", "-o", "view.html", cwd=tmp_path)
+    assert_page(tmp_path / "view.html")
+
+
+def assert_page(path):
+    """A whole page: the model's layers, and the scripts and styles that show them."""
+    page = path.read_text(encoding="utf-8")
+    assert "layer3.1.conv2" in page and "Content-Security-Policy" in page
+    assert "<script" in page and "<style" in page and len(page) > 100_000
 
 
 def test_no_file_names_a_package_registry():

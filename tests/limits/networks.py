@@ -49,6 +49,7 @@ def narrow() -> nn.Module:
 
 
 NETWORKS = {
+    "resnet18": torchvision.models.resnet18,
     "resnet50": torchvision.models.resnet50,
     "resnet152": torchvision.models.resnet152,
     "narrow": narrow,

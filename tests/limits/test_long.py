@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from pathlib import Path
 
@@ -24,7 +25,7 @@ NOISE = 300  # objects: Python's own caches, of warnings or regular expressions
 LIGHT = 700  # objects: what is left of a closed explorer that somebody keeps
 
 PREPARE = f"""
-import sys
+import gc, sys
 sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
 import torch
 torch.set_num_threads(1)
@@ -33,6 +34,7 @@ from limits.resources import _widgets, census, resident
 from seen import control
 model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
 explorers = lambda: [w for w in _widgets().values() if isinstance(w, hookviz.widgets.Explorer)]
+gc.collect(); gc.freeze()
 """
 CELL = "explorer = hookviz.explore(model, image, layers='stem.*')\nkept.append(explorer)"
 SHOWN = f"{CELL}\nexplorer"
@@ -74,32 +76,48 @@ def assert_flat(name, unit, counts, memory, objects=NOISE):
     assert growth(memory) < SLACK, path
 
 
-def test_a_thousand_steps():
+@pytest.fixture(autouse=True, scope="module")
+def only_what_comes():
+    """Nothing that is there before is gone through at each reading."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def few_and(many, few):
+    """Run a test with few rounds, and as a heavy one with many; ten readings each."""
+    return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.heavy)])
+
+
+@few_and(1000, few=200)
+def test_steps(rounds):
     explorer = hookviz.explore(MODEL, pictures(3, 64))
     counts, memory = [], []
     moves = settings()
-    for step in range(1000):
+    for step in range(rounds):
         name, value = next(moves)
         setattr(explorer, name, value)
-        if step % 100 == 99:
+        if (step + 1) % (rounds // 10) == 0:
             counts.append(census(MODEL))
             memory.append(resident())
     explorer.close()
-    assert_flat("a thousand steps", "100 steps", counts, memory)
+    assert_flat(f"{rounds} steps", f"{rounds // 10} steps", counts, memory)
 
 
-def test_two_hundred_explorers():
+@few_and(200, few=20)
+def test_explorers_opened_and_closed(rounds):
     counts, memory = [], []
     image = pictures(1, 48)
-    for number in range(200):
+    for number in range(rounds):
         explorer = hookviz.explore(MODEL, image, strip=number % 2 == 1)
         explorer.channel = 3
         explorer.close()
         del explorer
-        if number % 20 == 19:
+        if (number + 1) % (rounds // 10) == 0:
             counts.append(census(MODEL))
             memory.append(resident())
-    assert_flat("two hundred explorers", "20 explorers", counts, memory)
+    assert_flat(f"{rounds} explorers", f"{rounds // 10} explorers", counts, memory)
 
 
 # The same cell again, in a real kernel
@@ -119,10 +137,11 @@ def kernel(started):
     started.run("for e in explorers(): e.close()\nkept.clear()")
 
 
-def test_a_hundred_runs_of_a_cell(kernel):
+@few_and(100, few=10)
+def test_runs_of_a_cell(kernel, rounds):
     cell, counts, memory = {"cellId": "a"}, [], []
-    for number in range(1, 101):
-        if number % 10:
+    for number in range(1, rounds + 1):
+        if number % (rounds // 10):
             assert kernel.run(CELL, cell) == []
             continue
         assert kernel.run(SHOWN, cell)[-1].startswith("channel 0 of 24 of layer stem.0")
@@ -131,10 +150,10 @@ def test_a_hundred_runs_of_a_cell(kernel):
     assert kernel.value("[e is explorer for e in explorers()]") == [True]
     assert len(kernel.open_comms) == counts[-1]["comms"]
     # The closed ones are kept, as IPython's Out keeps them: they are light.
-    assert kernel.value("len(kept)") == 100
+    assert kernel.value("len(kept)") == rounds
     kernel.run("explorer.close(); kept.clear()")
-    name, objects = "a hundred runs of a cell", NOISE + 50 * LIGHT
-    assert_flat(name, "10 runs", counts, memory, objects)
+    objects = NOISE + rounds // 2 * LIGHT
+    assert_flat(f"{rounds} runs of a cell", f"{rounds // 10} runs", counts, memory, objects)
 
 
 def test_cells_of_colab(kernel):
@@ -197,15 +216,16 @@ def test_links_to_a_closed_explorer_are_undone(kernel):
     kernel.run("for e in explorers(): e.close()")
 
 
-def test_a_thousand_moves_of_a_slider_in_a_kernel(kernel):
+@few_and(1000, few=50)
+def test_moves_of_a_slider_in_a_kernel(kernel, rounds):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
     ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"
     layer, channel = kernel.value(ids)
     before, page = kernel.value("census(model)"), set(kernel.open_comms)
-    for number in range(1000):
+    for number in range(rounds):
         moved = channel if number % 10 else layer
         assert kernel.slide(moved, number % 13) == []
-    assert kernel.value("explorer.channel") == 999 % 13
+    assert kernel.value("explorer.channel") == (rounds - 1) % 13
     after = kernel.value("census(model)")
     assert {name: after[name] for name in EXACT} == {name: before[name] for name in EXACT}
     assert kernel.open_comms == page

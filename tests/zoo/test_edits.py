@@ -1,9 +1,10 @@
-"""The quick part of the edits: a few models, and that the check itself can fail."""
+"""A part of the edits: a few models, and that the check itself can fail."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from heavy import heavy_but
 from torch import nn
 
 from hookviz.hooking.edit import Edit
@@ -18,7 +19,7 @@ from zoo.rivals import Tally
 CASES = classifiers()
 ALONE = {HOOKVIZ: WAYS[HOOKVIZ]}
 
-QUICK = {
+SAMPLE = {
     "torchvision/squeezenet1_1": 2,  # an in-place ReLU comes behind
     "torchvision/swin_t": 0,
     "timm/levit_128s": 0,  # it keeps what it made of its weights in its first run
@@ -26,8 +27,10 @@ QUICK = {
 }
 """And how many of the five edits a hook that returns does not do."""
 
+QUICK = {"torchvision/squeezenet1_1", "timm/vit_tiny_r_s16_p8_224"}
 
-@pytest.mark.parametrize("name", QUICK)
+
+@pytest.mark.parametrize("name", heavy_but(QUICK, SAMPLE))
 def test_equal_to_the_edit_in_the_models_own_code(name):
     ways = {label: WAYS[label] for label in (HOOKVIZ, "hook that returns", "hook that overwrites")}
     result = check(CASES[name], ways)
@@ -35,7 +38,7 @@ def test_equal_to_the_edit_in_the_models_own_code(name):
     assert result.calls == len(LABELS)
     assert [key for key in result.rivals if HOOKVIZ in key] == [f"{HOOKVIZ} · {e}" for e in LABELS]
     not_called = [key for key, tally in result.rivals.items() if tally.crashed or tally.wrong]
-    assert ("hook that returns · function" in not_called) == bool(QUICK[name])
+    assert ("hook that returns · function" in not_called) == bool(SAMPLE[name])
 
 
 def test_at_least_two_hundred_classifiers():

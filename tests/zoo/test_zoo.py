@@ -1,4 +1,4 @@
-"""The quick part of the zoo: a model of every kind, and that the check itself can fail."""
+"""A part of the zoo: a model of every kind, and that the check itself can fail."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 import torchvision
+from heavy import heavy_but
 
 import hookviz
 from hookviz.hooking.capture import Capture
@@ -17,7 +18,17 @@ from zoo.rivals import RIVALS, Tally
 
 CASES = all_cases()
 
-QUICK = [
+# One of each kind in `make test`; all of these in `make test-all`, and the whole zoo in `make zoo`.
+QUICK = {
+    "torchvision/mobilenet_v3_small",
+    "torchvision/resnet18",
+    "torchvision/squeezenet1_1",
+    "torchvision/lraspp_mobilenet_v3_large",
+    "torchvision/ssdlite320_mobilenet_v3_large",
+    "timm/levit_conv_128s",
+    "timm/starnet_s050",
+}
+SAMPLE = [
     "torchvision/alexnet",
     "torchvision/convnext_tiny",
     "torchvision/efficientnet_b0",
@@ -61,14 +72,14 @@ OVERWRITTEN = {
 """Nets with an in-place activation right behind convolutions, and behind how many."""
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", heavy_but(QUICK, SAMPLE))
 def test_exact_untouched_and_explored(name):
     result = check(CASES[name], rivals=[])
     assert not result.faults
     assert result.explored == result.ran > 0
 
 
-@pytest.mark.parametrize("name", OVERWRITTEN)
+@pytest.mark.parametrize("name", heavy_but({"torchvision/squeezenet1_1"}, OVERWRITTEN))
 def test_hooks_by_reference_are_wrong(name):
     """So the reference has teeth: it tells a captured activation from one overwritten in place."""
     result = check(CASES[name], rivals=RIVALS[:2])

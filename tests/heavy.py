@@ -1,0 +1,24 @@
+"""Which cases of a test are quick; `make test` leaves the others to `make test-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import pytest
+
+
+def heavy_but(
+    quick: Collection[str], cases: Iterable[Any], name: Callable[[Any], str] = str
+) -> list[Any]:
+    """Cases for ``pytest.mark.parametrize``, by their names, heavy but for the quick ones.
+
+    Examples
+    --------
+    >>> [(case.id, len(case.marks)) for case in heavy_but({"a"}, ["a", "b"])]
+    [('a', 0), ('b', 1)]
+    """
+    named = {name(case): case for case in cases}
+    assert set(quick) <= set(named), "no such cases"
+    marks = {each: [] if each in quick else [pytest.mark.heavy] for each in named}
+    return [pytest.param(case, id=each, marks=marks[each]) for each, case in named.items()]
