@@ -15,6 +15,9 @@ from ..draw.colours import COLOURS, GAP, to_levels
 Coding = dict[str, Any]
 """What `hookviz/static/arrays.js` needs to read an array: name, kind, shape, how it is packed."""
 
+PROBE = 1 << 14
+"""So many bytes are compressed to learn how well all of them can be."""
+
 _WHOLE = {"float32": "f4", "float64": "f8", "uint32": "u4", "uint8": "b1"}
 
 
@@ -58,7 +61,7 @@ def quantize(
     levels[maps == 0] = GAP
     differences = np.diff(levels.ravel(), prepend=np.uint8(0))
     plain, delta = levels.tobytes(), differences.tobytes()
-    smaller = len(zlib.compress(delta[: 1 << 16], 1)) < len(zlib.compress(plain[: 1 << 16], 1))
+    smaller = len(zlib.compress(delta[:PROBE], 1)) < len(zlib.compress(plain[:PROBE], 1))
     coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape), "steps": steps}
     coding |= {"bytes": len(plain), "delta": smaller}
     ends = raw(f"{name} ends", np.array([low, high], np.float32), planes=True)
@@ -110,12 +113,20 @@ class PackedTensor:
     high: np.ndarray
     quality: int = EXACT
     _made: dict[int, Stream] = field(default_factory=dict)
+    _guessed: dict[int, int] = field(default_factory=dict)
 
     @property
     def stream(self) -> Stream:
         if self.quality not in self._made:
             self._made = {self.quality: Stream.of(self._arrays())}  # one at a time
         return self._made[self.quality]
+
+    @property
+    def size(self) -> int:
+        """The bytes that `stream` will have, more or less, for a fraction of its work."""
+        if self.quality not in self._guessed:
+            self._guessed[self.quality] = sum(_guess(data) for _, data in self._arrays())
+        return self._guessed[self.quality]
 
     def _arrays(self) -> list[tuple[Coding, bytes]]:
         if self.quality == OUT:
@@ -163,16 +174,35 @@ def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
         if total * least > budget and quality < STEPS:
             for part in parts:
                 part.quality = quality + 1
-    size = sum(len(part.stream.data) for part in parts)
+    aim = budget
+    while True:
+        _lower(order, aim)
+        size = sum(len(part.stream.data) for part in parts)
+        if size <= budget or all(part.quality == OUT for part in parts):
+            return _said(parts)
+        aim = min(aim - 1, int(0.99 * aim * budget / size))  # the guess was too small
+
+
+def _lower(order: list[PackedTensor], aim: int) -> None:
+    """Lower the quality of one part after another until they may fit into so many bytes."""
+    size = sum(part.size for part in order)
     for name, quality, _ in QUALITY_LEVELS:
         for part in order:
-            if size <= budget:
-                return _said(parts)
+            if size <= aim:
+                return
             if part.name == name and part.can(quality):
-                size -= len(part.stream.data)
+                size -= part.size
                 part.quality = quality
-                size += len(part.stream.data)
-    return _said(parts)
+                size += part.size
+
+
+def _guess(data: bytes) -> int:
+    """The compressed size of bytes, from the first, the middle and the last of them."""
+    if len(data) <= 3 * PROBE:
+        return len(zlib.compress(data, 6))
+    middle = len(data) // 2
+    parts = data[:PROBE], data[middle : middle + PROBE], data[-PROBE:]
+    return len(data) * sum(len(zlib.compress(part, 6)) for part in parts) // (3 * PROBE)
 
 
 def _said(parts: list[PackedTensor]) -> list[str]:
