@@ -65,7 +65,7 @@ def look(rank: int, kind: str, port: int, answers: object) -> None:
         found[name] = [same, *works(model, x, expected)]
     model.register_forward_hook(lambda module, args, output: output * 0)
     removed = hookviz.remove_hooks(model)
-    same = len(removed) == 1 and {hook.maker for hook in removed.left} == {"torch"}
+    same = len(removed) == 1 and {hook.origin for hook in removed.left} == {"torch"}
     found["remove_hooks"] = [same, *works(model, x, expected)]
     answers.put((rank, found))  # type: ignore[attr-defined]
     dist.destroy_process_group()

@@ -282,7 +282,7 @@ def test_an_interrupt_leaves_the_order(explorer, monkeypatch):
     def interrupted(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hookviz.view.view.ablation_drops", interrupted)
+    monkeypatch.setattr("hookviz.view.view.ablation_scores", interrupted)
     with pytest.raises(KeyboardInterrupt):
         explorer.order = "ablation"
     assert explorer.order == "index" and explorer.frame.settings.order == "index"

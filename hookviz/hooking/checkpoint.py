@@ -38,7 +38,7 @@ class ModuleCallStack(Generic[T]):
 
     Examples
     --------
-    >>> running, outer, inner = Running(), nn.ReLU(), nn.ReLU()
+    >>> running, outer, inner = ModuleCallStack(), nn.ReLU(), nn.ReLU()
     >>> running.begin(outer, "outer's"), running.begin(inner, "inner's")
     (0, 1)
     >>> running.end(outer)  # the inner one raised, and somebody caught it

@@ -42,7 +42,7 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
 
     >>> import torch
-    >>> change_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
+    >>> map_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
     ({'x': tensor([2.])}, 3)
     """
     if isinstance(value, Tensor):

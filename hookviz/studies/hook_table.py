@@ -338,7 +338,7 @@ def remove_hooks(
     of : optional
         Only these, or several of these in a list: a function or what else was set, also if its cell
         has run anew since; the name of a function, whole or its last part (``"save"`` is
-        ``Recorder.save``, too); a maker (``"user"``, ``"captum"``); a `HookInfo`.
+        ``Recorder.save``, too); an origin (``"user"``, ``"captum"``); a `HookInfo`.
 
     Returns
     -------
@@ -361,7 +361,7 @@ def remove_hooks(
     >>> removed = hookviz.remove_hooks(model)
     >>> [hook.function for hook in removed]
     ['<lambda>']
-    >>> {hook.maker for hook in removed.left}
+    >>> {hook.origin for hook in removed.left}
     {'torch'}
     """
     check_model(model)
@@ -410,7 +410,7 @@ class HookTable(Sequence[HookInfo]):
         Returns
         -------
         list of dict
-            With the keys module, type, kind, function, file, line, maker, why, times, key,
+            With the keys module, type, kind, function, file, line, origin, why, times, key,
             removable, repeated.
         """
         return [hook.record() for hook in self]

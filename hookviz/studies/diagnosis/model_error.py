@@ -73,7 +73,7 @@ def _in_backward(seen: Observation) -> bool:
 
 def _users_place(error: Exception) -> tuple[str, int, str]:
     """File and line of the innermost frame of the user's code, and torch's function within it."""
-    foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+    foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
     frames = traceback.extract_tb(error.__traceback__)
     users = [place for place, each in enumerate(frames) if not each.filename.startswith(foreign)]
     inner = frames[users[-1] :] if users else frames

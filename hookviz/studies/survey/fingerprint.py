@@ -140,8 +140,8 @@ class IndexRanges:
 
     Examples
     --------
-    >>> done = Spans([(0, 4), (8, 10)]) | Spans([(4, 6)])
-    >>> done, len(done), done & Spans([(5, 9)])
+    >>> done = IndexRanges([(0, 4), (8, 10)]) | IndexRanges([(4, 6)])
+    >>> done, len(done), done & IndexRanges([(5, 9)])
     (0 to 5, 8 to 9, 8, 5, 8)
     >>> list(done.missing(12))
     [(6, 8), (10, 12)]
