@@ -187,8 +187,8 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
     Examples
     --------
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
-    HealthSummary(text='healthy: no NaN or Inf, no layer of zeros, gradients within a factor of 10²', \
-kind='good', layer=None)
+    HealthSummary(text='healthy: no NaN or Inf, no layer of zeros, gradients within a factor of \
+10²', kind='good', layer=None)
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     HealthSummary(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a')
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, dead=32)])
