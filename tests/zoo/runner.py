@@ -48,6 +48,7 @@ class Runner:
         parser.add_argument("names", nargs="*", metavar="NAME", help="or pattern, as 'timm/*'; all")
         parser.add_argument("--jobs", type=int, default=1, help="models at the same time")
         parser.add_argument("--fresh", action="store_true", help="forget what was found before")
+        parser.add_argument("--page", type=Path, default=page, help="to be written: %(default)s")
         options = parser.parse_args()
         chosen = [
             case
@@ -59,7 +60,7 @@ class Runner:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.run([c for c in chosen if options.fresh or not self._done(c)], options.jobs)
         results = [result for case in cases.values() if (result := self.kept(case))]
-        page.write_text(report(results, len(cases)), encoding="utf-8")
+        options.page.write_text(report(results, len(cases)), encoding="utf-8")
         return int(any(not _well(self.kept(case)) for case in chosen))
 
     def _done(self, case: Case) -> bool:
