@@ -278,6 +278,11 @@ class OpenNotebook:
             self.round_trip()
             next_frame(self.page)
 
+    def tells(self, words: str) -> bool:
+        """Whether an error on the page has these words; Playwright tells of them in its calls."""
+        next_frame(self.page)
+        return any(words in error for error in self.errors)
+
     def close(self) -> None:
         self.page.close()
 

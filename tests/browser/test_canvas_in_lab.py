@@ -165,7 +165,7 @@ def test_where_it_does_not_run_core_widgets_stay(open_notebook, broken):
     page = notebook.page
     page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for()
     if FAILS in broken:
-        wait_for(lambda: "no canvas" in "".join(notebook.errors), "the page to have tried it")
+        wait_for(lambda: notebook.tells("[anywidget]"), "the page to have tried it")
     notebook.settle()
     assert page.locator(".hookviz-explorer figure .frame img").count() >= 4
     assert page.locator(".hookviz-app").count() == 0
@@ -192,6 +192,7 @@ def test_without_its_front_end_core_widgets_stay(browser, tmp_path):
         notebook = Notebook(server, browser, path)
         page = notebook.page
         page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for()
+        wait_for(lambda: notebook.tells("anywidget"), "the page to have looked for it")
         notebook.settle()
         assert page.locator(".hookviz-app").count() == 0
         assert "rror" not in page.locator(".jp-Notebook").first.inner_text()
