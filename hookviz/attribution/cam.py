@@ -214,12 +214,13 @@ def first_component(maps: Tensor) -> Tensor:
     finite = places.isfinite().flatten(1).all(1)
     places = places.where(finite[:, None, None], 0)
     places = places - places.mean(1, keepdim=True)
-    # The first singular vector is the last eigenvector of the smaller product with itself, which
-    # costs a fraction of a singular value decomposition. Scaled, no square leaves the range.
+    # The first singular vector is the last eigenvector of the smaller product of the
+    # matrix with itself, at a fraction of the cost. Scaled, no square leaves the range.
     scaled = places / places.abs().amax((1, 2), keepdim=True).clamp(min=1e-30)
     wide = places.shape[2] > places.shape[1]
     products = scaled @ scaled.mT if wide else scaled.mT @ scaled
-    vectors = torch.linalg.eigh(products.cpu().double()).eigenvectors[..., -1:].to(places)
+    vectors = torch.linalg.eigh(products.cpu().double()).eigenvectors[..., -1:]
+    vectors = vectors.to(places)
     direction = scaled.mT @ vectors if wide else vectors  # (N, C, 1)
     length = direction.norm(dim=1, keepdim=True).clamp(min=1e-30)
     component = (places @ (direction / length)).squeeze(2)

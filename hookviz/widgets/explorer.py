@@ -300,3 +300,4 @@ class Explorer(PageMaker):
         """Release tensors and every widget that belongs to this one; may be called twice."""
         super().close()
         self.__dict__.pop("_given", None)
+        self._still = None  # a closed explorer that is kept somewhere holds no tensors
