@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from demo_pictures import CLASSES, draw
 from train_demo_model import HELD_OUT, TRAIN_SEED, accuracy, held_out
@@ -16,6 +17,7 @@ from hookviz.run.inputs import prepare_input
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
+@pytest.mark.heavy
 def test_held_out_accuracy_is_as_written_down():
     card = json.loads((ASSETS / "demo" / "card.json").read_text())
     assert card["held_out_pictures"] == HELD_OUT

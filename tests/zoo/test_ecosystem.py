@@ -36,6 +36,7 @@ def test_a_scripted_model_is_refused_in_a_sentence():
     assert "ScriptModule" in result.refused[0]
 
 
+@pytest.mark.heavy
 def test_code_of_something_else_is_a_fault(monkeypatch):
     code = hookviz.widgets.Explorer.code
     monkeypatch.setattr(

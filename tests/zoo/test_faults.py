@@ -112,6 +112,7 @@ def test_a_plant_without_effect_is_an_error(monkeypatch):
     assert "every weight's gradient is finite" in check(fault, NONE).error
 
 
+@pytest.mark.heavy
 def test_detect_anomaly_names_the_backward_alone():
     named = [
         check(FAULTS[name], ANOMALY).answers["detect_anomaly"].named
