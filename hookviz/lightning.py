@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
 except ImportError:
     try:
-        from pytorch_lightning import Callback
+        from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
     except ImportError:
         Callback = object
 
 from .studies.watch.watch import Watch, watch
 
 
-class WatchCallback(Callback):
+class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Record what every layer does while a ``Trainer`` trains.
 
     Each batch of training and of validation is a block; see `hookviz.watch`, whose arguments it

@@ -123,7 +123,7 @@ def _chosen(view: View, layers: Layers) -> list[str]:
 
 
 def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
-    facts = model_payload(view, classes=False) | {"run": 1}
+    facts: dict[str, Any] = {**model_payload(view, classes=False), "run": 1}
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
     captum = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
     heatmaps = [each for each in facts["choices"]["heatmap"] if each not in captum]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from .tensors import (
     tensors_in,
 )
 
-Change = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
+Change: TypeAlias = float | Tensor | Literal["mean"] | Callable[[Tensor], Tensor | None]
 Channels = int | slice | Sequence[int] | Tensor | None
 Where = int | slice | tuple[int | slice, ...] | Tensor | None
 

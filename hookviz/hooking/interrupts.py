@@ -13,7 +13,7 @@ gives no interrupt.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # pyright: ignore[reportMissingImports]
 import signal
 import sys
 import threading

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from .select import close_names
 from .tables import LAYER_HEADER, html_table, layer_row, megabytes, text_table
 
+_functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types do not name it)
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -280,8 +282,11 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return len(self._ran)
 
     # Two caches are equal if they are the same one: comparing tensors is not a yes or no.
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
 
     @property
     def not_called(self) -> list[str]:
@@ -401,7 +406,7 @@ class TensorStore:
 
     def copy(self, tensor: Tensor) -> Tensor:
         """A copy that nothing else holds, detached."""
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if is_wrapped(tensor):
             tensor = _unwrapped(tensor)
         # Within inference_mode a copy would be an inference tensor, of little use outside.
         with torch.inference_mode(False):
@@ -421,19 +426,23 @@ class TensorStore:
         return self.dtype if self.dtype and tensor.is_floating_point() else tensor.dtype
 
 
+def is_wrapped(tensor: Tensor) -> bool:
+    """Whether a transform of torch.func, such as vmap or grad, has wrapped it."""
+    return _functorch.is_functorch_wrapped_tensor(tensor)
+
+
 def is_batched(tensor: Tensor) -> bool:
     """Whether torch.vmap runs, and this stands for many."""
-    return torch._C._functorch.is_batchedtensor(tensor)
+    return _functorch.is_batchedtensor(tensor)
 
 
 def _unwrapped(tensor: Tensor) -> Tensor:
     """What torch.func's transforms have wrapped: they leave nothing in a wrapper that gets out."""
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(tensor):
+    while is_wrapped(tensor):
         if is_batched(tensor):
             raise RuntimeError(
                 "Within torch.vmap a layer returns one sample of many and its values cannot be "
                 "captured: run the model on the whole batch, or capture outside of vmap."
             )
-        tensor = functorch.get_unwrapped(tensor)
+        tensor = _functorch.get_unwrapped(tensor)
     return tensor

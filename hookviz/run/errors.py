@@ -66,8 +66,9 @@ def innermost_call(
     found, traceback = None, error.__traceback__
     while traceback is not None:
         local = traceback.tb_frame.f_locals
-        if traceback.tb_frame.f_code.co_name == "_call_impl" and local.get("self") in names:
-            found = local["self"], local.get("args", ())
+        module = local.get("self") if traceback.tb_frame.f_code.co_name == "_call_impl" else None
+        if module is not None and module in names:
+            found = module, local.get("args", ())
         traceback = traceback.tb_next
     return found
 

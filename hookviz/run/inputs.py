@@ -287,7 +287,8 @@ def as_model_input(
     normalization = None
     if transform or weights is not None or getattr(model, "pretrained_cfg", None):
         normalization = normalization_of(transform or transform_for(model, weights, checked=False))
-    return ModelInput(args, kwargs, "tensor", *(normalization or ()))
+    mean, std = normalization or ((), ())
+    return ModelInput(args, kwargs, "tensor", mean, std)
 
 
 def with_batch(inputs: ModelInput, model: nn.Module) -> ModelInput | None:

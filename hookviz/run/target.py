@@ -35,7 +35,7 @@ def _known(model: nn.Module, weights: Any) -> Iterator[Any]:
     yield getattr(getattr(model, "config", None), "id2label", None)
     yield getattr(model, "names", None)
     if "timm" in sys.modules and hasattr(model, "pretrained_cfg"):
-        from timm.data import ImageNetInfo, infer_imagenet_subset
+        from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 
         subset = infer_imagenet_subset(model)
         info = ImageNetInfo(subset) if subset else None

@@ -27,9 +27,10 @@ def check(name: str, value: Any, view: View) -> Any:
         where = f"layer {view.at.layer!r}"
         raise ValueError(f"{name}={value} is not in {where}: give 0 to {every[-1]}.")
     if name == "target":
-        value, logits = check_target(value), view.run.logits
-        if not callable(value) and logits is not None:
-            sample_scores(logits, value, view.session.class_names)
+        target, logits = check_target(value), view.run.logits
+        if not callable(target) and logits is not None:
+            sample_scores(logits, target, view.session.class_names)
+        return target
     if name == "cmap" and value not in (names := ["auto", *matplotlib.colormaps]):
         raise ValueError(
             f"cmap={value!r} is neither 'auto' nor a colormap of matplotlib's; "

@@ -52,6 +52,7 @@ def ranked(
     softmax = classes and len(row) > 1
     scores, row = row, probabilities(row[None])[0] if softmax else row
     best, was = row, None
+    scores_before = scores
     known = before is not None and before.shape == logits.shape and not before.isnan().any()
     if before is not None and known:
         scores_before = before[min(sample, len(before) - 1)].detach().float()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from front_end import canvas_pixels, next_frame, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
@@ -117,9 +118,8 @@ def test_the_strip_leads_to_a_layer(page, explorer):
     thumbs.first.wait_for()
     assert thumbs.count() == len(explorer.heatmaps())
     thumbs.nth(2).click()
-    next_frame(page)
-    assert page.locator("h2").inner_text() == list(explorer.heatmaps())[2]
-    assert thumbs.nth(2).get_attribute("aria-current") == "true"
+    expect(page.locator("h2")).to_have_text(list(explorer.heatmaps())[2])
+    expect(thumbs.nth(2)).to_have_attribute("aria-current", "true")
 
 
 def test_it_prints(page):

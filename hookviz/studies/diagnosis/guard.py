@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
+from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors_in
 from ...run.errors import first_sentence
@@ -164,7 +165,7 @@ class Guard(HookManager, Diagnosis):
     def _add(self, layer: str, phase: str, tensor: Tensor | None) -> None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
             return
-        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if is_wrapped(tensor):
             return
         # Half precision would overflow in the sum.
         half = tensor.dtype.itemsize < 4

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward, repeated
 from ...hooking.handles import Hook, HookManager
+from ...hooking.records import is_wrapped
 from ...hooking.select import unwrapped
 from ...hooking.tensors import PatchGrid, channel_dimension, tensors_in
 from ...run.errors import first_sentence
@@ -168,7 +169,7 @@ def _is_plain(tensor: Tensor) -> bool:
     """Whether there are numbers in it, and all of them here."""
     if not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized):
         return False
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    wrapped = is_wrapped(tensor)
     strided = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
     return strided and not wrapped and tensor.numel() > 0 and not hasattr(tensor, "to_local")
 

@@ -226,8 +226,9 @@ class Watch(Block, Training):
         for each in self._shown:
             try:
                 each.push()
-            except Exception as error:  # a training does not end for its watcher's sake
-                self.log.left_out["live()"] = f"{type(error).__name__}: {first_sentence(error)}"
+            except Exception as failure:  # recording errors must not stop training
+                said = f"{type(failure).__name__}: {first_sentence(failure)}"
+                self.log.left_out["show()"] = said
 
     def _settle(self) -> None:
         """Measure how far the last recorded step has taken the weights."""
