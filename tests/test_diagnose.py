@@ -308,7 +308,7 @@ def test_parts_that_take_no_part(x):
             self.idle = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
 
         def forward(self, x):
-            self.over_budget(x)
+            self.dropped(x)
             with torch.no_grad():
                 still = self.untracked(x)
             return (self.used(x) + self.detached(x).detach() + still).mean((2, 3))

@@ -595,7 +595,7 @@ def test_tables_and_records():
     found = hookviz.hooks(model)
     assert isinstance(found[0:1], type(found))
     assert list(found[0].record()) == [
-        *("module", "type", "kind", "function", "file", "line", "maker", "why", "times", "key"),
+        *("module", "type", "kind", "function", "file", "line", "origin", "why", "times", "key"),
         *("removable", "repeated"),
     ]
     assert found.records()[1]["module"] == "0.weight"

@@ -61,7 +61,7 @@ class HookManager(Block):
     >>> layer = nn.Linear(2, 1)
     >>> def after(module, args, kwargs, output):
     ...     print("ran")
-    >>> with HookSet([(layer, "forward", after)]):
+    >>> with HookManager([(layer, "forward", after)]):
     ...     _ = layer(torch.zeros(1, 2))
     ran
     >>> _ = layer(torch.zeros(1, 2))

@@ -42,7 +42,7 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
 
     >>> import torch
-    >>> change_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
+    >>> map_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
     ({'x': tensor([2.])}, 3)
     """
     if isinstance(value, Tensor):
@@ -64,20 +64,6 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
             object.__setattr__(new, each.name, map_tensors(getattr(value, each.name), change))
         return new
     return value
-
-
-def memory_of(tensor: Tensor) -> int:
-    """Which memory a tensor's values are in; views share it.
-
-    >>> import torch
-    >>> whole = torch.zeros(4)
-    >>> memory_of(whole) == memory_of(whole[2:]) != memory_of(whole.clone())
-    True
-    """
-    try:
-        return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):  # a sparse tensor has none of its own
-        return id(tensor)
 
 
 _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from ...run.errors import first_line, innermost_call, takes
-from ...run.operations import OUTSIDE, Operation
 from .findings import Finding
 from .observation import LayerCall, Observation
+from .operations import OUTSIDE, OperationRecord
 
 KINDS = {
     "batchnorm": re.compile("more than 1 value per channel"),
@@ -73,7 +73,7 @@ def _in_backward(seen: Observation) -> bool:
 
 def _users_place(error: Exception) -> tuple[str, int, str]:
     """File and line of the innermost frame of the user's code, and torch's function within it."""
-    foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[1])
+    foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
     frames = traceback.extract_tb(error.__traceback__)
     users = [place for place, each in enumerate(frames) if not each.filename.startswith(foreign)]
     inner = frames[users[-1] :] if users else frames
@@ -86,7 +86,7 @@ def _said(shape: tuple[int, ...]) -> str:
     return str(tuple(shape))
 
 
-def _maker(operation: Operation) -> str:
+def _maker(operation: OperationRecord) -> str:
     if operation.index < 0:
         return f"the {operation.name}"
     line = f" at {operation.where}" if operation.where else ""
