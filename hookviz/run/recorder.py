@@ -291,8 +291,10 @@ def _mark(tensor: Tensor) -> tuple[Any, ...]:
     """Shape and central value: by these a checkpoint's second run is known to be the first's."""
     if not tensor.numel() or tensor.layout is not torch.strided:
         return tuple(tensor.shape), None
-    centre = tuple(size // 2 for size in tensor.shape)
-    return tuple(tensor.shape), tensor.detach()[centre].clone()
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    centre = tensor.storage_offset() + sum(size // 2 * stride for size, stride in pairs)
+    with torch.no_grad():
+        return tuple(tensor.shape), tensor.as_strided((), (), centre).clone()
 
 
 def _same(marks: Iterable[Any], others: Iterable[Any]) -> bool:
