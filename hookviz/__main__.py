@@ -125,11 +125,12 @@ def page(options: argparse.Namespace) -> None:
         target = int(target)
     tell("running the model …")
     from .export.page import write_page
+    from .run.inputs import prepare_input
     from .run.session import Session
     from .view.settings import Settings, first_layer
     from .view.view import View
 
-    session = Session(model, image, weights=weights)
+    session = Session(model, prepare_input(image, model, weights=weights), weights=weights)
 
     def run(goal: Any) -> Any:
         return session.run(goal, layers=options.layers)

@@ -29,10 +29,11 @@ from hookviz.view.view import View
 
 
 def view_of(model, image, **settings):
+    from hookviz.run.inputs import prepare_input
     from hookviz.run.session import Session
     from hookviz.view.settings import first_layer
 
-    session = Session(model, image)
+    session = Session(model, prepare_input(image, model))
     run = session.run()
     return View(Settings(first_layer(run.cache), **settings), session, run)
 

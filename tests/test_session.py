@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
+from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 
 WRAPPERS = {
@@ -136,10 +137,97 @@ def test_a_trace_names_the_call_that_is_run_again(reentrant):
 
 
 def test_the_gradient_is_the_same_as_that_of_a_capture():
-    session = Session(hookviz.demo_model(), PICTURE)
-    run = session.run("moon")
     model = hookviz.demo_model()
+    session = Session(model, prepare_input(PICTURE, model))
+    run = session.run("moon")
     with hookviz.capture(model) as cache:
         model(session.inputs.args[0])[0, 6].backward()
     for name, record in cache.items():
         assert torch.equal(run.cache[name].gradient, record.gradient)
+
+
+class Normed(nn.Module):
+    """Takes a batch alone; and a sample alone, where it squeezes."""
+
+    def __init__(self, squeezes=False):
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 5)
+        self.squeezes = squeezes
+
+    def forward(self, x):
+        x = x.unsqueeze(0) if self.squeezes and x.ndim == 3 else x
+        return self.fc(self.norm(self.conv(x)).relu().mean((2, 3)))
+
+
+def forwards(model, look):
+    """How many forwards of a model come to their end while something looks at it."""
+    ended = []
+    handle = model.register_forward_hook(lambda *given: ended.append(1))
+    try:
+        found = look()
+        if hasattr(found, "close"):
+            found.close()
+    finally:
+        handle.remove()
+    return len(ended)
+
+
+LOOKS = {
+    "explore": lambda model, x: hookviz.explore(model, x),
+    "trace": lambda model, x: hookviz.trace(model, x),
+    "compare": lambda model, x: hookviz.compare(model, model, x),
+    "diagnose": lambda model, x: hookviz.diagnose(model, x),
+}
+
+
+@pytest.mark.parametrize("squeezes", [False, True])
+@pytest.mark.parametrize("shape", [(3, 9, 9), (2, 3, 9, 9)])
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_model_runs_once(look, shape, squeezes):
+    torch.manual_seed(0)
+    model, x = Normed(squeezes).eval(), torch.rand(shape)
+    count = forwards(model, lambda: LOOKS[look](model, x))
+    assert count == (2 if look == "compare" else 1)
+
+
+@pytest.mark.parametrize("name", ["norm.weight", "a renamed layer"])
+def test_a_comparison_runs_each_model_once(name):
+    one, two, x = Normed().eval(), Normed().eval(), torch.rand(3, 9, 9)
+    if name == "norm.weight":
+        two.load_state_dict(one.state_dict())
+    else:
+        two.other, two.conv = two.conv, nn.Sequential(two.conv)  # as conv.0 it ran
+    assert forwards(one, lambda: hookviz.compare(one, two, x)) == 1
+
+
+def test_the_input_goes_in_as_it_is_where_it_can():
+    model, x = Normed(squeezes=True).eval(), torch.rand(3, 9, 9)
+    session = Session(model, prepare_input(x, model))
+    assert session.inputs.args[0].shape == (3, 9, 9)
+    assert not session.inputs.note
+    batch = Session(Normed().eval(), prepare_input(x, model))
+    assert batch.inputs.args[0].shape == (1, 3, 9, 9)
+    assert batch.inputs.note == "a batch dimension was added"
+
+
+def test_where_neither_fits_the_error_is_about_what_was_given():
+    model = Normed().eval()
+    model.fc = nn.Linear(3, 5)
+    for look in (hookviz.explore, hookviz.trace):
+        with pytest.raises(RuntimeError, match=r"layer 'norm' .*given \(4, 7, 7\)"):
+            look(model, torch.rand(3, 9, 9))
+    found = hookviz.diagnose(model, torch.rand(3, 9, 9))
+    assert found[0].layer == "norm"
+    assert "given (4, 7, 7)" in found[0].message
+
+
+def test_an_error_of_the_target_is_not_one_of_the_model():
+    model, asked = Normed(squeezes=True).eval(), []
+
+    def target(output):
+        asked.append(tuple(output.shape))
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="^no$"):
+        hookviz.explore(model, torch.rand(3, 9, 9), target=target)
+    assert asked == [(1, 5)]

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..hooking.select import check_model, close_names
 from ..hooking.tensors import map_tensors, tensors_in
-from ..run.inputs import ModelInput, Transform
+from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.session import Session
 from ..run.target import Target, check_target, described, logits_of, sample_scores, score_of
 
@@ -185,7 +185,8 @@ def attribute(
     _check_options(method, options)
     target = check_target(target)
     _captum()
-    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     tensor = _only_tensor(session.inputs)
     with session.active():
         x = tensor.detach().clone()

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.tensors import enlarged
-from ..run.inputs import Transform
+from ..run.inputs import Transform, prepare_input
 from ..run.session import Session
 from ..run.target import Target
 from .gradients import baseline_like
@@ -198,7 +198,8 @@ def deletion_curve(
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
-    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=False)
 
 
@@ -241,7 +242,8 @@ def insertion_curve(
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """
-    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=True)
 
 

@@ -18,7 +18,7 @@ from ..hooking.capture import capture
 from ..hooking.handles import HookManager
 from ..hooking.select import select_layers
 from ..hooking.tensors import as_maps, at_least_float32, enlarged
-from ..run.inputs import Transform
+from ..run.inputs import Transform, prepare_input
 from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import Target
@@ -102,7 +102,8 @@ def scorecam(
     >>> hookviz.attribution.scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
-    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         maps, pictures = _looked_at(scorer, layer, grid).maps, scorer.pictures
@@ -179,7 +180,8 @@ def ablationcam(
     >>> hookviz.attribution.ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
-    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         seen = _looked_at(scorer, layer, grid)

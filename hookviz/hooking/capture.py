@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .checkpoint import FORWARD, ModuleCallStack, current_backward, repeated
+from .checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from .handles import Hook, HookManager
 from .records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore, is_batched
 from .select import Layers, is_convolution, select_layers, unseen_layers
@@ -134,6 +134,7 @@ class Capture(HookManager, FeatureCache):
         HookManager.__init__(self, self._wanted(model, inputs))
         self._copies, self._tick = copies, tick
         self._running: ModuleCallStack[tuple[CapturedTensor, ...]] = ModuleCallStack()
+        self._reruns: Reruns[tuple[CapturedTensor, ...]] = Reruns()
 
     def _wanted(self, model: nn.Module, inputs: bool) -> list[Hook]:
         # Only a transformer's tokens, not a convolution's maps, need to know of patches.
@@ -213,7 +214,8 @@ class Capture(HookManager, FeatureCache):
             return False
         sides = [getattr(call, side) for call in record.calls]
         waiting = [s for s in sides if not any(t.hooked_in_task in (FORWARD, task) for t in s)]
-        first = repeated(waiting, partial(self._copies.are, [tensor for _, tensor in found]))
+        same = partial(self._copies.are, [tensor for _, tensor in found])
+        first = self._reruns.first(waiting, same)
         for (_, tensor), taken in zip(found, first or (), strict=False):
             self._watch(tensor, taken, task)
         return True

@@ -1,4 +1,4 @@
-"""What is running: which module, by thread, and which backward, which may run a layer again."""
+"""The modules that are running, by thread, and the calls that a backward runs again."""
 
 from __future__ import annotations
 
@@ -20,21 +20,46 @@ def current_backward() -> int:
     return torch._C._current_graph_task_id()
 
 
-def repeated(calls: Sequence[T], same: Callable[[T], bool]) -> T | None:
-    """Which of the calls, in the order in which they ran, is being run again.
+class Reruns(Generic[T]):
+    """The calls that activation checkpointing runs again during a backward.
 
-    Of several it is the last one that had the ``same`` values, since a backward begins at the end.
+    The one place that says so: a layer that runs while a backward does is not called anew.
 
-    >>> repeated([3, 4, 3], lambda call: call == 3), repeated([], bool) is None
-    (3, True)
+    Examples
+    --------
+    >>> calls, reruns = ["first", "second"], Reruns()
+    >>> def loss(x):  # a hook in a backward runs while that does
+    ...     x.register_hook(lambda gradient: print(reruns.first(calls, lambda call: True)))
+    ...     return 2 * x
+    >>> reruns.first(calls, lambda call: True)  # in a forward there are none
+    >>> loss(torch.ones((), requires_grad=True)).backward()
+    second
     """
-    if len(calls) < 2:
-        return calls[0] if calls else None
-    return next((call for call in reversed(calls) if same(call)), calls[-1])
+
+    def __init__(self) -> None:
+        self._found: set[tuple[int, int]] = set()  # backward and call
+
+    def first(self, calls: Sequence[T], same: Callable[[T], bool]) -> T | None:
+        """Return the call that is being run again; None in a forward, or if there are no calls.
+
+        Of several it is the last one with the ``same`` values that this backward has not yet run
+        again, since a backward begins at the end.
+        """
+        task = current_backward()
+        if task == FORWARD or not calls:
+            return None
+        left = [each for each in calls if (task, id(each)) not in self._found] or calls
+        found = left[0]
+        if len(left) > 1:
+            found = next((each for each in reversed(left) if same(each)), left[-1])
+        self._found.add((task, id(found)))
+        return found
 
 
 class ModuleCallStack(Generic[T]):
-    """What is running now, by thread and innermost last: a module's after meets its own before.
+    """The modules that are running, by thread and innermost last.
+
+    It matches each module's forward hook to its own forward-pre hook.
 
     Examples
     --------

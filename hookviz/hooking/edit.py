@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from .checkpoint import FORWARD, current_backward, repeated
+from .checkpoint import FORWARD, Reruns, current_backward
 from .handles import Hook, HookManager
 from .interrupts import allow_interrupts
 from .select import Layers, close_names, module_names, select_layers, unwrapped
@@ -290,6 +290,7 @@ class Edit(HookManager):
         self.count, self._ran = 0, False
         self._grid = PatchGrid()
         self._runs: dict[nn.Module, list[Tensor]] = {}
+        self._reruns: Reruns[Tensor] = Reruns()
         modules, parameters = chosen(model, layers, gradient)
         if parameters and where is not None:
             raise ValueError("where= is of feature maps: for parameters, give channels= alone.")
@@ -381,11 +382,13 @@ class Edit(HookManager):
     def _run(self, module: nn.Module, output: Tensor) -> int:
         """Which run this is; checkpointing's repetition is the one that it repeats."""
         runs = self._runs.setdefault(module, [])
-        if current_backward() == FORWARD:
+        same = self._reruns.first(
+            runs, lambda one: one.shape == output.shape and torch.equal(one, output)
+        )
+        if same is None:
             runs.append(output.detach().clone())
             return len(runs) - 1
-        same = repeated(runs, lambda one: one.shape == output.shape and torch.equal(one, output))
-        return next(place for place, one in enumerate(runs) if one is same)
+        return next(index for index, one in enumerate(runs) if one is same)
 
     def _begin(self) -> None:
         self.count, self._ran = 0, False

@@ -143,7 +143,13 @@ def _reduced(hooks: OrderedDict) -> tuple[Any, ...]:
 
 
 class _CleanCopies:
-    """Within the block, copies and pickles of modules have none of our hooks."""
+    """Within the block, copies and pickles of modules have none of our hooks.
+
+    `copyreg` is the only place for it. A hook's own ``__deepcopy__`` or ``__reduce__`` says how the
+    hook is copied, but its key stays in the copied dict, and a pickle of it would need hookviz. The
+    dict cannot be of a class of ours, since the handles of other hooks refer to this very one; and
+    a method of the module's would be an attribute that the user sees, and that is copied, too.
+    """
 
     blocks = 0
     before: Any = None  # how OrderedDicts were copied, if anybody had said

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dis
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,13 +23,8 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
 """What ``layers=None`` stands for; lazy, parametrized and user-made convolutions are subclasses.
 Quantized ones are found by `is_convolution`."""
 
-_FUNCTIONS = [
-    getattr(place, f"conv{kind}{dimensions}d")
-    for place in (nn.functional, torch)
-    for kind in ("", "_transpose")
-    for dimensions in (1, 2, 3)
-]
-"""What computes a convolution, whoever calls it."""
+_FUNCTIONS = {f"conv{kind}{dimensions}d" for kind in ("", "_transpose") for dimensions in (1, 2, 3)}
+"""The names, in ``torch`` and ``torch.nn.functional``, of what computes a convolution."""
 
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 """Under which attribute a part's wrapper holds it: torch.compile's, FSDP's, checkpointing's."""
@@ -188,8 +182,7 @@ def unseen_layers(model: nn.Module) -> str:
 
     Such are layers of other classes with a kernel of their own (``DeformConv2d``), those that add
     something to a convolution within (LoRA, whose sum no convolution returns), and those whose
-    code calls ``F.conv2d`` and the like. Code is read, not run: what it gets from elsewhere is
-    not seen.
+    code names ``F.conv2d`` and the like. Code is not run: what it gets from elsewhere is missing.
 
     Examples
     --------
@@ -217,8 +210,10 @@ def unseen_layers(model: nn.Module) -> str:
 def _is_like_one(module: nn.Module) -> bool:
     if is_convolution(module):
         return False
-    own = _convolves(type(module))  # type: ignore[arg-type]  # mypy takes classes for unhashable
-    return own or _has_kernel(module) or _adds_to_one(module)
+    kind: Any = type(module)  # mypy takes classes for unhashable
+    # A part of its own may have such a name, too.
+    called = any(not hasattr(module, name) for name in _named_functions(kind))
+    return called or _has_kernel(module) or _adds_to_one(module)
 
 
 def _has_kernel(module: nn.Module) -> bool:
@@ -232,25 +227,12 @@ def _adds_to_one(module: nn.Module) -> bool:
 
 
 @cache
-def _convolves(kind: type[nn.Module]) -> bool:
-    """Whether a class's own code calls torch's function for a convolution."""
+def _named_functions(kind: type[nn.Module]) -> set[str]:
+    """Return those functions for a convolution that a class's own code names."""
     own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
-    methods = [each for base in own for each in vars(base).values() if hasattr(each, "__code__")]
-    reached = [value for method in methods for value in _reached(method)]
-    return any(value is function for value in reached for function in _FUNCTIONS)
-
-
-def _reached(function: FunctionType) -> Iterator[Any]:
-    """What a function's code reaches through global names: ``F``, ``F.conv2d``, ..."""
-    value: Any = None
-    for step in dis.get_instructions(function):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            value = function.__globals__.get(step.argval)
-        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD") and isinstance(value, ModuleType):
-            value = getattr(value, step.argval, None)
-        else:
-            value = None
-        yield value
+    methods = [each for base in own for each in vars(base).values()]
+    codes = (each.__code__ for each in methods if isinstance(each, FunctionType))
+    return {name for code in codes for name in code.co_names} & _FUNCTIONS
 
 
 def _choose(

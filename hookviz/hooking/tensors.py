@@ -66,20 +66,6 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def memory_of(tensor: Tensor) -> int:
-    """Which memory a tensor's values are in; views share it.
-
-    >>> import torch
-    >>> whole = torch.zeros(4)
-    >>> memory_of(whole) == memory_of(whole[2:]) != memory_of(whole.clone())
-    True
-    """
-    try:
-        return tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):  # a sparse tensor has none of its own
-        return id(tensor)
-
-
 _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
 
 

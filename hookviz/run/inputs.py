@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor, nn
 
-from ..hooking.select import is_convolution, module_names, unwrapped
+from ..hooking.select import check_model, is_convolution, module_names, unwrapped
 from ..hooking.tensors import map_tensors, tensors_in
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -203,6 +203,12 @@ class ModelInput:
     std: tuple[float, ...] = ()  #: of the same normalization
     normalized: bool = False  #: whether it is known to have been applied
     note: str = ""  #: what was done to it that its user should know
+    sample: bool = False  #: whether it may lack a batch dimension; a session's first run decides
+
+    def batched(self) -> ModelInput:
+        """Return the one tensor with a batch dimension."""
+        note = "a batch dimension was added"
+        return replace(self, args=(self.args[0][None],), note=note, sample=False)
 
     @property
     def main(self) -> Tensor | None:
@@ -217,7 +223,12 @@ class ModelInput:
 
 
 def prepare_input(
-    image: Any, model: nn.Module, *, weights: Any = None, transform: Transform | None = None
+    image: Any,
+    model: nn.Module,
+    *,
+    weights: Any = None,
+    transform: Transform | None = None,
+    finite: bool = True,
 ) -> ModelInput:
     """Turn whatever a user has into what the model takes.
 
@@ -237,6 +248,8 @@ def prepare_input(
         Picture (PIL, RGB) -> tensor, or what a processor of transformers returns; goes before
         ``weights``. Without either, it is what timm's ``model.pretrained_cfg`` says, or
         ImageNet's: resize to 256, centre crop of 224.
+    finite : bool
+        Whether NaN and Inf are refused.
 
     Raises
     ------
@@ -255,20 +268,20 @@ def prepare_input(
     ... ].shape
     torch.Size([1, 3, 112, 112])
     """
-    prepared = as_model_input(image, model, weights=weights, transform=transform)
-    if prepared is not image:
+    if isinstance(image, ModelInput):
+        return image
+    check_model(model)
+    model, _ = unwrapped(model)
+    prepared = _prepared(image, model, weights, transform)
+    if finite:
         for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
             _refuse_not_finite(tensor)
     return prepared
 
 
-def as_model_input(
-    image: Any, model: nn.Module, *, weights: Any = None, transform: Transform | None = None
+def _prepared(
+    image: Any, model: nn.Module, weights: Any, transform: Transform | None
 ) -> ModelInput:
-    """The same as `prepare_input`, with NaN and Inf let through."""
-    if isinstance(image, ModelInput):
-        return image
-    model, _ = unwrapped(model)
     device, dtype = where_inputs_go(model)
     if isinstance(image, (str, PathLike, Image.Image, np.ndarray)):
         name = fspath(image) if isinstance(image, (str, PathLike)) else type(image).__name__
@@ -287,19 +300,18 @@ def as_model_input(
     normalization = None
     if transform or weights is not None or getattr(model, "pretrained_cfg", None):
         normalization = normalization_of(transform or transform_for(model, weights, checked=False))
+    sample = not kwargs and len(args) == 1 and _may_be_sample(args[0], model)
     mean, std = normalization or ((), ())
-    return ModelInput(args, kwargs, "tensor", mean, std)
+    return ModelInput(args, kwargs, "tensor", mean, std, sample=sample)
 
 
-def with_batch(inputs: ModelInput, model: nn.Module) -> ModelInput | None:
-    """The input with a batch dimension, if its one tensor may be a sample that has none."""
-    first, only = first_convolution(model), inputs.args[0] if len(inputs.args) == 1 else None
-    if first is None or inputs.kwargs or not isinstance(only, Tensor):
-        return None
+def _may_be_sample(only: Any, model: nn.Module) -> bool:
+    """Return whether a tensor may lack a batch dimension, by the model's first convolution."""
+    first = first_convolution(model)
+    if first is None or not isinstance(only, Tensor):
+        return False
     channels = getattr(first, "in_channels", None)
-    if only.ndim != dimensions(first) + 1 or only.shape[0] != channels:
-        return None
-    return replace(inputs, args=(only[None],), note="a batch dimension was added")
+    return only.ndim == dimensions(first) + 1 and only.shape[0] == channels
 
 
 def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:

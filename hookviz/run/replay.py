@@ -14,18 +14,20 @@ are others than in the recording, or random, the whole model runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_map_only
 
 from ..hooking.handles import HookManager
-from ..hooking.tensors import memory_of, tensors_in
+from ..hooking.storage import StorageMap, share_memory
+from ..hooking.tensors import tensors_in
+from .recorder import Listener, Operation, OperationRecorder, tensors
 
 T = TypeVar("T")
 
@@ -56,7 +58,7 @@ class Replay:
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         self._layers = list(layers)
-        self._tapes: dict[Hashable, _Tape | None] = {}  # of the latest key alone
+        self._recordings: dict[Hashable, _Recording | None] = {}  # of the latest key alone
         self.replayed = self.whole = 0
 
     def run(self, changed: Callable[[], T], plain: Callable[[], Any], key: Hashable = None) -> T:
@@ -65,49 +67,58 @@ class Replay:
         ``plain`` runs it on the same input with nothing changed; it is called twice whenever the
         ``key`` is another, which says what else a run depends on, such as the size of a batch.
         """
-        if key not in self._tapes:
-            self._tapes = {key: self._proved(plain)}
-        tape = self._tapes[key]
-        if tape is not None:
+        if key not in self._recordings:
+            self._recordings = {key: self._proved(plain)}
+        recording = self._recordings[key]
+        if recording is not None:
             try:
-                found = self._within(_Player(tape), changed)
+                found = self._within(_Replayer(recording), changed)
             except _DivergedError:
-                self._tapes[key] = None
+                self._recordings[key] = None
             else:
                 self.replayed += 1
                 return found
         self.whole += 1
         return changed()
 
-    def _proved(self, plain: Callable[[], Any]) -> _Tape | None:
-        """A recording that gives what the model gives."""
-        tape = _Tape()
+    def _proved(self, plain: Callable[[], Any]) -> _Recording | None:
+        """Record a run, if its replay returns the same."""
+        recording = _Recording()
         try:
-            wanted = self._within(_Recorder(tape), plain)
-            found = self._within(_Player(tape, poison=True), plain)
+            wanted = self._within(_Taping(recording), plain)
+            found = self._within(_Replayer(recording, poison=True), plain)
         except (_DivergedError, Exception):  # what raises here, raises in a whole run, too
             return None
-        return tape if _same(wanted, found) else None
+        return recording if _same(wanted, found) else None
 
-    def _within(self, mode: _Recorder | _Player, run: Callable[[], T]) -> T:
+    def _within(self, way: _Way, run: Callable[[], T]) -> T:
         # Before the changes, which may already be on: a later edit runs after the earlier ones.
-        hooks = [(layer, "edit", lambda *given: mode.cut()) for layer in self._layers]
-        with HookManager(hooks), mode:
+        hooks = [(layer, "edit", lambda *given: way.cut()) for layer in self._layers]
+        with HookManager(hooks), way.block():
             found = run()
-        if not mode.reached:
+        if not way.reached:
             raise _DivergedError
         return found
 
 
+class _Way(Protocol):
+    """Recording, or replaying: both end at the cut, when the first changed layer has returned."""
+
+    reached: bool
+
+    def block(self) -> AbstractContextManager: ...
+    def cut(self) -> None: ...
+
+
 class _DivergedError(BaseException):
-    """The run is another than the recorded one. No ``except Exception`` of a model's catches it."""
+    """The run diverged from the recorded one. No ``except Exception`` of a model's catches it."""
 
 
 @dataclass(frozen=True)
 class _Made:
     """In a step's outputs: a tensor with memory of its own."""
 
-    place: int
+    index: int
     size: torch.Size
     stride: tuple[int, ...]
     dtype: torch.dtype
@@ -140,17 +151,79 @@ class _Step:
 
 
 @dataclass
-class _Tape:
+class _Recording:
     steps: list[_Step] = field(default_factory=list)
-    kept: dict[int, Tensor] = field(default_factory=dict)  # place -> its values at the cut
+    kept: dict[int, Tensor] = field(default_factory=dict)  # index -> its values at the cut
 
 
-class _Mode(TorchDispatchMode):
-    """A mode that is left at the cut, where nothing has come on top of it."""
+class _Taping(Listener):
+    """Writes down the operations before the cut."""
 
-    def __init__(self, tape: _Tape) -> None:
+    def __init__(self, recording: _Recording) -> None:
+        self.recording, self.reached = recording, False
+        self._made: StorageMap[_Made] = StorageMap()
+        self._count = 0
+
+    def block(self) -> AbstractContextManager:
+        return OperationRecorder(self)
+
+    def cut(self) -> None:
+        """Keep what can still be read; from here on nothing is written down."""
+        if not self.reached:
+            self.reached = True
+            for storage, made in self._made.storages():
+                self.recording.kept[made.index] = made.read(storage)
+
+    def before(self, operation: Operation) -> None:
+        if self.reached:
+            return
+        given = operation.inputs
+        random = torch.Tag.nondeterministic_seeded in operation.function.tags
+        if random or not all(map(_plain, given)):
+            raise _DivergedError
+        # What is not made here, such as a buffer, must be written each time.
+        if operation.mutates and not all(each in self._made for each in given):
+            raise _DivergedError
+        operation.notes[self] = [_layout(each) for each in given]
+
+    def after(self, operation: Operation) -> None:
+        if self not in operation.notes:
+            return
+        given, before = operation.inputs, operation.notes[self]
+        new = [each for each in operation.outputs if not any(each is one for one in given)]
+        views = [any(share_memory(each, one) for one in given) for each in new]
+        if any(views) and not all(views):
+            raise _DivergedError
+        # A view is one of a new base in a replay, and what only changes a shape must do so again.
+        skipped = not any(views) and [_layout(each) for each in given] == before
+        note = partial(self._note, given)
+        outputs = tree_map_only(Tensor, note, operation.output) if skipped else None
+        shapes = [shape for shape, _ in before]
+        self.recording.steps.append(_Step(operation.function, shapes, outputs, skipped))
+
+    def _note(self, given: list[Tensor], tensor: Tensor) -> _Made | _Given:
+        for number, each in enumerate(given):
+            if tensor is each:
+                return _Given(number)
+        if not _plain(tensor) or tensor.storage_offset():
+            raise _DivergedError
+        self._count += 1
+        made = _Made(self._count, tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
+        self._made[tensor] = made
+        return made
+
+
+class _Replayer(TorchDispatchMode):
+    """Skips the operations before the cut; it is left there, if no mode is on top of it."""
+
+    def __init__(self, recording: _Recording, *, poison: bool = False) -> None:
         super().__init__()
-        self.tape, self.reached, self._left = tape, False, False
+        self.recording, self.reached, self._left = recording, False, False
+        self._poison, self._steps = poison, iter(recording.steps)
+        self._waiting: dict[int, Tensor] = {}  # for the values that they have at the cut
+
+    def block(self) -> AbstractContextManager:
+        return self
 
     def __exit__(self, *error: Any) -> None:
         if not self._left:
@@ -158,11 +231,15 @@ class _Mode(TorchDispatchMode):
             super().__exit__(*error)
 
     def cut(self) -> None:
-        """The first changed layer has returned: from here on everything runs."""
+        """Fill in what can still be read; from here on everything runs."""
         if self.reached:
             return
         self.reached = True
-        self._at_cut()
+        if next(self._steps, None) is not None:
+            raise _DivergedError
+        for index, tensor in self._waiting.items():
+            tensor.copy_(self.recording.kept[index])
+        self._waiting.clear()
         if _get_current_dispatch_mode() is self:
             self.__exit__(None, None, None)
 
@@ -172,79 +249,7 @@ class _Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.reached:
             return operation(*args, **kwargs)
-        return self._before_cut(operation, args, kwargs)
-
-    def _at_cut(self) -> None:
-        raise NotImplementedError
-
-    def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
-        raise NotImplementedError
-
-
-class _Recorder(_Mode):
-    """Runs everything, and writes down what comes before the cut."""
-
-    def __init__(self, tape: _Tape) -> None:
-        super().__init__(tape)
-        self._made: dict[int, tuple[_Made, StorageWeakRef]] = {}  # by address, which they keep
-
-    def _at_cut(self) -> None:
-        """Keep what can still be read."""
-        for made, reference in self._made.values():
-            if not reference.expired():
-                storage = torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
-                self.tape.kept[made.place] = made.read(storage)
-        self._made.clear()
-
-    def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
-        given = _tensors((*args, *kwargs.values()))
-        before = [_layout(each) for each in given]
-        if torch.Tag.nondeterministic_seeded in operation.tags or not all(map(_plain, given)):
-            raise _DivergedError
-        # What is not made here, such as a buffer, must be written each time.
-        if operation._schema.is_mutable and not all(memory_of(t) in self._made for t in given):
-            raise _DivergedError
-        found = operation(*args, **kwargs)
-        memory = [memory_of(each) for each in given]
-        new = [each for each in _tensors([found]) if not any(each is one for one in given)]
-        views = [memory_of(each) in memory for each in new]
-        if any(views) and not all(views):
-            raise _DivergedError
-        # A view is one of a new base in a replay, and what only changes a shape must do so again.
-        skipped = not any(views) and [_layout(each) for each in given] == before
-        outputs = tree_map_only(Tensor, partial(self._note, given), found) if skipped else None
-        self.tape.steps.append(_Step(operation, [each[0] for each in before], outputs, skipped))
-        return found
-
-    def _note(self, given: list[Tensor], tensor: Tensor) -> _Made | _Given:
-        for number, each in enumerate(given):
-            if tensor is each:
-                return _Given(number)
-        if not _plain(tensor) or tensor.storage_offset():
-            raise _DivergedError
-        place = len(self._made)
-        made = _Made(place, tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
-        self._made[memory_of(tensor)] = made, StorageWeakRef(tensor.untyped_storage())
-        return made
-
-
-class _Player(_Mode):
-    """Skips what comes before the cut."""
-
-    def __init__(self, tape: _Tape, *, poison: bool = False) -> None:
-        super().__init__(tape)
-        self._poison, self._steps = poison, iter(tape.steps)
-        self._waiting: dict[int, Tensor] = {}  # for the values that they have at the cut
-
-    def _at_cut(self) -> None:
-        if next(self._steps, None) is not None:
-            raise _DivergedError
-        for place, tensor in self._waiting.items():
-            tensor.copy_(self.tape.kept[place])
-        self._waiting.clear()
-
-    def _before_cut(self, operation: Any, args: Any, kwargs: Any) -> Any:
-        given, step = _tensors((*args, *kwargs.values())), next(self._steps, None)
+        given, step = tensors((args, kwargs)), next(self._steps, None)
         same = step is not None and step.operation is operation
         if step is None or not same or [each.shape for each in given] != step.shapes:
             raise _DivergedError
@@ -262,20 +267,9 @@ class _Player(_Mode):
         tensor = noted.unwritten()
         if self._poison:
             tensor.fill_(torch.nan if tensor.is_floating_point() else 1)
-        if noted.place in self.tape.kept:
-            self._waiting[noted.place] = tensor
+        if noted.index in self.recording.kept:
+            self._waiting[noted.index] = tensor
         return tensor
-
-
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    """An operation is given tensors and lists of tensors, and nothing deeper."""
-    found: list[Tensor] = []
-    for each in values:
-        if isinstance(each, Tensor):
-            found.append(each)
-        elif isinstance(each, (list, tuple)):
-            found += [one for one in each if isinstance(one, Tensor)]
-    return found
 
 
 def _layout(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:

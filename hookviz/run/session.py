@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,7 +22,7 @@ from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from .backward import GradientSource, clone_inputs, run_backward
 from .errors import located_error, refuse_without_weights
-from .inputs import ModelInput, Transform, prepare_input, with_batch
+from .inputs import ModelInput
 from .replay import Replay
 from .state import preserved_state
 from .target import Target, check_target, class_names_of, logits_of, score_of
@@ -39,6 +40,7 @@ class Observer(Protocol):
 
 
 O = TypeVar("O", bound=Observer)  # noqa: E741
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +67,16 @@ class Run:
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
-    What is given is as for `hookviz.explore`; `given` is the model as it was given, maybe in a
-    wrapper, `model` the one inside all wrappers, which runs. In every run `edits` are made.
+    `given` is the model as it was given, maybe in a wrapper, `model` the one inside all wrappers,
+    which runs. In every run `edits` are made.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    inputs : ModelInput
+        As `prepare_input` returns it.
+    weights, class_names : optional
+        As in `hookviz.explore`.
     """
 
     edits: tuple[LayerEdit, ...] = ()
@@ -74,10 +84,9 @@ class Session:
     def __init__(
         self,
         model: nn.Module,
-        image: Any,
+        inputs: ModelInput,
         *,
         weights: Any = None,
-        transform: Transform | None = None,
         class_names: Sequence[str] | None = None,
     ) -> None:
         check_model(model)
@@ -85,13 +94,29 @@ class Session:
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)
         self.class_names = class_names_of(self.model, weights, class_names)
-        inputs = prepare_input(image, self.model, weights=weights, transform=transform)
-        self.inputs = self._settled(inputs)
+        self._inputs = inputs
+        self._failed: Exception | None = None  # of the forward, while a batch may be missing
 
     @property
     def name(self) -> str:
         """The model's class."""
         return type(self.model).__name__
+
+    @property
+    def inputs(self) -> ModelInput:
+        """The model's input as it goes in.
+
+        A sample without a batch dimension gets one only where it cannot go in as it is. The first
+        run decides that; looked at before, it takes a forward of its own.
+        """
+        if self._inputs.sample:
+            with suppress(Exception), self.active(grad=False):  # the next run will raise it, too
+                self._settling(lambda: self.call(*map_tensors(self._inputs.args, torch.clone)))
+        return self._inputs
+
+    @inputs.setter
+    def inputs(self, inputs: ModelInput) -> None:
+        self._inputs = inputs
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
         """The same session with these edits and no others."""
@@ -111,10 +136,13 @@ class Session:
         """Run the model; within an `active` block. An error says in which layer it arose."""
         try:
             return self.model(*args, **kwargs)
-        except EditError:
-            raise  # not the model's
+        except EditError as error:  # not the model's
+            self._failed = error if self._inputs.sample else None
+            raise
         except Exception as error:
-            raise located_error(error, self.model, (args, kwargs)) from error
+            located = located_error(error, self.model, (args, kwargs))
+            self._failed = located if self._inputs.sample else None
+            raise located from error
 
     def replayed(self, replay: Replay) -> Any:
         """What the model returns with the session's edits, without a graph; see `Replay`."""
@@ -130,19 +158,29 @@ class Session:
         with self.edited(()).active(grad=False):
             return replay.run(lambda: run(self.edits), lambda: run(()))
 
-    def forward(self, observer: AbstractContextManager) -> Any:
-        """One forward, as `forward_backward` does it, without a backward."""
-        with self.active():
-            args, kwargs, _ = clone_inputs(self.model, self.inputs.args, self.inputs.kwargs)
-            with observer:
-                return self.call(*args, **kwargs)
+    def forward(self, observe: Callable[[], T]) -> T:
+        """Run one forward, as `forward_backward` does it, without a backward; return the hooks.
+
+        ``observe`` makes them, a ``with`` block.
+        """
+
+        def once() -> T:
+            observer: Any = observe()
+            with self.active():
+                given = self._inputs.args, self._inputs.kwargs
+                args, kwargs, _ = clone_inputs(self.model, *given)
+                with observer:
+                    self.call(*args, **kwargs)
+            return observer
+
+        return self._settling(once)
 
     def forward_backward(
         self,
         target: Target,
         observe: Callable[[], O],
         *,
-        goal: GradientSource | None = "inputs",
+        goal: GradientSource = "inputs",
         keep_mode: bool = False,
         score_of: Callable[..., Tensor | None] = score_of,
     ) -> PassResult[O]:
@@ -152,23 +190,29 @@ class Session:
         then it is done again, and the gradient asked of more than the first ``goal``.
         """
         check_target(target)
-        while goal is not None:
-            observer, asked = observe(), goal
+
+        def once(goal: GradientSource) -> tuple[PassResult[O], GradientSource | None]:
+            observer = observe()
             with self.active(keep_mode=keep_mode):
                 args, kwargs, sources = clone_inputs(
-                    self.model, self.inputs.args, self.inputs.kwargs
+                    self.model, self._inputs.args, self._inputs.kwargs
                 )
                 with observer:
                     output = self.call(*args, **kwargs)
                     score = score_of(output, target, self.class_names)
-                    goal = (
-                        None if score is None else run_backward(score, sources, self.model, asked)
-                    )
-            lacking = score is not None and goal is None and asked == "inputs"
+                    more = None if score is None else run_backward(score, sources, self.model, goal)
+            lacking = score is not None and more is None and goal == "inputs"
             learns = any(parameter.requires_grad for parameter in self.model.parameters())
             if lacking and observer.missing_gradients and learns:
-                goal = "parameters"
-        return PassResult(observer, output, score is not None, asked)
+                more = "parameters"
+            return PassResult(observer, output, score is not None, goal), more
+
+        while True:
+            passed, more = self._settling(partial(once, goal))
+            if more is None:
+                return passed
+            goal = more
+            del passed  # memory never holds both
 
     def run(
         self,
@@ -198,19 +242,28 @@ class Session:
         cache = passed.observer.data()
         return Run(cache, kept, passed.scored, type(passed.output), passed.goal)
 
-    def _settled(self, inputs: ModelInput) -> ModelInput:
-        """A sample without a batch dimension gets one only where it cannot go in as it is."""
-        batched = with_batch(inputs, self.model)
-        if batched is None:
-            return inputs
-        with self.active(grad=False):
-            for each in (inputs, batched):
-                try:
-                    self.call(*map_tensors(each.args, torch.clone))
-                except (ValueError, RuntimeError):
-                    continue
-                return each
-        return inputs  # neither: as given, the error is about what the user knows
+    def _settling(self, run: Callable[[], T]) -> T:
+        """Run on the input as it is; if the forward raises, with a batch dimension if one may lack.
+
+        If it raises then, too, the first error is raised: it is about what the user knows.
+        """
+        given = self._inputs
+        if not given.sample:
+            return run()
+        try:
+            found = run()
+        except (ValueError, RuntimeError) as error:
+            first, failed, self._failed = error, self._failed, None
+            if first is not failed:
+                raise
+        else:
+            self._inputs = replace(given, sample=False)
+            return found
+        self._inputs = given.batched()
+        with suppress(Exception):
+            return run()
+        self._inputs = replace(given, sample=False)
+        raise first
 
 
 class _Active(Block):

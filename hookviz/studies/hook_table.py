@@ -19,7 +19,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
 from ..hooking.tables import html_table, text_table
-from ..run.operations import legible
+from ..run.code_line import legible
 
 
 class HookFunction(NamedTuple):

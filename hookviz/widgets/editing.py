@@ -8,6 +8,7 @@ from typing import Any
 
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
+from ..run.inputs import prepare_input
 from ..run.replay import Replay
 from ..run.session import Session
 from ..run.target import logits_of
@@ -31,7 +32,8 @@ class EditedWidget(ViewWidget):
     def image(self, image: Any) -> None:
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
-        session = Session(old.given, image, class_names=old.class_names or None, **how)
+        inputs = prepare_input(image, old.given, **how)
+        session = Session(old.given, inputs, class_names=old.class_names or None)
         self._rerun(session.edited(old.edits))
         self._given = given
         self._show()  # the code says which picture

@@ -21,7 +21,7 @@ from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
-from ..run.inputs import ModelInput, Transform
+from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.session import Session
 from ..run.target import Target, check_target
 from ..view.difference import seen
@@ -103,7 +103,8 @@ def explore(
         known, (model, weights) = model, pretrained(model, weights)
     select_layers(model, layers)
     settings |= {"target": check_target(target), "layers": layers}
-    session = Session(model, image, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(image, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     given = Given(image, weights, transform, known)
     return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
 

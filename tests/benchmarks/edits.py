@@ -11,6 +11,7 @@ from torch import nn
 
 import hookviz
 from hookviz.hooking.edit import LayerEdit
+from hookviz.run.inputs import prepare_input
 from hookviz.run.replay import Replay
 from hookviz.run.session import Session
 
@@ -72,7 +73,8 @@ def _by_edit(model: nn.Module, image: torch.Tensor, name: str, channel: int) -> 
 
 def _again(model: nn.Module, image: torch.Tensor, name: str):
     """What moves the explorer's bars, from the second edit of a layer on: another channel each."""
-    session, replay = Session(model, image), Replay([model.get_submodule(name)])
+    session = Session(model, prepare_input(image, model))
+    replay = Replay([model.get_submodule(name)])
     channels = itertools.cycle(range(model.get_submodule(name).out_channels))
 
     def edited() -> torch.Tensor:

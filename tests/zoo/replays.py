@@ -16,6 +16,7 @@ import torch
 
 import hookviz
 from hookviz.hooking.edit import LayerEdit
+from hookviz.run.inputs import prepare_input
 from hookviz.run.replay import Replay
 from hookviz.run.session import Session
 from hookviz.run.target import logits_of
@@ -39,7 +40,7 @@ class Found:
 def look(case: Case) -> Found:
     """Edit two layers of a model, three channels each."""
     model = case.build()
-    session = Session(model, case.input())
+    session = Session(model, prepare_input(case.input(), model))
     with hookviz.capture(model) as cache, session.active(grad=False):
         session.call(*session.inputs.args, **session.inputs.kwargs)
     names = [record.name for record in cache.values()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,17 +12,14 @@ from torch import Tensor, nn
 
 from ...hooking.records import FeatureCache
 from ...hooking.select import Layers
-from ...run.inputs import Transform, as_the_model_takes
-from ...run.session import Session
+from ...run.inputs import Transform, as_the_model_takes, prepare_input
+from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
 from ..showing import widget
 from .comparing_capture import ComparingCapture, QuietCapture, SharedTensorStore
 from .comparison import Comparison
-from .pairing import CallOrder, Pairs, paired
+from .pairing import CallOrder, Pairs, paired, paired_by_name
 from .row import LayerDifference, rows_of
-
-Logits = tuple[Tensor | None, Tensor | None]
-"""Class scores ``(N, K)`` of both."""
 
 
 def compare(
@@ -97,25 +95,53 @@ def compare(
     >>> hookviz.compare(model, copy.deepcopy(model), hookviz.demo_images()[0]).first() is None
     True
     """
-    given: Any = {"weights": weights, "transform": transform, "class_names": class_names}
-    first = Session(a, x, **given)
-    second = Session(b, first.inputs if x_b is None else x_b, **given)
-    second.inputs = as_the_model_takes(second.inputs, second.model)
-    ours = _ran(first, "a", _every if layers is None else layers)
-    theirs = _ran(second, "b", _every)
-    matched = paired(ours.layers, theirs.layers, pairs)
+    how: Any = {"weights": weights, "transform": transform}
+    known: Any = {"weights": weights, "class_names": class_names}
+    given = prepare_input(x, a, **how)
+    given_b = given if x_b is None else prepare_input(x_b, b, **how)
+    first, second = Session(a, given, **known), Session(b, given_b, **known)
+    one = _kept(first, _every if layers is None else layers, target, max_bytes)
+    second.inputs = as_the_model_takes(first.inputs if x_b is None else given_b, second.model)
+    kept, logits = one.observer, logits_of(one.output)
+    shared = _for_both(target, logits)
+    # By name nearly all are paired before b has run.
+    guess = paired_by_name(kept.order.layers, second.given, pairs)
+    two = _compared(second, kept, guess, list(guess.partners), shared)
+    against, logits_b = two.observer, logits_of(two.output)
+    matched = paired(kept.order.layers, against.order.layers, pairs)
     if not matched.partners:
         raise ValueError(
             f"No layer of {first.name} has a partner in {second.name}: name some by "
             "pairs={'layer of a': 'layer of b'}."
         )
-    rows, logits = _rows(first, second, matched, target, max_bytes)
-    place = {each: number for number, each in enumerate(ours.calls)}
-    rows.sort(key=lambda row: place[row.layer, row.call])
-    alone = matched.alone + _uneven(ours, theirs, matched.partners)
-    target = _for_both(target, logits[0])
-    opened = partial(_explored, first, second, target)
-    return Comparison(first.name, second.name, rows, alone, logits, first.class_names, opened)
+    alone = matched.alone + _uneven(kept.order, against.order, matched.partners)
+    index = {each: number for number, each in enumerate(kept.order.calls)}
+    # Those that were guessed right are compared, if they fit into the budget.
+    right = [name for name in matched.partners if matched.agrees(guess, name)]
+    wrong = [name for name in matched.partners if name not in right]
+    rows, left = _rows(kept, against, matched, right)
+    if wrong:
+        against = _compared(second, kept, matched, wrong, shared).observer
+        more, over = _rows(kept, against, matched, wrong)
+        rows, left = rows + more, left + over
+    groups = _smaller(left, list(matched.partners), kept, max_bytes)
+    while groups:
+        names = groups.pop()
+        begins = [matched.begin(name)[0] for name in names]
+        modules = [first.model.get_submodule(name) for name in dict.fromkeys([*names, *begins])]
+        kept = _kept(first, modules, target, max_bytes).observer
+        against = _compared(second, kept, matched, names, shared).observer
+        more, left = _rows(kept, against, matched, names)
+        rows += more
+        groups += _smaller(left, names, kept, max_bytes)
+    rows.sort(key=lambda row: index[row.layer, row.call])
+    both = _detached(logits), _detached(logits_b)
+    opened = partial(_explored, first, second, shared)
+    return Comparison(first.name, second.name, rows, alone, both, first.class_names, opened)
+
+
+def _detached(logits: Tensor | None) -> Tensor | None:
+    return None if logits is None else logits.detach()
 
 
 def _explored(first: Session, second: Session, target: Target, layers: Layers) -> Any:
@@ -126,61 +152,62 @@ def _every(name: str, module: nn.Module) -> bool:
     return not isinstance(module, torch.jit.ScriptModule)
 
 
-def _ran(session: Session, whose: str, layers: Layers) -> CallOrder:
-    order = CallOrder(session.given, layers)
+def _kept(
+    session: Session, layers: Layers, target: Target, max_bytes: int | None
+) -> PassResult[QuietCapture]:
+    """Run the first model, and keep its layers."""
+
+    def observe() -> QuietCapture:
+        store = SharedTensorStore(max_bytes)
+        return QuietCapture(session.given, layers, store, CallOrder(session.given, layers))
+
+    with _blamed("a"):
+        return session.forward_backward(target, observe)
+
+
+def _compared(
+    session: Session, kept: FeatureCache, pairs: Pairs, names: list[str], target: Target
+) -> PassResult[ComparingCapture]:
+    """Run the second model, and compare layers with those of the first as it passes."""
+    outputs = {pairs.partners[name]: name for name in names}
+    inputs = {theirs: ours for ours, theirs in map(pairs.begin, names)}
+
+    def observe() -> ComparingCapture:
+        chosen = [session.model.get_submodule(name) for name in dict.fromkeys([*outputs, *inputs])]
+        order = CallOrder(session.given, _every)
+        return ComparingCapture(
+            session.given, chosen or [session.model], order, kept, outputs, inputs
+        )
+
+    with _blamed("b"):
+        return session.forward_backward(target, observe)
+
+
+@contextmanager
+def _blamed(whose: str) -> Iterator[None]:
     try:
-        session.forward(order)
+        yield
     except Exception as error:
         error.add_note(f"It was model {whose} of the two that are compared.")
         raise
-    return order
 
 
 def _rows(
-    first: Session, second: Session, pairs: Pairs, target: Target, max_bytes: int | None
-) -> tuple[list[LayerDifference], Logits]:
-    """All that is compared, in as many runs as the budget asks for."""
-    rows: list[LayerDifference] = []
-    groups = [list(pairs.partners)]
-    logits: Logits = (None, None)
-    while groups:
-        names = groups.pop()
-        cache, against, logits = _both(first, second, pairs, names, target, max_bytes)
-        over_budget = set(cache.over_budget)
-        left = [name for name in names if over_budget & {name, pairs.begin(name)[0]}]
-        rows += rows_of(cache, against, pairs, [name for name in names if name not in left])
-        if left:
-            groups += [left] if left != names else _halves(left, cache, max_bytes)
-    return rows, logits
+    kept: FeatureCache, against: ComparingCapture, pairs: Pairs, names: list[str]
+) -> tuple[list[LayerDifference], list[str]]:
+    """Rows of some of a's layers, and those of them that went over the budget."""
+    over_budget = set(kept.over_budget)
+    left = [name for name in names if over_budget & {name, pairs.begin(name)[0]}]
+    return rows_of(kept, against, pairs, [name for name in names if name not in left]), left
 
 
-def _both(
-    first: Session,
-    second: Session,
-    pairs: Pairs,
-    names: list[str],
-    target: Target,
-    max_bytes: int | None,
-) -> tuple[FeatureCache, ComparingCapture, Logits]:
-    """One run of each, the second against the first, of some of a's layers."""
-    begins = dict(map(pairs.begin, names))  # of a -> of b
-    outputs = {pairs.partners[name]: name for name in names}
-    inputs = {theirs: ours for ours, theirs in begins.items()}
-
-    def once() -> QuietCapture:
-        chosen = [first.model.get_submodule(name) for name in dict.fromkeys([*names, *begins])]
-        return QuietCapture(first.given, chosen, SharedTensorStore(max_bytes), inputs=True)
-
-    one = first.forward_backward(target, once)
-    kept, logits = one.observer.data(), logits_of(one.output)
-
-    def again() -> ComparingCapture:
-        chosen = [second.model.get_submodule(name) for name in dict.fromkeys([*outputs, *inputs])]
-        return ComparingCapture(second.given, chosen, kept, outputs, inputs)
-
-    two = second.forward_backward(_for_both(target, logits), again)
-    both = (each if each is None else each.detach() for each in (logits, logits_of(two.output)))
-    return kept, two.observer, (next(both), next(both))
+def _smaller(
+    left: list[str], names: list[str], kept: FeatureCache, max_bytes: int | None
+) -> list[list[str]]:
+    """Groups of layers to run again for; those that do not fit together, half and half."""
+    if set(left) != set(names):
+        return [left] if left else []
+    return _halves(left, kept, max_bytes)
 
 
 def _for_both(target: Target, logits: Tensor | None) -> Target:

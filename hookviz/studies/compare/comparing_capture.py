@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...hooking.capture import Capture, Found
 from ...hooking.checkpoint import FORWARD
 from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
+from ...hooking.storage import StorageMap
 from .difference import TensorDifference, difference
+from .pairing import CallOrder
 
 
 class SharedTensorStore(TensorStore):
@@ -23,20 +24,20 @@ class SharedTensorStore(TensorStore):
 
     def __init__(self, max_bytes: int | None = None) -> None:
         super().__init__(max_bytes=max_bytes)
-        self._known: dict[Any, tuple[StorageWeakRef, Any, CapturedTensor]] = {}
+        self._known: StorageMap[dict[Any, tuple[Any, CapturedTensor]]] = StorageMap()
 
     def take(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
         """Copy a tensor as it is now, unless that has been done."""
-        memory, node = tensor.untyped_storage(), tensor.grad_fn
+        known = self._known.get(tensor)
+        if known is None:
+            known = self._known[tensor] = {}
         layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-        key = memory._cdata, tensor._version, tensor.requires_grad, *layout
-        if key in self._known:
-            reference, same_node, known = self._known[key]
-            # An address may be that of new memory, and a view of the whole has its own gradient.
-            if same_node is node and not reference.expired():
-                return known
+        key, node = (tensor._version, tensor.requires_grad, *layout), tensor.grad_fn
+        # A view of the whole has its own gradient.
+        if key in known and known[key][0] is node:
+            return known[key][1]
         taken = super().take(layer, path, tensor)
-        self._known[key] = StorageWeakRef(memory), node, taken
+        known[key] = node, taken
         return taken
 
 
@@ -62,7 +63,23 @@ class ComparedTensor(CapturedTensor):
 
 
 class QuietCapture(Capture):
-    """A capture that does not warn of what is over its budget: that is for another run."""
+    """A capture with inputs that notes what ran, and warns of no budget: that is for another run.
+
+    Parameters
+    ----------
+    model, layers, store
+        As for `Capture`.
+    order : CallOrder
+        On for as long as the capture.
+    """
+
+    def __init__(self, model: nn.Module, layers: Any, store: TensorStore, order: CallOrder) -> None:
+        super().__init__(model, layers, store, inputs=True)
+        self.order = order
+
+    def _begin(self) -> None:
+        super()._begin()
+        self.around.enter_context(self.order)
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
         pass
@@ -73,8 +90,8 @@ class ComparingCapture(QuietCapture):
 
     Parameters
     ----------
-    model, layers
-        As for `hookviz.capture`; the layers are those that have a partner.
+    model, layers, order
+        As for `QuietCapture`; the layers are those that have a partner.
     first : FeatureCache
         The first run, with inputs.
     outputs, inputs : dict of str to str
@@ -86,11 +103,12 @@ class ComparingCapture(QuietCapture):
         self,
         model: nn.Module,
         layers: Any,
+        order: CallOrder,
         first: FeatureCache,
         outputs: Mapping[str, str],
         inputs: Mapping[str, str],
     ) -> None:
-        super().__init__(model, layers, TensorStore(), inputs=True)
+        super().__init__(model, layers, TensorStore(), order)
         self._first, self._side = first, "outputs"
         self._partners = {"outputs": outputs, "inputs": inputs}
 

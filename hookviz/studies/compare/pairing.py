@@ -11,8 +11,9 @@ from typing import Any
 
 from torch import nn
 
+from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.handles import HookManager
-from ...hooking.select import Layers, close_names, select_layers
+from ...hooking.select import Layers, close_names, module_names, select_layers
 from ...hooking.tensors import tensors_in
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -51,6 +52,11 @@ class Pairs:
         """The layers of a and of b whose inputs are those of a layer of a and of its partner."""
         return self.begins.get(name, (name, self.partners[name]))
 
+    def agrees(self, other: Pairs, name: str) -> bool:
+        """Return whether a layer of a is compared with the same layers of b as in other pairs."""
+        same = other.partners.get(name) == self.partners[name]
+        return same and other.begin(name) == self.begin(name)
+
 
 def paired(a: list[LayerRun], b: list[LayerRun], given: Mapping[str, str] | None = None) -> Pairs:
     """Match layers, each model's in the order in which they returned.
@@ -85,6 +91,18 @@ def paired(a: list[LayerRun], b: list[LayerRun], given: Mapping[str, str] | None
     alone += [("b", name, "a has no such layer") for name in of_b if name not in compared]
     begins = {last: (first, matched[first]) for last, first in firsts.items() if first in matched}
     return Pairs({name: partners[name] for name in of_a if name in partners}, alone, begins)
+
+
+def paired_by_name(
+    a: list[LayerRun], b: nn.Module, given: Mapping[str, str] | None = None
+) -> Pairs:
+    """Match layers before b has run, as if its layers of a's names ran as those of a did."""
+    known = {names[0]: module for module, names in module_names(b).items()}
+    of_a = {each.name: each for each in a}
+    chosen = {ours: two for ours, two in (given or {}).items() if ours in of_a and two in known}
+    likely = {name: name for name in of_a if name in known} | {v: k for k, v in chosen.items()}
+    of_b = [LayerRun(two, known[two], of_a[ours].shape) for two, ours in likely.items()]
+    return paired(a, of_b, chosen)
 
 
 def _kind_and_shape(layer: LayerRun) -> Hashable:
@@ -142,7 +160,7 @@ class CallOrder(HookManager):
 
     Attributes
     ----------
-    layers : list of Ran
+    layers : list of LayerRun
         Each layer that ran, in the order in which they first returned.
     calls : list of (str, int)
         Each run of each, by the layer's name and the run's number, in order.
@@ -161,7 +179,8 @@ class CallOrder(HookManager):
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         shapes = [tuple(tensor.shape) for _, tensor in tensors_in(output)]
-        if not shapes:  # nothing that could be compared
+        # Without tensors nothing can be compared; and a checkpoint's second run is no other.
+        if not shapes or current_backward() != FORWARD:
             return
         if name not in self._runs:
             self.layers.append(LayerRun(name, module, shapes[0]))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ...hooking.select import check_model, is_convolution
 from ...hooking.tensors import tensors_in
-from ...run.inputs import Transform, as_model_input
+from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
 from ..showing import widget
@@ -102,7 +102,7 @@ def diagnose(
     check_model(model)
     if x is None:
         return Guard(model)
-    inputs = as_model_input(x, model, weights=weights, transform=transform)
+    inputs = prepare_input(x, model, weights=weights, transform=transform, finite=False)
     session = Session(model, inputs, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name)
     seen = examine(session, target, score_of=any_score)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ...run.operations import Operation
+from .operations import OperationRecord
 
 _RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
 _SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -18,7 +18,7 @@ from end to end."""
 
 
 def look_at_maps(
-    operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
+    operation: OperationRecord, output: Tensor, given: list[Tensor], maker: OperationRecord | None
 ) -> None:
     """Facts about an operation's channels, ``(channels, values of each, how many of them ...)``."""
     name = operation.name
@@ -48,7 +48,7 @@ def _begins_at_zero(given: list[Tensor]) -> bool:
     return len(given) > 1 and not any(bool(each.any()) for each in given[1:3])
 
 
-def _channels(output: Tensor, maker: Operation | None) -> int:
+def _channels(output: Tensor, maker: OperationRecord | None) -> int:
     """The channels' dimension: the last among tokens, which a product of matrices made."""
     tokens = maker is not None and maker.name in ("addmm", "mm", "bmm", "linear", "layer_norm")
     return -1 if tokens or output.ndim == 2 else 1
@@ -61,7 +61,7 @@ _SCALING = {"to_copy", "mul", "div", "pow"}
 
 
 def look_at_precision(
-    operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
+    operation: OperationRecord, output: Tensor, given: list[Tensor], maker: OperationRecord | None
 ) -> None:
     """The share of numbers other than 0 that became 0 in half precision."""
     if operation.name in _SCALING and output.dtype in HALF:

@@ -10,7 +10,7 @@ from html import escape
 from textwrap import fill
 from typing import Any, overload
 
-from ...run.operations import line_of
+from ...run.code_line import line_of
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: what makes the model useless, what will hurt, what one should know."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from ...run.errors import first_line, innermost_call, takes
-from ...run.operations import OUTSIDE, Operation
 from .findings import Finding
 from .observation import LayerCall, Observation
+from .operations import OUTSIDE, OperationRecord
 
 KINDS = {
     "batchnorm": re.compile("more than 1 value per channel"),
@@ -86,7 +86,7 @@ def _said(shape: tuple[int, ...]) -> str:
     return str(tuple(shape))
 
 
-def _maker(operation: Operation) -> str:
+def _maker(operation: OperationRecord) -> str:
     if operation.index < 0:
         return f"the {operation.name}"
     line = f" at {operation.where}" if operation.where else ""

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from ...hooking.tables import number
-from ...run.operations import Operation, Range
 from .facts import HALF
 from .findings import Finding
 from .observation import Observation
+from .operations import OperationRecord, Range
 
 Given = Sequence[Range]
 MOST = 3
@@ -32,11 +32,11 @@ def nan_and_inf(seen: Observation) -> Iterator[Finding]:
             return
 
 
-def _fine(source: Operation) -> bool:
+def _fine(source: OperationRecord) -> bool:
     return source.finite or source.constant
 
 
-def _finding(operation: Operation, seen: Observation, more: int) -> Finding:
+def _finding(operation: OperationRecord, seen: Observation, more: int) -> Finding:
     kind = "nan" if operation.nan else "inf"
     passed_on = sum(each.origin is operation for each in seen.operations) - 1
     evidence = {
@@ -101,7 +101,7 @@ SOURCES = {
 """Where numbers came from that no operation made -> what is said of it, and what to do."""
 
 
-def cause(operation: Operation) -> str:
+def cause(operation: OperationRecord) -> str:
     """Why an operation made NaN or Inf of what it was given, in words."""
     given = operation.given
     said = "it was given " + " and ".join(map(str, given)) if given else "it was given no numbers"
@@ -186,10 +186,10 @@ CAUSES: dict[str, Callable[[Given], str]] = {
     "mul": _times,
     **dict.fromkeys(("add", "sub", "sum", "mean"), _plus),
 }
-"""Operation -> what is known to go wrong in it, told from the ranges of what it was given."""
+"""OperationRecord -> what is known to go wrong in it, told from the ranges of what it was given."""
 
 
-def _advice(operation: Operation) -> str:
+def _advice(operation: OperationRecord) -> str:
     if operation.name in _ADVICE:
         return _ADVICE[operation.name]
     made = next((each for each in operation.made if not each.finite), None)

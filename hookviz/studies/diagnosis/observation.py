@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from ...hooking.checkpoint import FORWARD, ModuleCallStack, current_backward, repeated
-from ...hooking.handles import HookManager
-from ...hooking.select import module_names, type_name
-from ...hooking.tensors import at_least_float32, memory_of, tensors_in
-from ...run.operations import Operation, Operations, Place, range_of
+from ...hooking.checkpoint import FORWARD, current_backward
+from ...hooking.select import type_name
+from ...hooking.storage import StorageMap
+from ...hooking.tensors import at_least_float32
+from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
 from .facts import look_at_maps, look_at_precision
+from .operations import OperationRecord, Place, Range, origin_of, range_of, record_of
 
 LOOKS = (look_at_maps, look_at_precision)
 """Who adds facts to an operation that has just run."""
@@ -36,16 +36,16 @@ class LayerCall:
     module : torch.nn.Module
     given, shapes : tuple of tuple of int
         The shapes of the tensors that it took and gave out.
-    made_by : tuple of Operation
+    made_by : tuple of OperationRecord
         What made the tensors that it took.
     size, gradient : float or None
         Root mean square of its first output, and Euclidean norm of the gradient that reached it;
         None where there is none.
     tracked : bool
         Whether autograd follows what it gave out.
-    overwritten : Operation or None
+    overwritten : OperationRecord or None
         What wrote over what it gave out.
-    detached : Operation or None
+    detached : OperationRecord or None
         What took it out of autograd's graph.
     leaf : bool
         Whether there are no modules in it.
@@ -56,14 +56,14 @@ class LayerCall:
     call: int
     module: nn.Module
     given: tuple[tuple[int, ...], ...]
-    made_by: tuple[Operation, ...]
+    made_by: tuple[OperationRecord, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
     size: float | None = None
     gradient: float | None = None
     tracked: bool = False
     finished: bool = False
-    overwritten: Operation | None = None
-    detached: Operation | None = None
+    overwritten: OperationRecord | None = None
+    detached: OperationRecord | None = None
 
     @property
     def leaf(self) -> bool:
@@ -81,19 +81,19 @@ class Observation:
     model: nn.Module
     names: dict[nn.Module, str]
     calls: list[LayerCall] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
-    sources: list[Operation] = field(default_factory=list)  # weights and inputs
+    operations: list[OperationRecord] = field(default_factory=list)
+    sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
     samples: int = 1  # of the batch
     reached: set[str] = field(default_factory=set)  # parameters that a gradient reached
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     backward: bool = False  # whether there was one
-    raised: Operation | None = None  # the operation that failed
+    raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
 
 
-class RunRecorder(HookManager):
-    """The block within which a forward and a backward are examined.
+class RunObserver(Listener):
+    """Writes down a forward and a backward: operations, calls of layers, gradients.
 
     Parameters
     ----------
@@ -101,39 +101,37 @@ class RunRecorder(HookManager):
         In its wrappers, or without.
     begin : callable, optional
         Called when the hooks are on, before the model runs.
+
+    Attributes
+    ----------
+    recorder : OperationRecorder
+        The block within which it listens.
+    found : Observation
     """
 
-    missing_gradients = False  # nothing has to run again for its sake
+    labels_backward = True
 
     def __init__(self, model: nn.Module, begin: Callable[[], object] = lambda: None) -> None:
-        names = {module: known[0] for module, known in module_names(model).items()}
-        self.found = Observation(model, names)
-        self.operations = Operations(self._place, self._look_at)
-        super().__init__(self._wanted())
+        self.recorder = OperationRecorder(self, model=model)
+        self.found = Observation(model, self.recorder.names)
         self._start = begin
-        self._running: ModuleCallStack[tuple[LayerCall, bool]] = ModuleCallStack()
-        self._calls: dict[nn.Module, list[tuple[LayerCall, Any]]] = {}
-        self._repeated: set[tuple[int, int]] = set()
-        self._returned: dict[int, tuple[StorageWeakRef, LayerCall]] = {}  # by memory
+        self._calls: dict[ModuleCall, LayerCall] = {}
+        self._returned: StorageMap[LayerCall] = StorageMap()
+        self._writers: StorageMap[OperationRecord] = StorageMap()
+        self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
 
-    def _wanted(self) -> Iterable[tuple[nn.Module, str, Callable[..., Any]]]:
-        for module in self.found.names:
-            if not isinstance(module, torch.jit.ScriptModule):
-                yield module, "forward_pre", self._before
-                yield module, "forward", self._after
-
-    def _begin(self) -> None:
-        super()._begin()
+    def begin(self, recorder: OperationRecorder) -> None:
         self._start()
         for name, parameter in self._parameters():
             if parameter.requires_grad:
-                self.add(parameter, "tensor", partial(self._arrived_at_weights, name))
+                recorder.add(parameter, "tensor", partial(self._arrived_at_weights, name))
+            self._unread[parameter] = [*(self._unread.get(parameter) or ()), name]
         self._note_sources()
         # What autocast has cached before would stand in for the weights.
-        self.around.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
+        recorder.around.callback(
+            torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
+        )
         torch.set_autocast_cache_enabled(False)
-        self.around.callback(self._conclude)
-        self.around.enter_context(self.operations)
 
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
         root = next(iter(self.found.names))
@@ -148,55 +146,31 @@ class RunRecorder(HookManager):
                 if extent is not None:
                     self._source(kind, name, tensor, extent)
 
-    def _source(self, kind: str, name: str, tensor: Tensor, extent: Any) -> None:
+    def _source(self, kind: str, name: str, tensor: Tensor, extent: Range) -> None:
         layer = name.rpartition(".")[0]
         meant = kind == "buffer" and not extent.nan  # a mask that is kept as a buffer
-        source = Operation(-1, kind, layer, made=(extent,), constant=meant, facts={"name": name})
-        self.operations.sources[memory_of(tensor)] = source
+        source = OperationRecord(
+            -1, kind, layer, made=(extent,), constant=meant, facts={"name": name}
+        )
+        self._writers[tensor] = source
         self.found.sources.append(source)
 
-    def _conclude(self) -> None:
-        self.found.operations, self.found.raised = self.operations.done, self.operations.raised
-        used = self.operations.used
-        self.found.used = {name for name, p in self._parameters() if memory_of(p) in used}
+    # Calls of layers
 
-    # The hooks
-
-    def _place(self) -> tuple[Place, bool] | None:
-        """Which call of which layer is running, and whether it runs again."""
-        running = self._running.innermost()
-        # What checkpointing runs again it leaves before the end, once it has what it needs. The
-        # backward itself keeps no graph.
-        left = current_backward() != FORWARD and not torch.is_grad_enabled()
-        return None if running is None or left else (running[0].place, running[1])
-
-    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        with self.operations.silent():
-            given = [tensor for _, tensor in tensors_in((args, kwargs))]
-            if not self.found.calls:
-                self._note_inputs(module, given)
-            marks = [_mark(tensor) for tensor in given]
-            calls = self._calls.setdefault(module, [])
-            task = current_backward()
-            if again := task != FORWARD and bool(calls):
-                left = [each for each in calls if (task, id(each[0])) not in self._repeated]
-                look, _ = repeated(left or calls, lambda call: call[1] == marks) or calls[-1]
-                self._repeated.add((task, id(look)))
-            else:
-                look = self._look(module, len(calls), given)
-                calls.append((look, marks))
-            self._running.begin(module, (look, again))
-
-    def _look(self, module: nn.Module, call: int, given: list[Tensor]) -> LayerCall:
-        makers = (self.operations.wrote(tensor) for tensor in given)
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        if not self.found.calls:
+            self._note_inputs(given)
+        if again:
+            return
+        makers = (self._writers.get(tensor) for tensor in given)
         made_by = tuple(dict.fromkeys(each for each in makers if each is not None))
         shapes = tuple(tuple(tensor.shape) for tensor in given)
-        name = self.found.names[module]
-        look = LayerCall(name, type_name(module), call, module, shapes, made_by)
+        kind = type_name(call.module)
+        look = LayerCall(call.layer, kind, call.call, call.module, shapes, made_by)
+        self._calls[call] = look
         self.found.calls.append(look)
-        return look
 
-    def _note_inputs(self, module: nn.Module, given: list[Tensor]) -> None:
+    def _note_inputs(self, given: list[Tensor]) -> None:
         first = next((t for t in given if t.is_floating_point() and t.ndim), None)
         self.found.samples = len(first) if first is not None else 1
         for tensor in given:
@@ -204,38 +178,29 @@ class RunRecorder(HookManager):
             if extent is not None:
                 self._source("input", "input", tensor, extent)
 
-    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        running = self._running.end(module)
-        with self.operations.silent():
-            returned = [tensor for _, tensor in tensors_in(output)]
-            for tensor in returned:
-                self._reaches(tensor)
-            if running is None:
-                return
-            look, again = running
-            look.finished = True
-            if not again:
-                look.shapes = tuple(tuple(tensor.shape) for tensor in returned)
-                look.tracked = any(tensor.requires_grad for tensor in returned)
-                self._keep_an_eye_on(returned, look)
-            first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
-            if first is None:
-                return
-            look.size = _norm(first) / first.numel() ** 0.5
-            if first.requires_grad:
-                self.add(first, "tensor", partial(self._arrived, look))
-
-    def _keep_an_eye_on(self, returned: list[Tensor], look: LayerCall) -> None:
-        """From now on whoever overwrites what this layer returned is noted."""
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         for tensor in returned:
-            memory = memory_of(tensor)
-            known = self._returned.get(memory)
-            if tensor.layout is torch.strided and (known is None or known[0].expired()):
-                self._returned[memory] = StorageWeakRef(tensor.untyped_storage()), look
+            self._reaches(tensor)
+        look = self._calls[call]
+        look.finished = True
+        if not again:
+            look.shapes = tuple(tuple(tensor.shape) for tensor in returned)
+            look.tracked = any(tensor.requires_grad for tensor in returned)
+            for tensor in returned:  # from now on what overwrites it is noted
+                if tensor.layout is torch.strided and tensor not in self._returned:
+                    self._returned[tensor] = look
+        first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
+        if first is None:
+            return
+        look.size = _norm(first) / first.numel() ** 0.5
+        if first.requires_grad:
+            self.recorder.add(first, "tensor", partial(self._arrived, look))
+
+    # Gradients
 
     def _arrived(self, look: LayerCall, gradient: Tensor | None) -> None:
         if gradient is not None:
-            with self.operations.silent():
+            with self.recorder.silent():
                 look.gradient = _norm(gradient)
                 self._reaches(gradient)
 
@@ -243,12 +208,12 @@ class RunRecorder(HookManager):
         if gradient is not None:
             self.found.reached.add(name)
             self.found.backward = True
-            with self.operations.silent():
+            with self.recorder.silent():
                 self._reaches(gradient)
 
     def _reaches(self, tensor: Tensor) -> None:
-        """Note for what arose somewhere that it has come as far as this."""
-        writer = self.operations.wrote(tensor)
+        """Mark the origin of NaN and Inf as having propagated to this tensor."""
+        writer = self._writers.get(tensor)
         if writer is None or writer.finite:
             return
         extent = range_of(tensor)  # maybe a part of the memory that is finite
@@ -257,35 +222,64 @@ class RunRecorder(HookManager):
             origin.reached = True
             origin.facts.setdefault("as", "nan" if extent.nan else "inf")
 
-    def _look_at(
-        self, operation: Operation, output: Tensor, given: list[Tensor], maker: Operation | None
-    ) -> None:
-        if operation.phase == "backward":
-            look_at_precision(operation, output, given, maker)
+    # Operations
+
+    def before(self, operation: Operation) -> None:
+        record = record_of(operation, len(self.found.operations))
+        given = operation.inputs
+        for tensor in given:
+            self.found.used.update(self._unread.get(tensor) or ())
+        writers = [self._writers.get(each) for each in given]
+        if operation.mutates and not record.unwritten:  # the values will be gone
+            given = [each.clone() if each.is_floating_point() else each for each in given]
+        operation.notes[self] = record, given, writers
+
+    def failed(self, operation: Operation) -> None:
+        record, given, _ = operation.notes[self]
+        record.given = tuple(filter(None, map(range_of, given)))
+        self.found.raised = record
+
+    def after(self, operation: Operation) -> None:
+        record, given, writers = operation.notes[self]
+        returned = operation.outputs
+        if operation.name == "detach" and record.phase == "forward" and record.file:
+            self._note_detached(record, returned[0])
+        if operation.is_view or not returned:
             return
-        if operation.overwrites or operation.name == "detach":
-            reference, look = self._returned.get(memory_of(output), (None, None))
-            if reference is None or look is None or reference.expired():
-                pass
-            elif operation.overwrites:
-                look.overwritten = operation
-                del self._returned[memory_of(output)]  # it is another layer's from now on
-            elif current_backward() == FORWARD:
-                look.detached = look.detached or operation
-        for add_facts in LOOKS:
-            add_facts(operation, output, given, maker)
+        if not record.unwritten:
+            record.made = tuple(filter(None, map(range_of, returned)))
+        if not record.finite:
+            record.given = tuple(filter(None, map(range_of, given)))
+            record.origin = origin_of(record, given, writers)
+        elif not record.again:
+            self._add_facts(record, returned[0], given, writers[0] if writers else None)
+        self.found.operations.append(record)
+        for tensor in returned:
+            self._writers[tensor] = record
+
+    def _add_facts(
+        self,
+        record: OperationRecord,
+        output: Tensor,
+        given: list[Tensor],
+        maker: OperationRecord | None,
+    ) -> None:
+        if record.overwrites and record.phase == "forward":
+            look = self._returned.pop(output)  # it is another layer's from now on
+            if look is not None:
+                look.overwritten = record
+        for look_at in LOOKS:
+            look_at(record, output, given, maker)
+
+    def _note_detached(self, record: OperationRecord, output: Tensor) -> None:
+        look = self._returned.get(output)
+        if look is not None and current_backward() == FORWARD:
+            look.detached = look.detached or record
 
 
 def _norm(tensor: Tensor) -> float:
     """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least."""
     return float(torch.linalg.vector_norm(at_least_float32(tensor.detach().to_dense())))
-
-
-def _mark(tensor: Tensor) -> tuple[Any, ...]:
-    """What tells one input of a layer from another: its shape, and one value in its middle."""
-    if not tensor.numel() or tensor.layout is not torch.strided:
-        return tuple(tensor.shape), None
-    return tuple(tensor.shape), repr(tensor[tuple(size // 2 for size in tensor.shape)].item())
 
 
 def examine(
@@ -301,14 +295,14 @@ def examine(
     ``score_of`` is called with the output, the target and the names of the classes, and ``told``
     says whether what it computes is written down, too; ``begin`` is called before the model.
     """
-    observers: list[RunRecorder] = []
+    observers: list[RunObserver] = []
 
-    def observe() -> RunRecorder:
-        observers.append(RunRecorder(session.given, begin))
-        return observers[-1]
+    def observe() -> OperationRecorder:
+        observers.append(RunObserver(session.given, begin))
+        return observers[-1].recorder
 
     def score(*given: Any) -> Tensor | None:
-        with nullcontext() if told else observers[-1].operations.silent():
+        with nullcontext() if told else observers[-1].recorder.silent():
             return score_of(*given)
 
     try:
@@ -317,5 +311,7 @@ def examine(
         if not observers:
             raise
         own = error.__cause__
-        observers[-1].found.error = own if isinstance(own, Exception) else error
+        found = next((each for each in observers if each.recorder.error is error), observers[-1])
+        found.found.error = own if isinstance(own, Exception) else error
+        return found.found
     return observers[-1].found

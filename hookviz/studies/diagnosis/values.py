@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 
 from ...hooking.tables import number
-from ...run.operations import Operation
 from .facts import HALF, MAPS
 from .findings import Finding
-
-if TYPE_CHECKING:
-    from .observation import Observation
+from .observation import Observation
+from .operations import OperationRecord
 
 FEW = 16
 """Of fewer values of a channel nothing can be said."""
@@ -114,7 +111,7 @@ def half_precision(seen: Observation) -> Iterator[Finding]:
 _WHAT = {"forward": "numbers", "backward": "gradients"}
 
 
-def _share_of_largest(operation: Operation) -> float:
+def _share_of_largest(operation: OperationRecord) -> float:
     """How near an operation's results came to the largest number of their half-precision type."""
     halves = [each for each in operation.made if each.dtype in HALF]
     if not halves or operation.constant or operation.origin not in (None, operation):

@@ -11,19 +11,15 @@ The shadow has the layout of the memory and goes by it, so that views need no ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from ...hooking.tensors import memory_of
+from ...hooking.storage import StorageMap, share_memory
+from ...run.recorder import Listener, Operation, tensors
 from .operation import TracedOperation
 from .rules import rule_of
 
@@ -42,14 +38,13 @@ class Uncertainty:
 class _Footprint:
     """The shadow of a memory: planes ``(P, numbers in it)``, which are never written into."""
 
-    memory: StorageWeakRef
     width: int  # bytes a number
     planes: Tensor
     doubt: Uncertainty | None
 
 
-class DependencyMode(TorchDispatchMode):
-    """Within the block each tensor has a shadow for as long as it lives.
+class DependencyTracker(Listener):
+    """While it listens each tensor has a shadow for as long as it lives.
 
     A shadow has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
     in each of them; and both once more as if the input and all maps went on past their borders,
@@ -67,32 +62,22 @@ class DependencyMode(TorchDispatchMode):
     """
 
     def __init__(self, model: nn.Module, source: Tensor, dimensions: int) -> None:
-        super().__init__()
         self.planes = 4 * dimensions
         self.extent = tuple(source.shape[source.ndim - dimensions :])
         self._doubt: Uncertainty | None = None  # about all that is still to come
-        self._silent = False
-        self._shades: dict[int, _Footprint] = {}
-        self._weights = {memory_of(each) for each in model.parameters()}
+        self._footprints: StorageMap[_Footprint] = StorageMap()
+        self._weights: StorageMap[bool] = StorageMap()
+        for parameter in model.parameters():
+            self._weights[parameter] = True
         places = torch.meshgrid(*(torch.arange(n) for n in self.extent), indexing="ij")
         first = torch.stack(places).float().to(source.device)
         of_place = torch.cat([-first, first + 1, -first, first + 1])
         spread = of_place[(slice(None), *[None] * (source.ndim - dimensions))]
         self._write(source, spread.expand(-1, *source.shape), None)
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Within the block operations are not looked at."""
-        before, self._silent = self._silent, True
-        try:
-            with torch._C.DisableTorchFunction():
-                yield
-        finally:
-            self._silent = before
-
     def of(self, tensor: Tensor) -> Tensor | None:
         """A tensor's shadow ``(P, *shape)``; None if nothing of the input is in it."""
-        shade = self._shade(tensor)
+        shade = self._footprints.get(tensor)
         if shade is None:
             return None
         size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
@@ -108,7 +93,8 @@ class DependencyMode(TorchDispatchMode):
 
     def doubt_of(self, *tensors: Tensor) -> Uncertainty | None:
         """What is doubtful about tensors' shadows."""
-        doubts = [self._doubt, *(shade.doubt for shade in map(self._shade, tensors) if shade)]
+        known = filter(None, map(self._footprints.get, tensors))
+        doubts = [self._doubt, *(each.doubt for each in known)]
         return _worst(doubts)
 
     def doubtful(self, status: str, why: str) -> None:
@@ -117,49 +103,44 @@ class DependencyMode(TorchDispatchMode):
 
     def is_weight(self, tensor: Tensor) -> bool:
         """Whether it is a parameter, whose zeros may be learned away."""
-        return memory_of(tensor) in self._weights
+        return tensor in self._weights
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if self._silent:
-            return function(*args, **kwargs)
-        with torch._C.DisableTorchFunction():
-            for key in [key for key, shade in self._shades.items() if shade.memory.expired()]:
-                del self._shades[key]
-            operation = TracedOperation(self, function, args, kwargs)
-            if not any(map(self._shade, operation.given)):
-                # A mask on a weight's own memory makes its zeros count.
-                self._weights -= set(map(memory_of, operation.written))
-                return function(*args, **kwargs)
-            if torch.Tag.data_dependent_output in function.tags:
-                why = f"the code asks for a number that was computed ({operation.name})"
-                self.doubtful("data-dependent", why)
-            return self._followed(operation)
+    def before(self, operation: Operation) -> None:
+        """Look at numbers that the operation is about to overwrite."""
+        self._footprints.prune()
+        if not any(each in self._footprints for each in operation.reads):
+            for each in operation.written:  # a mask on a weight's own memory makes its zeros count
+                self._weights.pop(each)
+            return
+        if torch.Tag.data_dependent_output in operation.function.tags:
+            why = f"the code asks for a number that was computed ({operation.name})"
+            self.doubtful("data-dependent", why)
+        traced, doubt = TracedOperation(self, operation), self.doubt_of(*operation.reads)
+        planes = self._planes_of(operation, traced, traced.written) if traced.written else None
+        operation.notes[self] = traced, doubt, planes
 
-    def _followed(self, operation: TracedOperation) -> Any:
-        doubt = self.doubt_of(*operation.given)
-        if operation.written:  # the rule looks at numbers that will be gone
-            shades = self._shades_of(operation, operation.written)
-            output = operation.run()
-        else:
-            output = operation.run()
-            made = [each for each in tree_leaves(output) if isinstance(each, Tensor)]
-            if set(map(memory_of, made)) <= set(map(memory_of, operation.given)):
-                return output  # views
-            shades = self._shades_of(operation, made)
-        doubt = _worst([doubt, Uncertainty(*operation.doubt) if operation.doubt else None])
-        for tensor, planes in zip(operation.made, shades, strict=True):
-            if planes is not None:
-                self._write(tensor, planes, doubt)
-        return output
+    def after(self, operation: Operation) -> None:
+        """Write down what the output depends on."""
+        if self not in operation.notes:
+            return
+        traced, doubt, planes = operation.notes[self]
+        if planes is None:
+            made = operation.outputs
+            if all(any(share_memory(each, one) for one in traced.given) for each in made):
+                return  # views
+            planes = self._planes_of(operation, traced, made)
+        doubt = _worst([doubt, Uncertainty(*traced.doubt) if traced.doubt else None])
+        for tensor, each in zip(traced.made, planes, strict=True):
+            if each is not None:
+                self._write(tensor, each, doubt)
 
-    def _shades_of(self, operation: TracedOperation, made: list[Tensor]) -> list[Tensor | None]:
+    def _planes_of(
+        self, running: Operation, operation: TracedOperation, made: list[Tensor]
+    ) -> list[Tensor | None]:
         """The shadows of what an operation makes, or is about to."""
         operation.made = made
         rule = rule_of(operation)
-        found = rule(operation) if rule is not None else self._decomposed(operation)
+        found = rule(operation) if rule is not None else self._decomposed(running, operation)
         if found is NotImplemented:
             status, why = "unknown", f"{operation.function} is an operation without a rule"
             if torch.Tag.dynamic_output_shape in operation.function.tags:
@@ -168,55 +149,50 @@ class DependencyMode(TorchDispatchMode):
             found = operation.everything()
         return found if isinstance(found, list) else [found] * len(made)
 
-    def _decomposed(self, operation: TracedOperation) -> Any:
+    def _decomposed(self, running: Operation, operation: TracedOperation) -> Any:
         """The shadows by simpler operations, of which torch says that it is made."""
         simpler = operation.simpler()
         if simpler is None:
             return NotImplemented
         try:
-            with self:
-                found = simpler(*operation.args, **operation.kwargs)
+            found = running.run_simpler(simpler, self)
         except (RuntimeError, NotImplementedError, TypeError, ValueError):
             found = NotImplemented
         if found is NotImplemented:
             return found
-        parts = [each for each in tree_leaves(found) if isinstance(each, Tensor)]
+        parts = tensors(found)
         if [each.shape for each in parts] != [each.shape for each in operation.made]:
             return NotImplemented
         doubt = self.doubt_of(*parts)
         operation.doubt = None if doubt is None else (doubt.status, doubt.why)
         return [self.of(each) for each in parts]
 
-    def _shade(self, tensor: Tensor) -> _Footprint | None:
-        shade = self._shades.get(memory_of(tensor))
-        return None if shade is None or shade.memory.expired() else shade
-
     def _write(self, tensor: Tensor, planes: Tensor, doubt: Uncertainty | None) -> None:
         try:
-            storage, width = tensor.untyped_storage(), tensor.element_size()
+            size, width = tensor.untyped_storage().nbytes(), tensor.element_size()
         except (RuntimeError, NotImplementedError):
             self.doubtful("unknown", f"a {tensor.layout} tensor has no memory to be followed")
             return
-        count = storage.nbytes() // width
+        count = size // width
         if tensor.is_contiguous() and tensor.numel() == count:
             flat = planes.reshape(self.planes, -1).contiguous()
         else:
-            old = self._shade(tensor)
+            old = self._footprints.get(tensor)
             if old is not None and old.width != width:
                 doubt = Uncertainty("unknown", "memory is written as numbers of two widths")
             if old is not None and old.width == width:
                 flat, doubt = old.planes.clone(), _worst([doubt, old.doubt])
             else:
                 flat = planes.new_full((self.planes, count), -torch.inf)
-            size, stride = (self.planes, *tensor.shape), (count, *tensor.stride())
-            flat.as_strided(size, stride, tensor.storage_offset()).copy_(planes)
-        self._shades[memory_of(tensor)] = _Footprint(StorageWeakRef(storage), width, flat, doubt)
+            shape, stride = (self.planes, *tensor.shape), (count, *tensor.stride())
+            flat.as_strided(shape, stride, tensor.storage_offset()).copy_(planes)
+        self._footprints[tensor] = _Footprint(width, flat, doubt)
 
 
 class EscapeDetector(TorchFunctionMode):
     """Notes where numbers leave torch, and come back as others that no shadow is known of."""
 
-    def __init__(self, shadows: DependencyMode) -> None:
+    def __init__(self, shadows: DependencyTracker) -> None:
         super().__init__()
         self._shadows = shadows
 

@@ -13,7 +13,7 @@ from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tensors import PatchGrid, as_maps, tensors_in
 from ...run.backward import clone_inputs
-from ...run.inputs import ModelInput, Transform
+from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session
 from .dependency import Uncertainty
 from .layer_footprint import Key, LayerFootprint, StopForward, seen_by, spatial
@@ -180,7 +180,8 @@ class ReceptiveField:
 
     def _gradient(self, image: Any, place: tuple[int, ...], channel: int | None) -> Tensor:
         """The gradient of a place, for a channel of the map or their sum."""
-        session, grid = Session(self._session.given, image, **self._how), PatchGrid()
+        model = self._session.given
+        session, grid = Session(model, prepare_input(image, model, **self._how)), PatchGrid()
         module, runs = session.model.get_submodule(self.layer), []
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
@@ -348,7 +349,7 @@ def _looked(
     weights: Any,
     transform: Transform | None,
 ) -> tuple[Session, dict[Key, LayerFootprint]]:
-    session = Session(model, inputs, weights=weights, transform=transform)
+    session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
     if session.inputs.main is not None and session.inputs.main.ndim == spatial(session) + 2:
         session.inputs = one_of(session.inputs, 0)  # one of a batch will do
     return session, seen_by(session, {module: names[0] for module, names in chosen.items()})

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from ...hooking.handles import HookManager
 from ...hooking.tensors import PatchGrid, as_maps, map_tensors, tensors_in
 from ...run.inputs import dimensions, first_convolution
+from ...run.recorder import OperationRecorder
 from ...run.session import Session
-from .dependency import DependencyMode, EscapeDetector, Uncertainty
+from .dependency import DependencyTracker, EscapeDetector, Uncertainty
 
 Key = tuple[str, int]
 """A layer's name, and which of its runs."""
@@ -37,7 +38,7 @@ class LayerFootprint:
     Attributes
     ----------
     planes : torch.Tensor or None
-        The hull ``(P, *places)`` over all channels, as in `DependencyMode`; None if the layer
+        The hull ``(P, *places)`` over all channels, as in `DependencyTracker`; None if the layer
         has no places, and then ``doubt`` says why.
     input_size : tuple of int
     doubt : Doubt or None
@@ -105,21 +106,22 @@ def _run(
             "The model is given no floating-point tensor, so there are no pixels to be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
-    shadows, grid = DependencyMode(session.model, source, spatial(session)), PatchGrid()
+    shadows = DependencyTracker(session.model, source, spatial(session))
+    recorder, grid = OperationRecorder(shadows), PatchGrid()
     found: dict[Key, LayerFootprint] = {}
     runs = dict.fromkeys(layers.values(), 0)
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = layers[module]
         key, runs[name] = (name, runs[name]), runs[name] + 1
-        with shadows.silent():
+        with recorder.silent():
             found[key] = _seen(module, output, shadows, grid)
         if wanted is not None and wanted <= found.keys():
             raise StopForward
 
     hooks = [*grid.hooks(session.model), *((module, "forward", after) for module in layers)]
     try:
-        with session.active(grad=False), HookManager(hooks), EscapeDetector(shadows), shadows:
+        with session.active(grad=False), HookManager(hooks), EscapeDetector(shadows), recorder:
             session.call(*given[0], **given[1])
     except StopForward:
         pass
@@ -145,7 +147,7 @@ def spatial(session: Session) -> int:
 
 
 def _seen(
-    module: nn.Module, output: Any, shadows: DependencyMode, grid: PatchGrid
+    module: nn.Module, output: Any, shadows: DependencyTracker, grid: PatchGrid
 ) -> LayerFootprint:
     """What a layer has seen when it has just returned."""
     tensor = next((tensor for _, tensor in tensors_in(output)), None)

@@ -1,4 +1,4 @@
-"""One operation of a run: what it was given, and what is known of it by its shadow."""
+"""One operation of a run, with the footprints of the tensors that it is given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.utils._pytree import tree_leaves
+
+from ...run.recorder import Operation
 
 EMPTY = -torch.inf
 """In place of coordinates: nothing of the input is in a number."""
@@ -26,7 +27,7 @@ class Lookup(Protocol):
 
 
 class TracedOperation:
-    """One operation that is about to run, or has run.
+    """One operation that is about to run, or has run, and what its rule needs of it.
 
     Attributes
     ----------
@@ -42,27 +43,15 @@ class TracedOperation:
         What is doubtful about what it makes: a field's status, and why.
     """
 
-    def __init__(self, shadows: Lookup, function: Any, args: Any, kwargs: Any) -> None:
-        self.shadows, self.function, self.args, self.kwargs = shadows, function, args, kwargs
-        self.name = function.overloadpacket.__name__.strip("_").removeprefix("native_")
-        schema = function._schema.arguments
-        self.argument = {each.name: each.default_value for each in schema}
-        self.argument |= dict(zip((each.name for each in schema), args, strict=False)) | kwargs
-        changes = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
-        if torch.Tag.inplace_view in function.tags or not function._schema.is_mutable:
-            changes = []
-        outs = {each.name for each in schema if each.is_out}
-        self.given = tensors([v for k, v in self.argument.items() if k not in outs])
-        self.written = tensors([self.argument[name] for name in changes])
+    def __init__(self, footprints: Lookup, operation: Operation) -> None:
+        self.footprints, self.function = footprints, operation.function
+        self.name, self.argument = operation.name, operation.argument
+        self.given, self.written = operation.reads, operation.written
         self.made: list[Tensor] = []
         self.doubt: tuple[str, str] | None = None  # its status, and why
 
     def __getitem__(self, name: str) -> Any:
         return self.argument[name]
-
-    def run(self) -> Any:
-        """Run it."""
-        return self.function(*self.args, **self.kwargs)
 
     @property
     def pure(self) -> Any:
@@ -82,17 +71,17 @@ class TracedOperation:
 
     def shade(self, tensor: Tensor) -> Tensor:
         """The shadow ``(P, *shape)`` of a tensor, empty for a constant."""
-        found = self.shadows.of(tensor)
+        found = self.footprints.of(tensor)
         return self.nothing(tuple(tensor.shape)) if found is None else found
 
     def nothing(self, shape: tuple[int, ...]) -> Tensor:
         """The shadow of constants."""
         empty = torch.full((), EMPTY, device=self.given[0].device)
-        return empty.expand(self.shadows.planes, *shape)
+        return empty.expand(self.footprints.planes, *shape)
 
     def constant(self, tensor: Any) -> Tensor:
         """Where a tensor's numbers have nothing of the input in them."""
-        found = self.shadows.of(tensor)
+        found = self.footprints.of(tensor)
         if found is None:
             return torch.ones((), dtype=torch.bool, device=tensor.device).expand(tensor.shape)
         return found[0] == EMPTY
@@ -102,14 +91,14 @@ class TracedOperation:
         if not isinstance(factor, Tensor):
             every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
             return every if factor == 0 else None
-        if self.shadows.is_weight(factor):
+        if self.footprints.is_weight(factor):
             return None
         found = self.constant(factor) & (factor == 0)
         return found if found.any() else None
 
     def everything(self) -> list[Tensor | None]:
         """All that it was given, for all that it made; how it goes on is not known."""
-        parts = [self.shadows.of(each) for each in self.given]
+        parts = [self.footprints.of(each) for each in self.given]
         hulls = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
         union_interval = reduce(torch.maximum, hulls)
         union_interval[len(union_interval) // 2 :] = torch.nan
@@ -127,7 +116,7 @@ class TracedOperation:
         a mean over all places is told from a field that happens to be as large as the input.
         """
         dimensions = list(dimensions)
-        after, extent = planes.amax(dimensions, keepdim=True), self.shadows.extent
+        after, extent = planes.amax(dimensions, keepdim=True), self.footprints.extent
         for axis, size in enumerate(extent):
             low, high, *unpadded = range(axis, len(planes), len(extent))
             whole = (after[low] == 0) & (after[high] == size) & ~after[unpadded].isnan().any(0)
@@ -142,8 +131,3 @@ def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A shadow ``(P, *smaller)`` as one of a larger shape, as torch broadcasts tensors."""
     missing = len(shape) - (planes.ndim - 1)
     return planes[(slice(None), *[None] * missing)].expand(-1, *shape)
-
-
-def tensors(values: Any) -> list[Tensor]:
-    """The tensors in lists, tuples and dicts."""
-    return [each for each in tree_leaves(values) if isinstance(each, Tensor)]

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...run.recorder import tensors
 from . import windows
-from .operation import EMPTY, TracedOperation, spread, tensors
+from .operation import EMPTY, TracedOperation, spread
 
 _MASKED = -1e30  # added to a score, nothing is left of it; transformers take the least number
 
@@ -188,9 +189,9 @@ def multiplied(operation: TracedOperation) -> Tensor:
     columns = second[:, None] if second.ndim == 1 else second
     shape = (*rows.shape[:-1], columns.shape[-1])
     parts = []
-    if operation.shadows.of(first) is not None:
+    if operation.footprints.of(first) is not None:
         parts.append(_picked(operation, rows.mT, columns.mT).mT)
-    if operation.shadows.of(second) is not None:
+    if operation.footprints.of(second) is not None:
         parts.append(_picked(operation, columns, rows))
     parts = [each.expand(-1, *shape).reshape(len(each), *operation.made[0].shape) for each in parts]
     if operation.name.startswith(("add", "badd")):

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .operation import EMPTY, TracedOperation, spread, tensors
+from ...run.recorder import tensors
+from .operation import EMPTY, TracedOperation, spread
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
@@ -126,7 +127,7 @@ def convolution(operation: TracedOperation) -> Tensor:
         found = _tapped(ready, zeros.unflatten(0, (groups, -1)), stride, dilation, size)
     found = found.reshape(len(planes), *made.shape)
     for each in (weight, operation["bias"]):
-        own = None if each is None else operation.shadows.of(each)
+        own = None if each is None else operation.footprints.of(each)
         if own is not None:  # weights that are computed from the input
             union_interval = own.flatten(1).amax(1)
             found = torch.maximum(found, union_interval.view(-1, *[1] * made.ndim))
@@ -273,14 +274,14 @@ def moved(operation: TracedOperation) -> Any:
     """The same moves done with the shadow; where torch writes zeros, there is nothing."""
     get = operation.argument
     where = [each for name in _WHERE & set(get) for each in tensors([get[name]])]
-    if any(operation.shadows.of(each) is not None for each in where):
+    if any(operation.footprints.of(each) is not None for each in where):
         return _looked_up(operation, where)
     if get.get("accumulate"):
         return _accumulated(operation)
     if get.get("reduce"):
         return NotImplemented
     made = []
-    for plane in range(operation.shadows.planes):
+    for plane in range(operation.footprints.planes):
         given = {key: _of_plane(operation, key, value, plane) for key, value in get.items()}
         made.append(operation.pure(**given))
     stacked = torch.stack([torch.as_tensor(each) for each in made])
@@ -301,7 +302,7 @@ def _accumulated(operation: TracedOperation) -> Tensor:
 def gathered(operation: TracedOperation) -> Any:
     """Numbers of one tensor added to those of another, where an index says."""
     index, axis = operation["index"], operation["dim"] % max(operation["self"].ndim, 1) + 1
-    if operation.shadows.of(index) is not None:
+    if operation.footprints.of(index) is not None:
         return operation.routed()
     own, source = (
         operation.shade(operation[name])
@@ -329,7 +330,7 @@ def _of_plane(operation: TracedOperation, name: str, value: Any, plane: int) -> 
 def _looked_up(operation: TracedOperation, where: list[Tensor]) -> Any:
     """Where to look is computed from the input."""
     data = [each for each in operation.given if not any(each is one for one in where)]
-    constant = all(operation.shadows.of(each) is None for each in data)
+    constant = all(operation.footprints.of(each) is None for each in data)
     shape = operation.made[0].shape
     if constant and len(where) == 1 and not operation.written:  # what a table says, as one number
         planes = operation.shade(where[0])

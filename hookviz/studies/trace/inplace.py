@@ -1,4 +1,4 @@
-"""Which modules' tensors are overwritten in place, and by whom: a full backward hook forbids it."""
+"""Find the modules whose tensors are overwritten in place: a full backward hook forbids that."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ...hooking.checkpoint import ModuleCallStack
 from ...hooking.handles import HookManager
 from ...hooking.select import type_name
+from ...hooking.storage import StorageMap
 from ...hooking.tensors import tensors_in
 from .recorder import Names
 
@@ -20,8 +21,6 @@ class InplaceTracker(HookManager):
     A tensor's version goes up each time it, or what shares its memory, is overwritten.
     """
 
-    missing_gradients = False  # it asks for no gradient
-
     def __init__(self, names: Names) -> None:
         # A ScriptModule takes no hooks, full backward ones neither.
         eager = [module for module in names if not isinstance(module, torch.jit.ScriptModule)]
@@ -31,8 +30,8 @@ class InplaceTracker(HookManager):
         self._running: ModuleCallStack[list[tuple[Tensor, int]]] = ModuleCallStack()
         self._returned: list[tuple[nn.Module, Tensor, int]] = []
         self._overwrites_input: set[nn.Module] = set()
-        # Memory and version -> the innermost module during which it came to that version.
-        self._by: dict[tuple[int, int], nn.Module] = {}
+        # By memory: version -> the innermost module during which it came to that version.
+        self._by: StorageMap[dict[int, nn.Module]] = StorageMap()
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         given = [(tensor, _version(tensor)) for tensor in _graded((args, kwargs))]
@@ -40,21 +39,24 @@ class InplaceTracker(HookManager):
 
     def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         for tensor, before in self._running.end(module) or ():
-            for version in range(before + 1, _version(tensor) + 1):
-                self._by.setdefault((_memory(tensor), version), module)
+            if _version(tensor) > before:
                 self._overwrites_input.add(module)
+                by = self._by.get(tensor) or {}
+                self._by[tensor] = (
+                    dict.fromkeys(range(before + 1, _version(tensor) + 1), module) | by
+                )
         for tensor in _graded(output):
             self._returned.append((module, tensor, _version(tensor)))
 
     def found(self) -> dict[nn.Module, str]:
-        """Module -> what is overwritten, in words."""
+        """Say for each module what is overwritten."""
         why: dict[nn.Module, str] = {}
         for module, tensor, version in self._returned:
             if _version(tensor) > version:
-                by = self._by.get((_memory(tensor), version + 1))
-                who = (
-                    f"{self._names[by][0]!r} ({type_name(by)})" if by else "code (such as out += x)"
-                )
+                by = (self._by.get(tensor) or {}).get(version + 1)
+                who = "code (such as out += x)"
+                if by is not None:
+                    who = f"{self._names[by][0]!r} ({type_name(by)})"
                 why.setdefault(module, f"{who} overwrites its output")
         for module in self._overwrites_input:
             why.setdefault(module, "it overwrites its own input")
@@ -70,10 +72,3 @@ def _graded(value: Any) -> list[Tensor]:
 
 def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def _memory(tensor: Tensor) -> int:
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (RuntimeError, NotImplementedError):  # a sparse tensor has none of its own
-        return id(tensor)

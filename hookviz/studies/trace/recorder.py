@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...hooking.checkpoint import FORWARD, ModuleCallStack, current_backward, repeated
+from ...hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ...hooking.handles import HookManager
 from ...hooking.records import Statistics, statistics
 from ...hooking.select import type_name
@@ -52,7 +52,7 @@ class EventRecorder(HookManager):
         self._fired: list[tuple[nn.Module, Event]] = []
         self._why_silent: dict[nn.Module, str] = {}
         self._calls: dict[nn.Module, list[Event]] = {}  # forward_pre events of the forward
-        self._repeated: set[tuple[int, int]] = set()  # which of these, in which backward
+        self._reruns: Reruns[Event] = Reruns()
         self._depths: dict[tuple[nn.Module, int], int] = {}
         self._running: ModuleCallStack[int] = ModuleCallStack()
         self._under_way: list[tuple[Any, int]] = []  # grad_output, and place in `_fired`
@@ -78,14 +78,11 @@ class EventRecorder(HookManager):
     # The hooks
 
     def _forward_pre(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        task, calls = current_backward(), self._calls.setdefault(module, [])
-        again = task != FORWARD
+        again, calls = current_backward() != FORWARD, self._calls.setdefault(module, [])
         event = self._event(module, "forward_pre", (args, kwargs), note=_RERUN if again else "")
         if again:
-            left = [call for call in calls if (task, id(call)) not in self._repeated]
-            first = repeated(left, partial(_alike, event))
+            first = self._reruns.first(calls, partial(_alike, event))
             call = first.call if first else 0
-            self._repeated.add((task, id(first)))
         else:
             call = len(calls)
             calls.append(replace(event, call=call))

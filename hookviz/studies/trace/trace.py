@@ -13,7 +13,7 @@ from torch import nn
 from ...files import page_to
 from ...hooking.select import module_names, type_name
 from ...run.errors import first_sentence, innermost_call
-from ...run.inputs import Transform
+from ...run.inputs import Transform, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target
 from ..showing import widget
@@ -63,8 +63,9 @@ def trace(
     -----
     A full backward hook hands the module, and who called it, views of the tensors they asked for,
     and torch makes it an error to overwrite these in place, as ``nn.ReLU(inplace=True)`` does.
-    A first forward looks for such modules. They go without these two hooks; an event at the end
-    of the trace says so, as it does for every other hook that could not be set or did not fire.
+    A forward of its own looks for them where there is a module with ``inplace=True``, or torch
+    raises. They go without these two hooks; an event at the end of the trace says so, as it does
+    for every other hook that could not be set or did not fire.
 
     Parameters' own hooks are not set.
 
@@ -91,7 +92,8 @@ def trace(
     full_backward 0
     full_backward (model)
     """
-    session = Session(model, x, weights=weights, transform=transform, class_names=class_names)
+    inputs = prepare_input(x, model, weights=weights, transform=transform)
+    session = Session(model, inputs, weights=weights, class_names=class_names)
     names = module_names(model)
     passed = _recorded(session, names, target)
     recorder, scored = passed.observer, passed.scored
@@ -253,10 +255,11 @@ class Trace(Sequence[Event]):
 def _recorded(session: Session, names: Names, target: Target) -> PassResult[EventRecorder]:
     """Run the model and write down every hook that fires.
 
-    A full backward hook that the first forward did not find out about may still be an error: then
-    the layer in which it arose goes without, and, should that not help, all do.
+    A full backward hook may be an error: where tensors are overwritten in place, which modules go
+    without it a forward finds out. Should that not help, the layer in which the error arose goes
+    without, and then all do.
     """
-    refused = _overwritten(session, names)
+    refused: Refused = {}
 
     def once() -> PassResult[EventRecorder]:
         with warnings.catch_warnings():
@@ -266,26 +269,30 @@ def _recorded(session: Session, names: Names, target: Target) -> PassResult[Even
             observe = partial(EventRecorder, session.given, names, refused)
             return session.forward_backward(target, observe)
 
-    for blame_one in (True, False):
+    if looked := any(getattr(module, "inplace", False) is True for module in names):
+        refused |= _overwritten(session, names)
+    for blame in ("the overwritten", "one", "all")[looked:]:
         try:
             return once()
         except Exception as error:
             cause = error.__cause__ or error  # without what `located_error` says
+            if blame == "the overwritten":
+                refused |= _overwritten(session, names)
+                continue
             call = innermost_call(cause, names)
             blamed = call[0] if call else next(iter(names))
-            for module in [blamed] if blame_one else names:
+            for module in [blamed] if blame == "one" else names:
                 for kind in FULL:
                     refused.setdefault((module, kind), first_sentence(cause))
     return once()
 
 
 def _overwritten(session: Session, names: Names) -> Refused:
-    """Which modules cannot take a full backward hook, as one forward without any shows."""
-    watch = InplaceTracker(names)
-    session.forward(watch)
+    """Run a forward, which shows the modules that cannot take a full backward hook."""
+    tracker = session.forward(lambda: InplaceTracker(names))
     return {
         (module, kind): f"{why} in place, an error under a full backward hook, not under a tensor "
         "hook"
-        for module, why in watch.found().items()
+        for module, why in tracker.found().items()
         for kind in FULL
     }

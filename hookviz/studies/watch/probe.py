@@ -13,6 +13,7 @@ from torch import nn
 from ...hooking.capture import capture
 from ...hooking.select import is_convolution, unwrapped
 from ...hooking.tensors import as_maps
+from ...run.inputs import prepare_input
 from ...run.session import Session
 
 CHANNELS, SIDE = 16, 32
@@ -30,7 +31,7 @@ class Probe:
     """
 
     def __init__(self, model: nn.Module, given: Any, layers: Sequence[str]) -> None:
-        self._session = Session(model, given)
+        self._session = Session(model, prepare_input(given, model))
         core = unwrapped(model)[0]
         convolved = [name for name in layers if is_convolution(core.get_submodule(name))]
         self._layers = convolved or list(layers)
@@ -40,14 +41,13 @@ class Probe:
         from ...draw.arrays import averaged, to_numpy
         from ...draw.colours import colour_ranges, to_levels
 
-        cached = torch.is_autocast_cache_enabled()
+        inputs, cached = self._session.inputs, torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)  # the step would find its weights there
         try:
             with (
                 self._session.active(grad=False),
                 capture(self._session.given, self._layers) as cache,
             ):
-                inputs = self._session.inputs
                 self._session.call(*inputs.args, **inputs.kwargs)
         finally:
             torch.set_autocast_cache_enabled(cached)

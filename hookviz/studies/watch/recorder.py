@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...hooking.checkpoint import FORWARD, current_backward, repeated
+from ...hooking.checkpoint import FORWARD, Reruns, current_backward
 from ...hooking.handles import Hook, HookManager
 from ...hooking.records import is_wrapped
 from ...hooking.select import unwrapped
@@ -69,6 +69,7 @@ class StepRecorder(HookManager):
         self._seen: dict[Row, RowSums] = {}
         self._calls: Counter[tuple[int, str]] = Counter()
         self._ran: dict[str, list[RecordedRun]] = {}
+        self._reruns: Reruns[RecordedRun] = Reruns()
         self._grid = PatchGrid()
         hooks: list[Hook] = [(unwrapped(model)[0], "forward_pre", self._begins)]
         hooks += self._grid.hooks(model)
@@ -123,7 +124,7 @@ class StepRecorder(HookManager):
             pairs = zip(found, ran.rows, ran.parts, strict=True)
             return all(torch.equal(measured(t, c)[2], part[2]) for (_, t), (_, c), part in pairs)
 
-        ran = repeated(waiting, same)
+        ran = self._reruns.first(waiting, same)
         if ran is not None and _asks(output):
             self._ran[name].remove(ran)
             for (_, tensor), (row, channel) in zip(found, ran.rows, strict=False):

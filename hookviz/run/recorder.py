@@ -1,0 +1,403 @@
+"""The one recorder of operations: a run's operations, forward and backward, told to listeners.
+
+Each operation of a run passes torch's dispatcher, and so a mode of it. The mode makes an
+`Operation` of it, which says its arguments, its layer and the line of the user's code, and hands it
+to the listeners, before it runs and after. Each listener keeps what it needs in a `StorageMap`,
+such as the operation that wrote a tensor last. Nothing is computed that no listener reads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import BackwardCFunction
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
+from ..hooking.handles import Hook, HookManager
+from ..hooking.select import module_names
+from ..hooking.tensors import tensors_in
+from .code_line import users_line
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleCall:
+    """One call of one module; activation checkpointing's second run of it is the same call."""
+
+    layer: str
+    call: int
+    module: nn.Module = field(repr=False)
+    marks: tuple[Any, ...] = field(repr=False)  # of the tensors that it took
+
+
+class Operation:
+    """One operation that is about to run, or has just run.
+
+    The tensors are there only while listeners are told of it: it must not be kept.
+
+    Attributes
+    ----------
+    function : torch._ops.OpOverload
+    args, kwargs
+        Its arguments.
+    output
+        What it returned, once it has run.
+    call : ModuleCall or None
+        The innermost module that was running; of a backward, the one whose gradient it computes.
+    again : bool
+        Whether activation checkpointing runs it a second time.
+    phase : str
+        ``"forward"`` or ``"backward"``.
+    notes : dict
+        By listener: what one of them notes before it runs, for afterwards.
+    """
+
+    def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
+        self.function, self.args, self.kwargs, self._frame = function, args, kwargs, frame
+        self.output: Any = None
+        self.call: ModuleCall | None = None
+        self.again, self.phase, self._forward = False, "forward", _Label()
+        self.notes: dict[Listener, Any] = {}
+        self._ran = False
+
+    @cached_property
+    def name(self) -> str:
+        """Torch's name, without what tells its variants apart: ``"log"``, ``"convolution"``."""
+        return self.function.overloadpacket.__name__.strip("_").removeprefix("native_")
+
+    @property
+    def title(self) -> str:
+        """Its name; in a backward that of the operation whose gradient it computes, if known."""
+        named = self._forward.name
+        return named if named and not self._own_line[0] else self.name
+
+    @cached_property
+    def argument(self) -> dict[str, Any]:
+        """All arguments by torch's names, defaults included."""
+        schema = self.function._schema.arguments
+        given = dict(zip((each.name for each in schema), self.args, strict=False))
+        return {each.name: each.default_value for each in schema} | given | self.kwargs
+
+    @cached_property
+    def inputs(self) -> list[Tensor]:
+        """Every tensor that it is given, ``out=`` included."""
+        return tensors((self.args, self.kwargs))
+
+    @cached_property
+    def reads(self) -> list[Tensor]:
+        """The tensors whose numbers it may read: all but ``out=``."""
+        outs = {each.name for each in self.function._schema.arguments if each.is_out}
+        return tensors([v for k, v in self.argument.items() if k not in outs])
+
+    @property
+    def mutates(self) -> bool:
+        """Whether it writes into a tensor that it is given, or changes its shape."""
+        return self.function._schema.is_mutable
+
+    @cached_property
+    def written(self) -> list[Tensor]:
+        """The tensors that it is given and whose numbers it overwrites."""
+        if torch.Tag.inplace_view in self.function.tags or not self.mutates:
+            return []
+        schema = self.function._schema.arguments
+        changes = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
+        return tensors([self.argument[name] for name in changes])
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that it returned."""
+        return tensors(self.output)
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it returns the memory that it is given, as ``view`` and ``detach`` do."""
+        return self.function.is_view
+
+    @property
+    def line(self) -> tuple[str, int]:
+        """File and line of the user's code, ``("", 0)`` if unknown; a backward's is its forward's.
+
+        It takes a walk along the stack. A forward whose line no listener reads has none in the
+        backward either.
+        """
+        if self.phase == "backward" and not self._own_line[0]:
+            return self._forward.line
+        return self._own_line
+
+    @cached_property
+    def _own_line(self) -> tuple[str, int]:
+        # A backward has one only within a Function of the user's own.
+        node = torch._C._current_autograd_node()
+        if self.phase == "backward" and not isinstance(node, BackwardCFunction):
+            return "", 0
+        return users_line(self._frame)
+
+    def run(self) -> Any:
+        """Run it, unless it has run or `replace` has spoken; return its output."""
+        if not self._ran:
+            self.output, self._ran = self.function(*self.args, **self.kwargs), True
+        return self.output
+
+    def replace(self, output: Any) -> None:
+        """Return this in place of running it; called in `Listener.before`."""
+        self.output, self._ran = output, True
+
+    def run_simpler(self, function: Callable[..., Any], listener: Listener) -> Any:
+        """Run a function on its arguments, and tell one listener of the operations in it."""
+        with _Mode([listener]):
+            return function(*self.args, **self.kwargs)
+
+
+class Listener:
+    """Something that an `OperationRecorder` tells of a run; a subclass overrides what it needs.
+
+    Attributes
+    ----------
+    labels_backward : bool
+        Whether a backward's operations are to have the layer, line and name of their forward's.
+    """
+
+    labels_backward = False
+
+    def begin(self, recorder: OperationRecorder) -> None:
+        """Prepare, when the recorder's hooks are on and nothing has run."""
+
+    def end(self) -> None:
+        """Conclude, whichever way the block ended."""
+
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        """Note that a module begins, and with which tensors."""
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        """Note that a module has returned, and which tensors."""
+
+    def before(self, operation: Operation) -> None:
+        """Look at an operation that is about to run."""
+
+    def after(self, operation: Operation) -> None:
+        """Look at an operation that has run."""
+
+    def failed(self, operation: Operation) -> None:
+        """Look at an operation that has raised."""
+
+
+class OperationRecorder(HookManager):
+    """A block within which listeners are told of each operation.
+
+    Parameters
+    ----------
+    *listeners : Listener
+        Told in this order.
+    model : torch.nn.Module, optional
+        Its modules' calls are told, too, and each operation says in which it ran.
+
+    Attributes
+    ----------
+    names : dict of torch.nn.Module to str
+    error : BaseException or None
+        The one that ended the block.
+
+    Examples
+    --------
+    >>> class Names(Listener):
+    ...     def after(self, operation):
+    ...         print(operation.call.layer, operation.name)
+    >>> model, x = nn.Sequential(nn.Conv2d(1, 1, 3), nn.ReLU()), torch.ones(1, 1, 5, 5)
+    >>> with torch.no_grad(), OperationRecorder(Names(), model=model):
+    ...     _ = model(x)
+    0 convolution
+    1 relu
+    """
+
+    missing_gradients = False  # nothing has to run again for its sake
+
+    def __init__(self, *listeners: Listener, model: nn.Module | None = None) -> None:
+        known = module_names(model) if model is not None else {}
+        self.names = {module: each[0] for module, each in known.items()}
+        self.error: BaseException | None = None
+        self._listeners = listeners
+        self._running: ModuleCallStack[tuple[ModuleCall, bool]] = ModuleCallStack()
+        self._calls: dict[nn.Module, list[ModuleCall]] = {}
+        self._reruns: Reruns[ModuleCall] = Reruns()
+        self._mode = _Mode(listeners, self._place)
+        super().__init__(self._hooks_of_modules())
+
+    def _hooks_of_modules(self) -> Iterator[Hook]:
+        for module in self.names:
+            if not isinstance(module, torch.jit.ScriptModule):
+                yield module, "forward_pre", self._before
+                yield module, "forward", self._after
+
+    def _begin(self) -> None:
+        super()._begin()
+        for each in self._listeners:
+            each.begin(self)
+            self.around.callback(each.end)
+        self.around.enter_context(self._mode)
+
+    def __exit__(self, *error: Any) -> None:
+        self.error = error[1]
+        super().__exit__(*error)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Tell of no operation within the block."""
+        before, self._mode.silent = self._mode.silent, True
+        try:
+            with torch._C.DisableTorchFunction():
+                yield
+        finally:
+            self._mode.silent = before
+
+    # Which module is running
+
+    def _place(self) -> tuple[ModuleCall, bool] | None:
+        # What checkpointing runs again it leaves before the end, once it has what it needs. The
+        # backward itself keeps no graph.
+        left = current_backward() != FORWARD and not torch.is_grad_enabled()
+        return None if left else self._running.innermost()
+
+    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        with self.silent():
+            given = [tensor for _, tensor in tensors_in((args, kwargs))]
+            marks, calls = tuple(map(_mark, given)), self._calls.setdefault(module, [])
+            call = self._reruns.first(calls, lambda each: _same(each.marks, marks))
+            again = call is not None
+            if call is None:
+                call = ModuleCall(self.names[module], len(calls), module, marks)
+                calls.append(call)
+            self._running.begin(module, (call, again))
+            for each in self._listeners:
+                each.enter(call, given, again)
+
+    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        running = self._running.end(module)
+        if running is not None:
+            with self.silent():
+                returned = [tensor for _, tensor in tensors_in(output)]
+                for each in self._listeners:
+                    each.leave(running[0], returned, running[1])
+
+
+def _mark(tensor: Tensor) -> tuple[Any, ...]:
+    """Shape and central value: by these a checkpoint's second run is known to be the first's."""
+    if not tensor.numel() or tensor.layout is not torch.strided:
+        return tuple(tensor.shape), None
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    centre = tensor.storage_offset() + sum(size // 2 * stride for size, stride in pairs)
+    with torch.no_grad():
+        return tuple(tensor.shape), tensor.as_strided((), (), centre).clone()
+
+
+def _same(marks: Iterable[Any], others: Iterable[Any]) -> bool:
+    def said(mark: tuple[Any, ...]) -> tuple[Any, ...]:
+        shape, value = mark
+        return shape, None if value is None else repr(value.item())  # NaN is equal to itself
+
+    return [*map(said, marks)] == [*map(said, others)]
+
+
+@dataclass(frozen=True)
+class _Label:
+    """What a node of autograd's graph carries along: the operation that made it."""
+
+    name: str = ""
+    call: ModuleCall | None = None
+    line: tuple[str, int] = ("", 0)
+
+
+_LABEL = "hookviz"
+
+
+class _Mode(TorchDispatchMode):
+    def __init__(
+        self,
+        listeners: Iterable[Listener],
+        place: Callable[[], tuple[ModuleCall, bool] | None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.silent, self._place = False, place
+        self._before = _overridden(listeners, "before")
+        self._after = _overridden(listeners, "after")
+        self._failed = _overridden(listeners, "failed")
+        self._labels = any(each.labels_backward for each in listeners)
+        self._unlabelled: tuple[list[Tensor], _Label] = ([], _Label())
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if self.silent:
+            return function(*args, **(kwargs or {}))
+        with torch._C.DisableTorchFunction():
+            operation = Operation(function, args, kwargs or {}, sys._getframe(1))
+            self._locate(operation)
+            for before in self._before:
+                before(operation)
+            try:
+                operation.run()
+            except Exception:
+                for failed in self._failed:
+                    failed(operation)
+                raise
+            for after in self._after:
+                after(operation)
+            if self._labels:
+                line = operation.__dict__.get("_own_line", ("", 0))
+                label = (
+                    operation._forward
+                    if operation.phase == "backward"
+                    else _Label(operation.name, operation.call, line)
+                )
+                self._unlabelled = operation.outputs, label
+            return operation.output
+
+    def _locate(self, operation: Operation) -> None:
+        """Say in which module's call it runs, and whether in a backward."""
+        if self._labels:
+            self._label_nodes()
+        running = self._place()
+        if running is not None:
+            operation.call, operation.again = running
+        elif current_backward() != FORWARD:
+            operation.phase = "backward"
+            node = torch._C._current_autograd_node()
+            label = _carried(node).get(_LABEL) if node is not None else None
+            if label is not None:
+                operation._forward, operation.call = label, label.call
+
+    def _label_nodes(self) -> None:
+        tensors, label = self._unlabelled
+        for tensor in tensors:  # autograd has come to know them by now
+            if tensor.grad_fn is not None:
+                _carried(tensor.grad_fn).setdefault(_LABEL, label)
+        self._unlabelled = [], label
+
+
+def _carried(node: Any) -> dict[str, _Label]:
+    """The dict that a node of autograd's graph carries along for others."""
+    return node.metadata
+
+
+def _overridden(listeners: Iterable[Listener], name: str) -> list[Callable[[Operation], None]]:
+    """The methods of those listeners that have one of their own."""
+    own = getattr(Listener, name)
+    return [getattr(each, name) for each in listeners if getattr(type(each), name) is not own]
+
+
+def tensors(values: Any) -> list[Tensor]:
+    """List the tensors in lists, tuples and dicts."""
+    if isinstance(values, Tensor):
+        return [values]
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (list, tuple)):
+        return []
+    return [tensor for each in values for tensor in tensors(each)]

@@ -1,0 +1,178 @@
+"""The operations of an examined run: where each ran, and the ranges of its values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...hooking.tables import number
+from ...run.code_line import line_of
+from ...run.recorder import Operation
+
+OUTSIDE = "(outside)"
+"""In place of a layer's name: the model had not begun, or had returned."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """From where to where a tensor's values go; both ends are NaN where one of them is."""
+
+    low: float
+    high: float
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def finite(self) -> bool:
+        """Whether there is no NaN and no Inf."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def nan(self) -> bool:
+        """Whether there is a NaN."""
+        return math.isnan(self.low)
+
+    @property
+    def magnitude(self) -> float:
+        """The largest absolute value."""
+        return max(abs(self.low), abs(self.high))
+
+    def __str__(self) -> str:
+        size = "×".join(map(str, self.shape)) or "one number"
+        return f"{number(self.low)} … {number(self.high)} ({size})"
+
+
+def range_of(tensor: Tensor) -> Range | None:
+    """The range of a floating-point or complex tensor; None where it has no numbers to be read.
+
+    >>> print(range_of(torch.tensor([[0.5, -2.0]])))
+    −2 … 0.5 (1×2)
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return None
+    values = tensor.detach()
+    try:
+        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+        values = values if values.dtype in (torch.float32, torch.float64) else values.float()
+        low, high = torch.stack(values.aminmax()).tolist() if values.numel() else (0.0, 0.0)
+    except (RuntimeError, NotImplementedError, TypeError):  # sparse, quantized, nested, meta
+        return None
+    return Range(low, high, tuple(tensor.shape), tensor.dtype)
+
+
+@dataclass(eq=False)
+class OperationRecord:
+    """One operation that ran, or the source of numbers that no operation made.
+
+    Attributes
+    ----------
+    index : int
+        Counted in the run; −1 for a source, such as weights.
+    name : str
+        torch's, without what tells its variants apart: ``"log"``, ``"convolution"``.
+    layer : str or None
+        The innermost module that was running; `OUTSIDE` if none was.
+    call : int
+        Which run of that module, from 0.
+    phase : str
+        ``"forward"`` or ``"backward"``; a backward's layer, call and line are its forward's.
+    made, given : tuple of Range
+        Of its outputs; and of its inputs, where something that it made is not finite.
+    origin : OperationRecord or None
+        Where those numbers arose that are not finite; itself, if here.
+    """
+
+    index: int
+    name: str
+    layer: str = OUTSIDE
+    call: int = 0
+    phase: str = "forward"
+    file: str = ""
+    line: int = 0
+    made: tuple[Range, ...] = ()
+    given: tuple[Range, ...] = ()
+    origin: OperationRecord | None = None
+    constant: bool = False  # Inf that the code asks for, as a mask does
+    overwrites: bool = False  # works in place
+    again: bool = False  # run once more by activation checkpointing
+    unwritten: bool = False  # its memory holds whatever was there
+    reached: bool = False  # whether what arose here left a layer, or reached a weight
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all that it made is."""
+        return all(each.finite for each in self.made)
+
+    @property
+    def nan(self) -> bool:
+        """Whether a NaN is in what it made."""
+        return any(each.nan for each in self.made)
+
+    @property
+    def where(self) -> str:
+        """The line of the user's code, as `line_of` says it."""
+        return line_of(self.file, self.line)
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Where it ran, by the names that a `Finding` has for it."""
+        return {
+            "layer": "" if self.layer == OUTSIDE else self.layer,
+            "call": self.call,
+            "phase": self.phase,
+            "operation": self.name if self.index >= 0 else "",
+            "file": self.file,
+            "line": self.line,
+        }
+
+
+Place = tuple[str, int]
+"""A layer's name and which of its calls."""
+
+# Their memory holds whatever was there, until something is written.
+_UNWRITTEN = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+_UNWRITTEN |= {"empty_permuted"}
+_CONSTANT = {"full", "full_like", "new_full", "fill", "masked_fill", "scalar_tensor", "where"}
+
+
+def record_of(operation: Operation, index: int) -> OperationRecord:
+    """Write down where an operation runs, without its tensors."""
+    layer, call = OUTSIDE, 0
+    if operation.call is not None:
+        layer, call = operation.call.layer, operation.call.call
+    scalars = (each for each in (*operation.args, *operation.kwargs.values()))
+    return OperationRecord(
+        index,
+        operation.title,
+        layer,
+        call,
+        operation.phase,
+        *operation.line,
+        constant=operation.name in _CONSTANT
+        or any(isinstance(each, float) and math.isinf(each) for each in scalars),
+        overwrites=operation.mutates,
+        again=operation.again,
+        unwritten=operation.name in _UNWRITTEN,
+    )
+
+
+def origin_of(
+    record: OperationRecord, given: list[Tensor], writers: list[OperationRecord | None]
+) -> OperationRecord:
+    """Find where an operation's NaN or Inf arose: with those it was given, or here."""
+    for tensor, source in zip(given, writers, strict=True):
+        found = range_of(tensor)
+        if found is None or found.finite:
+            continue
+        if source is None:  # written by nothing that was seen: a constant of the code
+            source = OperationRecord(-1, "constant", record.layer, record.call, constant=True)
+        origin = source.origin or source
+        # A mask of −Inf is meant, what makes a NaN of it is not.
+        if not (origin.constant and record.nan and not found.nan):
+            return origin
+    return record
