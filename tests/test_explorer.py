@@ -245,7 +245,7 @@ def test_two_thousand_channels():
     [
         ("segmentation.lraspp_mobilenet_v3_large", 64),
         ("detection.ssdlite320_mobilenet_v3_large", 64),
-        ("detection.maskrcnn_resnet50_fpn", 64),
+        pytest.param("detection.maskrcnn_resnet50_fpn", 64, marks=pytest.mark.heavy),
         ("video.r3d_18", None),
         ("googlenet", 64),
     ],

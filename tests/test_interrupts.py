@@ -47,7 +47,17 @@ def interrupted(kind: str, rounds: int, seed: int = 0) -> list[dict]:
     return answers
 
 
-ROUNDS = [("capture", 50), ("edit", 50), ("explore", 50), ("perturb", 15)]
+def few_and_many(cases: list[tuple[str, int, int]]) -> list:
+    """Each kind with few moments and, heavy, with many."""
+    few = [pytest.param(kind, few, id=f"{kind}-{few}") for kind, few, _ in cases]
+    heavy = pytest.mark.heavy
+    many = [pytest.param(kind, many, id=f"{kind}-{many}", marks=heavy) for kind, _, many in cases]
+    return few + many
+
+
+ROUNDS = few_and_many(
+    [("capture", 10, 50), ("edit", 10, 50), ("explore", 8, 50), ("perturb", 4, 15)]
+)
 
 
 @pytest.mark.parametrize(("kind", "rounds"), ROUNDS)
@@ -130,7 +140,16 @@ def interrupt_each(worker, moments) -> tuple[int, list]:
     return count, wrong
 
 
-STEPS = [("capture", 17), ("edit", 7), ("perturb", 401), ("explore", 3989), ("trace", 997)]
+# Interrupted at one moment in so many.
+STEPS = few_and_many(
+    [
+        ("capture", 53, 17),
+        ("edit", 31, 7),
+        ("perturb", 1601, 401),
+        ("explore", 15991, 3989),
+        ("trace", 3989, 997),
+    ]
+)
 
 
 @pytest.mark.parametrize(("kind", "every"), STEPS)

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-from heavy import heavy_but
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
@@ -38,8 +37,8 @@ def has_static_view(output):
     return described and re.search(r"\d", said) is not None
 
 
-# The browser tests run the others, too.
-@pytest.mark.parametrize("path", heavy_but({"debug_in_colab"}, NOTEBOOKS, lambda path: path.stem))
+@pytest.mark.heavy
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_runs_from_top_to_bottom(path, tmp_path):
     book = nbformat.read(path, as_version=4)
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()

@@ -388,6 +388,7 @@ def test_what_is_around_a_network_is_told():
 SHARDED = ["fsdp1", *(["fsdp2"] if hasattr(torch.distributed.fsdp, "fully_shard") else [])]
 
 
+@pytest.mark.heavy  # two processes, each with a torch of its own
 @pytest.mark.parametrize("kind", SHARDED)
 def test_a_sharded_model_stays_sharded(kind):
     paths = os.pathsep.join([str(TESTS.parent), os.environ.get("PYTHONPATH", "")])

@@ -285,7 +285,8 @@ class Edit(HookManager):
         output: str | None,
     ) -> None:
         check_change(change)
-        self.change, self.channels, self.where = change, channels, where
+        self.change: Change = change
+        self.channels, self.where = channels, where
         self.gradient, self.call, self.output = gradient, call, output
         self.count, self._ran = 0, False
         self._grid = PatchGrid()

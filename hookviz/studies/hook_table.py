@@ -192,7 +192,7 @@ def places(model: nn.Module) -> Iterator[HookLocation]:
             if id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield from _tensor_places(".".join(filter(None, (name, attribute))), tensor)
-    yield from _places("", "", _GLOBAL, vars(torch_module), "_global", GLOBAL)
+    yield from _places("", "", _GLOBAL, torch_module.__dict__, "_global", GLOBAL)
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
