@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from html import unescape
 from typing import Any
 
 import ipywidgets as widgets
@@ -38,11 +39,6 @@ def control(widget: widgets.Widget, label: str) -> widgets.Widget:
     return labels(widget)[label]
 
 
-def bars(widget: widgets.Widget) -> list[widgets.Button]:
-    """The top predictions."""
-    return [part for part in parts(widget) if "hookviz-pred" in part._dom_classes]
-
-
 def html(widget: widgets.Widget, text: str) -> widgets.HTML:
     """The one HTML that says this, in its source."""
     (found,) = (p for p in parts(widget) if isinstance(p, widgets.HTML) and text in p.value)
@@ -54,12 +50,9 @@ def says(widget: widgets.Widget, text: str) -> bool:
     return any(isinstance(part, widgets.HTML) and text in part.value for part in parts(widget))
 
 
-# Pictures and texts of the explorer, by their captions and alt texts.
-INPUT, MAP, GRADIENT = "<b>input</b>", "<b>channel ", "<b>gradient of "
-OVERLAY, STRIP, TILES = 'alt="Heatmap over the input', "each on its own scale", '<div class="tiles '
+# Words of the plain face, by what is in their source.
 READINGS, TITLE, HEADING = 'class="numbers"', 'class="title"', 'class="heading"'
 NOTE = 'class="readings note"'
-RIBBON, MARKED, CAPTION = '<div class="ribbon ', ".t:nth-child(", 'class="plain "'
 
 
 def blocks(page: str) -> dict[str, Any]:
@@ -67,3 +60,10 @@ def blocks(page: str) -> dict[str, Any]:
     found = re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page, re.S)
     assert len(dict(found)) == len(found)
     return {name: json.loads(text) for name, text in found}
+
+
+def framed(widget: widgets.Widget) -> dict[str, Any]:
+    """The data of the page that a widget shows in its one frame."""
+    (frame,) = widget.children
+    (page,) = re.findall(r'srcdoc="([^"]*)"', frame.value)
+    return blocks(unescape(page))

@@ -8,12 +8,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-from seen import bars, control, is_shown
+from seen import control
 from torch import nn
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.widgets.hands import Hands
+from hookviz.widgets.canvas import Canvas
 
 LAYER = "layer3.1.conv2"
 PICTURE = 6  # of the demo pictures: a moon
@@ -40,18 +40,6 @@ def edited_run(model, x, *edits, target=None):
         score = logits[0].max() if target is None else logits[0, target]
         torch.autograd.grad(score, next(iter(model.parameters())))
     return logits.detach(), cache
-
-
-def hands(explorer) -> Hands:
-    found = []
-
-    def look(widget):
-        found.extend([widget] if isinstance(widget, Hands) else [])
-        for child in getattr(widget, "children", ()):
-            look(child)
-
-    look(explorer)
-    return found[0]
 
 
 def test_all_that_is_shown_is_of_the_edited_run(model, explorer):
@@ -164,29 +152,27 @@ def test_what_cannot_be_done_leaves_all_as_it_was(model, explorer, arguments, er
     assert_untouched(model, before)
 
 
-def test_the_controls(explorer):
-    controls = hands(explorer)
-    controls.factor.value = 0.5
+def test_the_canvas_edits(explorer):
+    """What the browser asks for, with the channel that it shows."""
+
+    def ask(**question):
+        canvas._handle_custom_msg(question, [])
+
+    canvas = Canvas(
+        lambda: explorer._now, explorer._user_set, explorer._follow, explorer._user_edit
+    )
+    at = {"layer": LAYER, "channel": 32}
+    ask(set="factor", factor=0.5, **at)
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 32: × 0.5"]
-    controls.off.value = True
+    ask(set="factor", factor=0, **at)
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 32: off"]
-    assert controls.factor.value == 0
-    explorer.channel = 33
-    assert (controls.factor.value, controls.off.value) == (1, False)
-    controls.factor.value = 2
-    assert [button.description for button in controls.edits.children] == [
-        f"{LAYER}, channel 32: off ✕",
-        f"{LAYER}, channel 33: × 2 ✕",
-    ]
-    version = control(explorer, "version")
-    assert is_shown(controls)
-    version.value = 2
-    assert explorer.version == "difference"
-    controls.edits.children[0].click()
+    ask(set="factor", factor=2, layer=LAYER, channel=33)
+    assert explorer.channel == 33 and len(explorer.edits) == 2
+    ask(set="drop", number=0)
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
-    controls.factor.value = 1
-    assert explorer.edits == () and not is_shown(controls)
-    assert len(bars(explorer)) == 5
+    ask(set="factor", factor=1, layer=LAYER, channel=33)
+    assert explorer.edits == ()
+    canvas.close()
 
 
 def test_bars_move_before_the_pictures_and_skip_what_came_before(explorer, monkeypatch):
@@ -272,7 +258,7 @@ def test_a_control_says_how_much_is_done(explorer, monkeypatch):
         type(explorer), "_show", lambda self: notes.append(self.frame.note) or show(self)
     )
     order = control(explorer, "order")
-    order.value = [label for label, _ in order.options].index("ablation")
+    order.value = "ablation"
     assert explorer.order == "ablation"
     assert sum("% done; interrupt the kernel to stop" in note for note in notes) > 3
     assert notes[-1] == "" and explorer.frame.note == ""

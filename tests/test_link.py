@@ -72,7 +72,7 @@ def test_the_right_one_goes_to_where_the_left_one_is(explorers):
 
 def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
     left, _ = explorers
-    narrow = hookviz.explore(model, pictures[1], "layer3.*")
+    narrow = hookviz.explore(model, pictures[1], layers="layer3.*")
     linked = hookviz.widgets.link(left, narrow)
     assert "layer" in linked.cannot and "stem.0" in repr(linked)
     assert "Not linked" in narrow.frame.note
@@ -141,11 +141,11 @@ def test_only_layers_that_both_have(pictures):
     other[1] = nn.Conv2d(4, 5, 3, stride=2)
     x = torch.randn(1, 3, 20, 20)
     both = hookviz.compare(one, other, x).show()
-    assert both.frame.layers == ["0"]
+    assert both.right.frame.layers == both.left.frame.layers == ["0"]
     both.close()
     apart = nn.Sequential(nn.Conv2d(3, 4, 5))
     comparison = hookviz.compare(one, apart, x, pairs={"0": "0"})
-    with pytest.raises(ValueError, match="no layer in common"):
+    with pytest.raises(ValueError, match="share no layer with the same name"):
         comparison.show()
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pytest
 import torch
 import torchvision
 import traitlets
-from seen import INPUT, MAP, NOTE, control, html, says
 from test_field import (
     Causal,
     Net,
@@ -136,24 +134,6 @@ def test_it_is_the_same_spot_in_another_layer(explorer):
     at(explorer, 14, 7)  # of 28×28
     explorer.layer = "layer3.1.conv2"  # 14×14
     assert "row 7, column 3 sees" in explorer.frame.input.note
-
-
-def test_core_widgets_draw_it(explorer):
-    assert not says(explorer, 'class="spot"')
-    control(explorer, "place: row, column").value = "2, 16"
-    assert explorer.place == (2.5 / 28, 16.5 / 28)
-    field = hookviz.receptive_field(MODEL, PICTURES[6], "layer2.0.conv1")
-    top, left, bottom, right = field.box(2, 16)
-    drawn = html(explorer, INPUT).value
-    assert 'viewBox="0 0 112 112"' in drawn
-    (found,) = re.findall(r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', drawn)
-    assert [float(each) for each in found] == [left, top, right - left, bottom - top]
-    assert "row 2, column 16: " in html(explorer, MAP).value
-    control(explorer, "place: row, column").value = "28 3"
-    assert "give its row, 0 to 27" in html(explorer, NOTE).value
-    assert control(explorer, "place: row, column").value == ""
-    control(explorer, "place: row, column").value = "-"
-    assert explorer.place is None and not says(explorer, 'class="spot"')
 
 
 @pytest.mark.parametrize("place", [3, (0.5,), (2, 0), "ab", (float("nan"), 0)])

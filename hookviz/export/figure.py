@@ -20,13 +20,29 @@ from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def draw_figure(frame: Frame) -> Figure:
-    """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
+def draw_panels(frame: Frame) -> Figure:
+    """Draw the input, the panels and the heatmap in a row: small, and quick to draw."""
+    draw = _pictures(frame)
+    figure = ShownFigure(figsize=(3 * len(draw), 3.1), dpi=80)
+    figure.subplots_adjust(left=0.01, right=0.96, bottom=0.06, top=0.84, wspace=0.18)
+    for draw_one, axes in zip(draw, figure.subplots(1, len(draw), squeeze=False)[0], strict=True):
+        draw_one(axes)
+        axes.title.set_wrap(True)
+    return figure
+
+
+def _pictures(frame: Frame) -> list[Callable[[Axes], None]]:
     draw: list[Callable[[Axes], None]] = [partial(draw_panel, panel) for panel in frame.panels]
     if frame.input is not None:
         draw.insert(0, partial(_draw_picture, frame.input, "input"))
     if frame.overlay is not None:
         draw.append(partial(_draw_picture, frame.overlay, frame.overlay.caption))
+    return draw
+
+
+def draw_figure(frame: Frame) -> Figure:
+    """Draw the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
+    draw = _pictures(frame)
     columns = len(draw)
     height, width = frame.tiles.mosaic.levels.shape
     below = min(3.4 * columns * height / width, 6.0)

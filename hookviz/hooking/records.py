@@ -281,6 +281,11 @@ class FeatureCache(Mapping[str, LayerRecord]):
     def __len__(self) -> int:
         return len(self._ran)
 
+    def only(self, names: Sequence[str]) -> FeatureCache:
+        """Return a cache of these layers alone, which shares their records."""
+        records = [self[name] for name in names]
+        return FeatureCache(records, {record.name: record for record in records})
+
     # Two caches are equal if they are the same one: comparing tensors is not a yes or no.
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -207,7 +207,7 @@ export class App {
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
     this.parts.heading.show(shown.header.counts, at, this.position);
-    if (source.live) this.parts.edits.show(facts.edits, at);
+    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
     this.drawMaps(shown);
     this.drawInput(shown);
     this.heatmaps.show(shown, at);

@@ -78,8 +78,9 @@ export class Edits {
   /**
    * @param {Edit[]} edits
    * @param {Place & {version: string}} at
+   * @param {string[]} versions What the original run, the edited one and the difference are called.
    */
-  show(edits, at) {
+  show(edits, at, versions) {
     const { layer, channel } = at;
     const moved = layer !== this.place.layer || channel !== this.place.channel;
     this.place = { layer, channel };
@@ -92,7 +93,11 @@ export class Edits {
     // A hand on the slider is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     mark(this.factor, "aria-valuetext", this.number.textContent ?? "");
-    visible(this.version, edits.length > 0);
+    visible(this.version, versions.length > 0);
+    const [original, edited, difference] = versions;
+    const names = { edited, original, difference };
+    for (const option of this.version.options)
+      say(option, names[/** @type {keyof typeof names} */ (option.value)] ?? option.value);
     choose(this.version, at.version);
     const key = JSON.stringify(edits);
     if (key === this.drawn) return;

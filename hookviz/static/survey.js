@@ -26,7 +26,8 @@ class SurveyPage {
     ]);
     const again = () => this.find();
     this.layer = menu("layer", [...names, ["all", "all layers"]], again);
-    this.layer.value = String(facts.layers.length - 1);
+    const start = facts.start;
+    this.layer.value = String(start ? start.layer : facts.layers.length - 1);
     this.order = menu("order of the channels", facts.orders.map((/** @type {string} */ o) => [o, `by ${o}`]), again);
     this.typed = el("input", {
       type: "search",
@@ -52,7 +53,9 @@ class SurveyPage {
       this.cards,
       this.more,
     );
+    if (start) this.order.value = start.order;
     this.find();
+    if (start) this.lead(start.channel);
   }
 
   /**
@@ -99,6 +102,16 @@ class SurveyPage {
     const rest = this.found.length - this.shown;
     visible(this.more, rest > 0);
     say(this.more, `${rest} more`);
+  }
+
+  /** @param {number} channel The first to be shown; those before it come last. */
+  lead(channel) {
+    const at = this.found.findIndex((each) => each.channel === channel);
+    if (at <= 0) return;
+    this.found = [...this.found.slice(at), ...this.found.slice(0, at)];
+    this.shown = 0;
+    this.cards.replaceChildren();
+    this.add();
   }
 
   /** @param {any} each */

@@ -69,7 +69,7 @@ class TracePage {
     this.pictures = pictures;
     this.received = new Map(facts.kinds.map((/** @type {any} */ [kind, what]) => [kind, what]));
     this.back = new Set(facts.kinds.filter((/** @type {any} */ each) => each[2]).map((/** @type {any} */ [kind]) => kind));
-    this.at = 0;
+    this.at = facts.start;
     /** @type {number[]} */
     this.found = [];
     this.timer = 0;

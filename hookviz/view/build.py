@@ -52,6 +52,7 @@ def build_frame(view: View) -> Frame:
         words=view.words,
         classes=view.classes,
         edits=[str(each) for each in view.session.edits] if view.original is not None else [],
+        versions=versions_of(view),
         factor=factor_of(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
@@ -106,6 +107,14 @@ def facts(view: View) -> list[str]:
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found
+
+
+def versions_of(view: View) -> tuple[str, ...]:
+    """What the original run, the edited one and their difference are called; none for one run."""
+    if view.original is None:
+        return ()
+    before, after = view.versions
+    return before, after, "difference" if before == "original" else f"{after} − {before}"
 
 
 def factor_of(view: View) -> float:

@@ -189,6 +189,8 @@ class Frame:
         Of the layer's tensor, and what is shown of complex numbers.
     edits : list of str
         What is changed in this run, in words.
+    versions : tuple of str
+        What the original run, the edited one and their difference are called; empty for one run.
     factor : float
         By what the shown channel is multiplied.
     note : str
@@ -218,6 +220,7 @@ class Frame:
     classes: list[str]
     dtype: str
     edits: list[str]
+    versions: tuple[str, ...]
     factor: float
     note: str = ""
 

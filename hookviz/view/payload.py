@@ -14,15 +14,15 @@ import numpy as np
 
 from ..attribution.cam import HEATMAPS
 from ..draw.arrays import shown_size
-from ..draw.colours import DARK, DIVERGING, NORMALIZATIONS, SEQUENTIAL, palette_text, percentiles
+from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles
 from ..draw.input_picture import UNDONE
 from ..draw.overlay import HEAT
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
-from .build import facts
+from .build import facts, versions_of
 from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order
-from .settings import CMAPS, EFFECTIVE, PRODUCT, heatmap_names
+from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
 from .view import ShownMaps, View, field_of
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
@@ -53,12 +53,8 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "scored": run.scored,
         "layers": layer_list(view),
         "palettes": {name: palette_text(name) for name in palette_names(view)},
-        "choices": {
-            "order": list(ORDERS),
-            "cmap": list(CMAPS),
-            "normalize": list(NORMALIZATIONS),
-            "heatmap": list(heatmap_names()),
-        },
+        "choices": choices(),
+        "versions": list(versions_of(view)),
         "network": [ShownMaps(view).network_range(slopes) for slopes in (False, True)],
         "methods": list(HEATMAPS),
         "product": PRODUCT,

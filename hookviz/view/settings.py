@@ -1,15 +1,26 @@
-"""What may be set in the explorer, and to which values."""
+"""All that may be set in the explorer: each setting is declared here, once.
+
+The widget's traits, the plain face's controls, what the browser gets, and the docstrings of
+`hookviz.explore` and `Explorer` are made from these declarations.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import matplotlib
 
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
+from ..draw.colours import NORMALIZATIONS
 from ..hooking.records import FeatureCache
-from ..run.target import Target
-from .layer import showable, why_not_shown
+from ..hooking.select import close_names
+from ..run.target import Target, check_target, sample_scores
+from .layer import ORDERS, showable, why_not_shown
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
 """The colormaps that are offered; any that matplotlib knows may be set."""
@@ -18,45 +29,229 @@ PRODUCT = "activation × gradient"
 """The heatmap of the chosen channel alone."""
 
 EFFECTIVE = "effective field"
-"""How much each pixel counts for the chosen place, or else for the one in the middle."""
+"""How much each pixel counts for the chosen position, or else for the one in the middle."""
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The explorer's traits at one moment; see `hookviz.widgets.Explorer`."""
-
-    layer: str
-    channel: int = 0
-    call: int = 0
-    sample: int = 0
-    depth: int = 0
-    target: Target = None
-    order: str = "index"
-    cmap: str = "auto"
-    normalize: str = "channel"
-    heatmap: str = "gradcam"
-    alpha: float = 0.8
-    overlay: bool = True
-    strip: bool = False
-    place: tuple[float, float] | None = None
-    version: str = "edited"
-
-
-SETTINGS = tuple(setting.name for setting in fields(Settings))
 VERSIONS = ("edited", "original", "difference")
 """Whose pictures are shown where something is edited."""
 
 INDICES = ("channel", "call", "sample", "depth")
 
 
+@dataclass(frozen=True)
+class Declaration:
+    """What is known of a setting, beside its name, type and default.
+
+    Attributes
+    ----------
+    about : str
+        For docstrings.
+    label : str
+        What its control is called; empty for the setting's own name.
+    offered : callable, optional
+        Returns the values of its menu.
+    check : callable, optional
+        (name, value, view) -> the value that the setting gets; a ``ValueError`` says what is
+        wrong, and what to give.
+    closed : bool
+        Whether it takes nothing but the offered values.
+    """
+
+    about: str
+    label: str = ""
+    offered: Callable[[], Sequence[str]] | None = None
+    check: Callable[[str, Any, Any], Any] | None = None
+    closed: bool = False
+
+
+def _declared(about: str, default: Any = ..., **more: Any) -> Any:
+    metadata = {"declaration": Declaration(about, **more)}
+    if default is ...:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+# The checks
+
+
+def _captured(name: str, value: Any, view: Any) -> str:
+    if value not in view.cache:
+        raise ValueError(f"layer={value!r} was not captured; {close_names(value, view.cache)}.")
+    record = view.cache[value]
+    if why := why_not_shown(record):
+        raise ValueError(f"layer={value!r} cannot be shown: {why}")
+    return record.name  # its first name
+
+
+def _in_range(name: str, value: int, view: Any) -> int:
+    if value not in (every := range(view.counts()[name])):
+        where = f"layer {view.at.layer!r}"
+        raise ValueError(f"{name}={value} is not in {where}: give 0 to {every[-1]}.")
+    return value
+
+
+def _goal(name: str, value: Any, view: Any) -> Target:
+    target, logits = check_target(value), view.run.logits
+    if not callable(target) and logits is not None:
+        sample_scores(logits, target, view.session.class_names)
+    return target
+
+
+def _colormap(name: str, value: str, view: Any) -> str:
+    if value not in (names := ["auto", *matplotlib.colormaps]):
+        raise ValueError(
+            f"cmap={value!r} is neither 'auto' nor a colormap of matplotlib's; "
+            f"{close_names(value, names)}."
+        )
+    return value
+
+
+def _known_heatmap(name: str, value: str, view: Any) -> str:
+    if value not in (names := list(heatmap_names())):
+        raise ValueError(
+            f"Unknown heatmap {value!r}; {close_names(value, names)}; all are {', '.join(names)}."
+        )
+    return value
+
+
+def _opacity(name: str, value: float, view: Any) -> float:
+    if math.isnan(value):  # the bounds are the trait's
+        raise ValueError("alpha=nan is no opacity: give 0 to 1.")
+    return value
+
+
+def checked_place(value: Any) -> tuple[float, float] | None:
+    """Return two fractions, or None; raise a ``ValueError`` for anything else."""
+    if value is None:
+        return None
+    try:
+        down, right = map(float, value)
+    except (TypeError, ValueError):
+        down = right = math.nan
+    if not (0 <= down <= 1 and 0 <= right <= 1):
+        raise ValueError(
+            f"place={value!r} is no place of a map: give how far down and how far right it is, "
+            "each from 0 to 1, or None."
+        )
+    return down, right
+
+
 def heatmap_names() -> tuple[str, ...]:
-    """What the explorer can show: with captum, attributions to the input too."""
+    """Return what the explorer can show: with captum, attributions to the input too."""
     captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
     return (*HEATMAPS, PRODUCT, EFFECTIVE, *captum)
 
 
+@dataclass(frozen=True)
+class Settings:
+    """The explorer's settings at one moment."""
+
+    layer: str = _declared("One of the captured layers.", check=_captured)
+    channel: int = _declared(
+        "The channel; brought into range when the layer changes, as the next three are.",
+        0,
+        check=_in_range,
+    )
+    call: int = _declared("Which of the layer's calls, from 0.", 0, check=_in_range)
+    sample: int = _declared("Which sample of the batch, from 0.", 0, check=_in_range)
+    depth: int = _declared("Which slice of a volume, from 0.", 0, check=_in_range)
+    target: Target = _declared(
+        "None for each picture's top prediction; a class number, a class name, or a function "
+        "``output -> scalar``. Setting it runs the model again.",
+        None,
+        check=_goal,
+    )
+    order: str = _declared(
+        "The order of the channels on the slider and in the mosaic; the first of a new one is "
+        'shown. For ``"ablation"``, what the target\'s score loses without each, the model runs '
+        "again.",
+        "index",
+        offered=lambda: ORDERS,
+        closed=True,
+    )
+    cmap: str = _declared(
+        '``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap '
+        "that matplotlib knows.",
+        "auto",
+        label="colours",
+        offered=lambda: CMAPS,
+        check=_colormap,
+    )
+    normalize: str = _declared(
+        "What the colours span, see `hookviz.draw.colours.colour_ranges`.",
+        "channel",
+        label="range",
+        offered=lambda: NORMALIZATIONS,
+        closed=True,
+    )
+    heatmap: str = _declared(
+        'One of ``hookviz.attribution.HEATMAPS``; ``"activation × gradient"`` of the chosen '
+        'channel alone; or, running the model again, ``"effective field"`` or, by captum, one of '
+        "``hookviz.attribution.ATTRIBUTIONS``.",
+        "gradcam",
+        offered=heatmap_names,
+        check=_known_heatmap,
+    )
+    alpha: float = _declared(
+        "Opacity of the heatmap over the input where it is largest, 0 to 1.",
+        0.8,
+        label="opacity",
+        check=_opacity,
+    )
+    overlay: bool = _declared(
+        "Whether the heatmap is over the input, or alone, at its own size.", True
+    )
+    strip: bool = _declared("Whether the heatmaps of all layers are shown in a row.", False)
+    place: tuple[float, float] | None = _declared(
+        "A position of the maps: how far down and right, 0 to 1. Its receptive field is outlined "
+        "in the input.",
+        None,
+        check=lambda name, value, view: checked_place(value),
+    )
+    version: str = _declared(
+        "Whose pictures are shown, where there are edits.",
+        "edited",
+        offered=lambda: VERSIONS,
+        closed=True,
+    )
+
+
+DECLARED: dict[str, Declaration] = {
+    each.name: each.metadata["declaration"] for each in fields(Settings)
+}
+SETTINGS = tuple(DECLARED)
+
+
+def check(name: str, value: Any, view: Any) -> Any:
+    """Return the value that a setting gets in this view; raise a ``ValueError`` if it has none."""
+    declared = DECLARED[name]
+    return value if declared.check is None else declared.check(name, value, view)
+
+
+def choices() -> dict[str, list[str]]:
+    """Return the offered values of each setting that has a menu.
+
+    Examples
+    --------
+    >>> choices()["version"]
+    ['edited', 'original', 'difference']
+    """
+    return {name: list(each.offered()) for name, each in DECLARED.items() if each.offered}
+
+
+def documented(indent: str = "    ") -> str:
+    """Return all settings as the attributes of a numpy docstring."""
+    lines = []
+    for each in fields(Settings):
+        declared = each.metadata["declaration"]
+        kind = str(each.type)
+        if declared.closed:
+            kind = "{" + ", ".join(f'"{value}"' for value in declared.offered()) + "}"
+        lines.append(f"{indent}{each.name} : {kind}\n{indent}    {declared.about}")
+    return "\n".join(lines)
+
+
 def first_layer(cache: FeatureCache) -> str:
-    """The first layer that can be shown; ``ValueError`` if there is none."""
+    """Return the first layer that can be shown; ``ValueError`` if there is none."""
     if not cache:
         raise ValueError(
             f"None of the layers ran: {', '.join(cache.not_called[:5])}; name others with layers=."

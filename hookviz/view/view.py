@@ -44,7 +44,7 @@ class View:
     """
 
     which = ""  # of the two runs, where there are two: what is said beside pictures
-    versions = ("original", "edited")  # what the two are called
+    versions: tuple[str, str] = ("original", "edited")  # what the two are called
 
     def __init__(
         self,

@@ -1,52 +1,71 @@
-"""The explorer: its settings, and what it hands on."""
+"""The explorer: a view of a user's network, the face that shows it, and what is edited in it."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import traitlets
+from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..draw import html
+from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.style import ROOT_CLASS
 from ..export.code.inputs import Given
 from ..export.code.source import write_source
 from ..export.figure import draw_figure, save_figure
+from ..export.page import write_page
 from ..export.still import still_png
+from ..files import page_to
+from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
 from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
+from ..run.progress import Progress, shown_by
 from ..run.session import Session
 from ..run.target import Target, check_target
+from ..studies.survey.survey import Survey, check_survey
+from ..view.build import build_frame
 from ..view.difference import seen
+from ..view.exploration import Ask, asker, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
-from ..view.settings import SETTINGS, Settings, first_layer
-from ..view.view import View, run_session
-from .controls import Unfolding
-from .face import Face
-from .lifecycle import close_earlier, made
-from .pages import PageMaker
-from .pictures import Tops
+from ..view.layer import ABLATION
+from ..view.memo import Memo
+from ..view.settings import DECLARED, SETTINGS, Settings, check, documented
+from ..view.view import View
+from .below import Tops, Unfolding
+from .canvas import Canvas
+from .lifecycle import LiveWidget, close_earlier, close_tree, made
+from .plain import PlainFace
+
+FaceName = Literal["canvas", "plain"]
 
 
 def explore(
     model: nn.Module | str,
-    image: Any,
-    layers: Layers = None,
+    inputs: Any,
     target: Target = None,
+    *,
+    layers: Layers = None,
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
+    max_bytes: int | None = None,
+    face: FaceName | None = None,
     **settings: Any,
 ) -> Explorer:
-    """Look at every layer's feature maps and gradients, with sliders.
+    """Show every layer's feature maps and gradients, with sliders.
 
     Runs one forward and one backward; from then on a slider only draws.
 
@@ -55,23 +74,28 @@ def explore(
     model : torch.nn.Module or str
         Any convnet; or the name of a torchvision model, which is loaded with ``weights``
         (its default weights if left out).
-    image
+    inputs
         A path, PIL image or array ``(H, W)`` or ``(H, W, 3)``, which goes through
         ``transform``; or a tensor ``(C, H, W)`` or ``(N, C, H, W)`` or whatever the model
         takes, which goes in as it is. See `hookviz.attribution.prepare_input`.
+    target : optional
+        The score whose gradient is shown: None is each picture's top prediction; or a class
+        number, a class name, or a function ``output -> scalar``.
     layers : optional
         As in `hookviz.capture`; None is every convolution.
-    target : optional
-        What the gradient is of: None is each picture's top prediction; or a class number, a
-        class name, or a function ``output -> scalar``.
     weights : torchvision weights entry, optional
         Says how pictures are transformed and what the classes are called.
     transform : callable, optional
         PIL image -> tensor.
     class_names : sequence of str, optional
+    max_bytes : int, optional
+        A budget for the captured tensors, in bytes.
+    face : {"canvas", "plain"}, optional
+        The canvas is drawn by the browser; the plain face is core widgets and a matplotlib
+        picture. Left out, the canvas takes the plain face's place where it can run.
     **settings
         Where to begin: any of the explorer's settings, such as ``layer=``, ``channel=``,
-        ``cmap=``; and ``max_bytes=``, a budget for what is kept.
+        ``cmap=``; see `hookviz.widgets.Explorer`.
 
     Returns
     -------
@@ -96,100 +120,139 @@ def explore(
     >>> explorer.close()
     """
     for name in settings:
-        if name not in (*SETTINGS, "max_bytes"):
+        if name not in SETTINGS:
             raise TypeError(f"There is no setting {name!r}; {close_names(name, SETTINGS)}.")
+    if face not in ("canvas", "plain", None):
+        raise ValueError(f"face={face!r} is unknown: give 'canvas', 'plain' or None.")
     known = None
     if isinstance(model, str):
         known, (model, weights) = model, pretrained(model, weights)
     select_layers(model, layers)
-    settings |= {"target": check_target(target), "layers": layers}
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
-    given = Given(image, weights, transform, known)
-    return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
+    target = check_target(target)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
+    given = Given(inputs, weights, transform, known)
+    make = defer_interrupts(Explorer, undo=Explorer.close)
+    return make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
 
 
-class Explorer(PageMaker):
+def _trait(setting: Field) -> traitlets.TraitType:
+    """Return the trait of a declared setting."""
+    declared, default = DECLARED[setting.name], setting.default
+    if declared.closed and declared.offered is not None:
+        return traitlets.Enum(declared.offered(), default)
+    if default is MISSING:
+        return traitlets.Unicode()
+    if isinstance(default, bool):
+        return traitlets.Bool(default)
+    if isinstance(default, float):
+        return traitlets.Float(default, min=0.0, max=1.0)
+    kinds = {int: traitlets.Int, str: traitlets.Unicode}
+    kind = kinds.get(type(default))
+    return traitlets.Any(default, allow_none=True) if kind is None else kind(default)
+
+
+if TYPE_CHECKING:
+
+    class SettingTraits(traitlets.HasTraits):
+        def __getattr__(self, name: str) -> Any: ...
+
+else:
+    _TRAITS = {each.name: _trait(each) for each in fields(Settings)}
+    SettingTraits = type("SettingTraits", (traitlets.HasTraits,), _TRAITS)
+
+
+class Explorer(LiveWidget, SettingTraits):
     """The widget that `explore` returns.
 
     Attributes
     ----------
-    layer : str
-        One of the captured layers.
-    channel, call, sample, depth : int
-        Which map of the layer; brought into range when the layer changes.
-    target : None, int, str or callable
-        What the gradient is of; setting it runs the model again.
-    cmap : str
-        ``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap
-        that matplotlib knows.
-    normalize : {"channel", "layer", "network", "percentile", "symmetric"}
-        What the colours span, see `hookviz.draw.colours.colour_ranges`.
-    order : {"index", "mean", "max", "zeros", "gradient", "weight", "ablation"}
-        The order of the channels on the slider and in the mosaic; the first of a new one is shown.
-        For ``"ablation"``, what the target's score loses without each, the model runs again.
-    heatmap : str
-        One of ``hookviz.attribution.HEATMAPS``, or ``"activation × gradient"`` of the chosen
-        channel alone; or, running the model again, ``"effective field"`` or, by captum,
-        ``hookviz.attribution.ATTRIBUTIONS``.
-    alpha : float
-        How much of the heatmap is seen over the input where it is largest, 0 to 1.
-    overlay : bool
-        Whether the heatmap is over the input, or alone, at its own size.
-    strip : bool
-        Whether the heatmaps of all layers are shown in a row.
-    place : tuple of (float, float), or None
-        A place of the maps: how far down and right, 0 to 1. The input shows what it sees.
-    version : {"edited", "original", "difference"}
-        Whose pictures are shown, where there are `edits`.
-    edits : tuple of hookviz.hooking.edit.LayerEdit
-        What is changed in the network; see `edit`, `undo`, `reset`.
-    image
-        What was given; setting another runs the model on it, and keeps all settings.
-    survey : Survey or None
-        Set, it shows what the channel answers to in a data set.
-    cache : FeatureCache
-        All that was captured by the latest forward and backward.
-    inputs : ModelInput
-        What the model is called with: ``model(*inputs.args, **inputs.kwargs)``.
-    frame : hookviz.view.frame.Frame
-        All that is on the screen, in numbers and words.
-    closed : bool
+    SETTINGS
+        edits : tuple of hookviz.hooking.edit.LayerEdit
+            What is changed in the network; see `edit`, `undo`, `reset`.
+        image
+            The given inputs; setting others runs the model on them, and keeps all settings.
+        survey : Survey or None
+            Set, it shows what excites the channel most in a data set.
+        cache : FeatureCache
+            All that was captured by the latest forward and backward.
+        inputs : ModelInput
+            The model is called with ``model(*inputs.args, **inputs.kwargs)``.
+        frame : hookviz.view.frame.Frame
+            All that is on the screen, in numbers and words.
+        closed : bool
     """
 
     why_closed = "This explorer is closed: make a new one with hookviz.explore()."
+
+    _quiet = True  # settings change without being checked or drawn
+    _still: tuple[Frame, str] | None = None  # the last frame and its picture, in base64
+    _code: Unfolding | None = None
 
     def __init__(
         self,
         session: Session,
         given: Given,
+        ask: Ask,
         *,
-        layers: Layers = None,
         target: Target = None,
-        max_bytes: int | None = None,
+        face: FaceName | None = None,
+        beside: Session | None = None,
         **settings: Any,
     ) -> None:
         close_earlier()  # first of all, so that memory never holds both
-        ask = partial(run_session, layers=layers, max_bytes=max_bytes)
-        run = allow_interrupts(ask, session, target)
-        super().__init__(View(Settings(first_layer(run.cache), target=target), session, run), ask)
+        super().__init__()
+        self._ask: Ask | None = ask
+        self._beside, self._given = beside, given  # `beside`: its run is the original one
+        self._view: View | None = None  # what is shown; None once it is closed
+        self._frame: Frame | None = None
+        self._face: PlainFace | None = None
+        self._tops = Tops(lambda: self._now.at)
         try:
-            for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
-                setattr(self, name, settings[name])
-            self._given, view = given, self._now
-            self._tops = Tops(lambda: self._now.at)
-            face = Face(self._user_set, self._user_edit, self.say)
-            self.children = (face, self._tops, Unfolding("the hooks", self._code_html))
-            self.add_class(ROOT_CLASS)
-            first = {} if "channel" in settings else {"channel": int(view.channels[0])}
-            self._go_to(view.moved(**first))
-            self._offer_canvas()
+            self._begin(session, target, settings, face)
         except BaseException:
             self.close()
             raise
         made(self)
 
-    _still: tuple[Frame, str] | None = None  # the last frame and its picture, in base64
+    def _begin(
+        self, session: Session, target: Target, settings: dict[str, Any], face: FaceName | None
+    ) -> None:
+        first = Settings("", target=target)
+        self._settle(self._ran(session, first), None)
+        self._quiet = False
+        for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
+            setattr(self, name, settings[name])
+        if "channel" not in settings:
+            self._settle(self._now.moved(channel=int(self._now.channels[0])), None)
+        self._code = Unfolding("the hooks", self._code_html)
+        below = (self._tops, self._code)
+        if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
+            calls = (self._user_set, self._follow, self._user_edit)
+            self._canvas = Canvas(lambda: seen(self._now), *calls)
+            self._canvas.observe(self._take_place, "alive")
+        if face == "canvas":
+            self.children = (self._canvas, *below)
+        else:
+            self._face = PlainFace(self._user_set, self.say)
+            self.children = (self._face, *below)
+        self.add_class(ROOT_CLASS)
+        self._go_to(self._now)
+
+    # What is shown
+
+    @property
+    def frame(self) -> Frame:
+        """All that is on the screen, in numbers and words."""
+        if self._frame is None:  # the canvas has moved on without it
+            self._frame = build_frame(self._now)
+        return self._frame
+
+    @property
+    def _now(self) -> View:
+        if self._view is None:
+            raise RuntimeError(self.why_closed)
+        return self._view
 
     @property
     def cache(self) -> FeatureCache:
@@ -199,10 +262,294 @@ class Explorer(PageMaker):
     def inputs(self) -> ModelInput:
         return self._now.session.inputs
 
+    # The settings
+
+    @traitlets.validate(*SETTINGS)
+    def _checked(self, proposal: dict) -> Any:
+        name, value = proposal["trait"].name, proposal["value"]
+        if self._quiet:
+            return value
+        try:
+            return check(name, value, self._now)
+        except ValueError as error:
+            raise error if name == "target" else traitlets.TraitError(str(error)) from None
+
+    @traitlets.observe(*SETTINGS)
+    @defer_interrupts
+    def _changed(self, change: dict) -> None:
+        if self._quiet:
+            return
+        name, value = change["name"], change["new"]
+        try:
+            view = self._now.moved(**{name: value})
+            if name == "target":
+                view = self._ran(view.session, view.at, view.input_memo)
+            if (name, value, view.at.order) == ("version", "original", ABLATION):
+                view = view.moved(order="index")  # ablation is known of the edited run
+            if name == "order" and self.children:
+                view = reordered(view)
+            self._go_to(view.fitted())
+        except BaseException:  # the model raises, say, or a heatmap: back to what is still shown
+            with self._quietly():
+                setattr(self, name, change["old"])
+            raise
+
+    def notify_change(self, change: Any) -> None:
+        """Take a setting back that a linked explorer cannot have."""
+        before = getattr(self, "_view", None)
+        try:
+            super().notify_change(change)
+        except BaseException:
+            if before is not None and self._view not in (None, before) and not self._quiet:
+                self._go_to(before)
+            raise
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
+            near = close_names(name, (*SETTINGS, "image"))
+            raise AttributeError(f"There is no setting {name!r}; {near}.")
+        super().__setattr__(name, value)
+
+    @contextmanager
+    def _quietly(self) -> Iterator[None]:
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
+    # One path from a view to the screen
+
+    def _ran(
+        self,
+        session: Session,
+        at: Settings,
+        input_memo: Memo | None = None,
+        original: View | None = None,
+    ) -> View:
+        assert self._ask is not None  # not closed
+        if self._beside is not None:
+            return ran_beside(self._ask, self._beside, session, at)
+        return ran(self._ask, session, at, input_memo=input_memo, original=original)
+
+    def _go_to(self, view: View) -> None:
+        """Bring settings, controls and pictures to this view."""
+        frame = allow_interrupts(build_frame, view) if self.children else None
+        self._settle(view, frame)
+        self._show()
+
+    def _settle(self, view: View, frame: Frame | None) -> None:
+        self._view, self._frame = view, frame
+        with self._quietly():
+            for name in SETTINGS:
+                setattr(self, name, getattr(view.at, name))
+
+    def _show(self) -> None:
+        if not self.children:  # somebody who observes a setting has closed it
+            return
+        face: Any = self._canvas if self._canvas in self.children else self._face
+        face.show(self.frame)
+        self._show_below()
+
+    def _show_below(self) -> None:
+        self._tops.show()
+        if self._code is not None:
+            self._code.show()
+
+    # The canvas
+
+    def _take_place(self, change: dict[str, Any]) -> None:
+        """Let the browser draw, now that its front end has said that it can."""
+        if self.closed or self._canvas is None or self._canvas in self.children:
+            return
+        self._canvas.show(self.frame)  # settings may have been set since it was made
+        plain, *below = self.children
+        self.set_trait("children", (self._canvas, *below))
+        close_tree(plain)
+        self._face = None
+
+    @defer_interrupts
+    def _follow(self, settings: dict[str, Any]) -> None:
+        """Bring the settings to those of the canvas; the frame is made when it is needed."""
+        view = self._now
+        for name in ("order", "version"):  # what the browser cannot do by itself
+            wanted = settings.get(name, getattr(view.at, name))
+            if wanted != getattr(view.at, name) and (name == "version" or wanted == ABLATION):
+                self._user_set(name, wanted)
+                view = self._now
+                settings = settings | {"channel": view.at.channel}  # the first of an order
+        for name in SETTINGS:  # the layer says what is in range
+            if name in settings and settings[name] != getattr(view.at, name):
+                view = view.moved(**{name: check(name, settings[name], view)})
+        self._settle(view.fitted(), None)
+        self._show_below()
+
+    def _user_set(self, name: str, value: Any) -> None:
+        """Set what a control asks for; show errors, since a notebook hides a callback's."""
+        note = ""
+        try:
+            with shown_by(self._say_share):
+                setattr(self, name, value)
+        except Exception as error:
+            note = str(error)
+        self.say(note)
+
+    def _user_edit(self, what: str, value: Any) -> None:
+        """Multiply the shown channel by a factor, or drop an edit."""
+        at, edits = self._now.at, list(self.edits)
+        if what == "drop":
+            del edits[value]
+        else:
+            own = [place for place, each in enumerate(edits) if each.is_of(at.layer, at.channel)]
+            place = own[-1] if own else len(edits)
+            edits[place : place + 1] = (
+                [] if value == 1 else [LayerEdit(at.layer, value, at.channel)]
+            )
+        self._user_set("edits", tuple(edits))
+
+    def say(self, note: str) -> None:
+        """Show a note, until a control does something; the empty one takes it away."""
+        if note or (self._frame is not None and self._frame.note):
+            self._frame = replace(self.frame, note=note)
+            self._show()  # the control goes back to what is shown
+
+    def _say_share(self, share: float | None) -> None:
+        """Show the progress of what a control asked for; a callback has no output for a bar."""
+        self.say("" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop")
+
+    # Another run
+
+    @property
+    def image(self) -> Any:
+        """The given inputs; setting others runs the model on them, and keeps all settings."""
+        return self._given.image
+
+    @image.setter
+    def image(self, image: Any) -> None:
+        given, old = replace(self._given, image=image), self._now.session
+        how = {"weights": given.weights, "transform": given.transform}
+        inputs = prepare_input(image, old.given, **how)
+        session = Session(old.given, inputs, class_names=old.class_names or None)
+        self._rerun(session.edited(old.edits))
+        self._given = given
+        self._show()  # the code says which picture
+
+    def refresh(self) -> None:
+        """Run the model again, whose weights may be others by now; all settings stay.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.channel = 5
+        >>> explorer.refresh()  # after a training step
+        >>> explorer.image = hookviz.demo_images()[2]  # the same view of another
+        >>> explorer.channel
+        5
+        >>> explorer.close()
+        """
+        self._rerun(self._now.session)
+
+    @defer_interrupts
+    def _rerun(self, session: Session) -> None:
+        self._go_to(self._ran(session, self._now.at).fitted())
+
+    @property
+    def survey(self) -> Survey | None:
+        """A data set's answers: those of the shown channel are below."""
+        return self._tops.survey
+
+    @survey.setter
+    def survey(self, survey: Survey | None) -> None:
+        model = self._now.session.model
+        if survey is not None:
+            check_survey(survey, model)
+        self._tops.survey = survey
+        self._tops.show()
+
+    # The edits
+
+    def edit(
+        self,
+        layer: str | None = None,
+        change: Change = 0,
+        *,
+        channels: Channels = None,
+        where: Where = None,
+    ) -> None:
+        """Change what a layer returns, and show what the network makes of it.
+
+        The model runs again with all `edits`; then all that is shown is of that run: maps,
+        gradients, heatmaps, predictions. The setting ``version`` shows the original run, or the
+        difference.
+
+        Parameters
+        ----------
+        layer : str, optional
+            The shown one if left out.
+        change, where
+            As for `hookviz.edit`; 0 is off.
+        channels : optional
+            As for `hookviz.edit`. The shown one if left out, or, where ``layer`` is given, all.
+
+        Raises
+        ------
+        ValueError, TypeError, RuntimeError
+            As `hookviz.edit` does; then all is as before.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> explorer.edit("layer3.1.conv2", 0, channels=[3, 17])
+        >>> [str(each) for each in explorer.edits]
+        ['layer3.1.conv2, channels [3, 17]: off']
+        >>> explorer.version = "difference"
+        >>> explorer.undo()
+        >>> explorer.edits
+        ()
+        >>> explorer.close()
+        """
+        at = self._now.at
+        if layer is None and channels is None:
+            channels = at.channel
+        layer = at.layer if layer is None else layer
+        self.edits = (*self.edits, LayerEdit(layer, change, channels, where))
+
+    @property
+    def edits(self) -> tuple[LayerEdit, ...]:
+        """All edits, in the order in which they are made; may be set."""
+        return self._now.session.edits
+
+    @edits.setter
+    def edits(self, edits: Sequence[LayerEdit]) -> None:
+        self._edit_all(tuple(edits))
+
+    def undo(self) -> None:
+        """Take back the latest edit; nothing happens where there is none."""
+        self.edits = self.edits[:-1]
+
+    def reset(self) -> None:
+        """Take back all edits."""
+        self.edits = ()
+
+    @defer_interrupts
+    def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
+        view = self._now
+        if edits == view.session.edits:
+            return
+        session, original = view.session.edited(edits), view.original or view
+        if edits and self.children and self._frame is not None:
+            soon = soon_edited(session, original)
+            if soon is not None:  # the bars move before the pictures are there
+                self._frame = replace(self._frame, predictions=soon.predictions)
+                self._show()
+        self._go_to(self._ran(session, view.at, original=original).fitted())
+
     # Out of the notebook
 
     def code(self) -> str:
-        """This view without hookviz: the shortest PyTorch code that computes and draws it.
+        """Return this view without hookviz: PyTorch code that computes and draws it.
 
         Shown in the widget by the button "show the hooks". Paste it into the next cell, or read
         it: it is what `hookviz.capture` does, for one layer.
@@ -241,7 +588,7 @@ class Explorer(PageMaker):
             return html.note(str(error))
 
     def figure(self) -> Figure:
-        """This very view as a matplotlib figure, with axes and colourbars.
+        """Return this very view as a matplotlib figure, with axes and colourbars.
 
         Returns
         -------
@@ -268,7 +615,7 @@ class Explorer(PageMaker):
         save_figure(self.frame, path, **options)
 
     def heatmaps(self, method: str | None = None) -> dict[str, Tensor]:
-        """Every layer's heatmap, in the order in which the layers ran.
+        """Return every layer's heatmap, in the order in which the layers ran.
 
         Parameters
         ----------
@@ -288,17 +635,103 @@ class Explorer(PageMaker):
         """
         return heatmaps(self.cache, method or self.heatmap)
 
+    def to_html(
+        self,
+        path: str | Path | None = None,
+        *,
+        layers: Layers = None,
+        max_bytes: float = 10e6,
+        title: str | None = None,
+    ) -> str | None:
+        """Write this explorer as one file that needs no kernel and no network.
+
+        It begins where the explorer is, and has its layers and channels, tiles, exact values,
+        heatmaps of all methods for the shown target, and Grad-CAM for the top five classes: for
+        these the model runs again.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write; left out, the page is returned.
+        layers : optional
+            As in `hookviz.capture`, of those that were captured; None is all.
+        max_bytes : float
+            The most bytes of the page. Where all numbers do not fit, they are rounded, averaged
+            and left out, gradients first; the page says so.
+        title : str, optional
+            Of the page.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+
+        Raises
+        ------
+        ValueError
+            No such layer, or too few bytes for any page.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*"
+        ... )
+        >>> page = explorer.to_html(layers="layer3.1.conv2", max_bytes=1e6)
+        >>> page[:15], len(page) < 1e6
+        ('<!doctype html>', True)
+        >>> explorer.close()
+        """
+        view, ask = seen(self._now), self._ask
+        assert ask is not None  # a closed one has no view either
+        options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
+        with Progress() as bar:
+            again = partial(ask, view.session)
+            page = allow_interrupts(write_page, view, again, tick=bar.tick, **options)
+        return page_to(path, page)
+
+    def page(
+        self, *, layers: Layers = None, max_bytes: float = IN_NOTEBOOK, title: str | None = None
+    ) -> HTML:
+        """Return the same for the notebook's output: it moves in a saved notebook, too.
+
+        Parameters
+        ----------
+        layers, max_bytes, title
+            As for `to_html`.
+
+        Returns
+        -------
+        IPython.display.HTML
+        """
+        page = self.to_html(layers=layers, max_bytes=max_bytes, title=title) or ""
+        return HTML(in_frame(page, title or self.frame.description))
+
+    def _page(self, max_bytes: float) -> str | None:
+        return self.to_html(max_bytes=max_bytes)
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """This view in words, and a picture for places without a kernel, such as GitHub."""
+        """Return this view in words, and a picture for places without a kernel, such as GitHub."""
         alt = self.frame.description
         if self._still is None or self._still[0] is not self.frame:
             self._still = self.frame, base64.b64encode(still_png(self.frame)).decode()
         png = self._still[1]
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
+    # The end
+
     @defer_interrupts
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
+        children = getattr(self, "children", ())
+        for part in (self._canvas, getattr(self, "_tops", None)):
+            if part is not None and part not in children:
+                close_tree(part)
         super().close()
-        self.__dict__.pop("_given", None)
-        self._still = None  # a closed explorer that is kept somewhere holds no tensors
+        for name in ("_given", "_face", "_code"):
+            if name in vars(self):
+                setattr(self, name, None)
+        self._view = self._frame = self._ask = self._canvas = self._still = self._beside = None
+
+
+Explorer.__doc__ = (Explorer.__doc__ or "").replace("SETTINGS", documented())

@@ -12,12 +12,11 @@ import ipywidgets as widgets
 import traitlets
 from IPython import get_ipython
 
-from ..draw.document import script, style
+from ..draw.document import IN_NOTEBOOK, in_frame, script, style
 from ..draw.shown import small_png
 from ..draw.style import ROOT_CLASS
-from ..hooking.tables import html_table
 from ..studies.watch.page import bytes_of, facts_of
-from ..studies.watch.training import HEADER, Training
+from ..studies.watch.training import Training
 from .lifecycle import LiveWidget, close_earlier, close_tree, made
 
 
@@ -67,11 +66,12 @@ SHARE = 0.02  # of the time that a training takes may go into drawing it
 
 
 class LiveTraining(LiveWidget):
-    """The widget that `hookviz.results.Watch.live` returns: what is recorded appears as it comes.
+    """The widget that `hookviz.results.Watch.show` returns: what is recorded appears as it comes.
 
-    While a cell trains, what it does is pushed a few times a second at most, and takes no more than
-    a fiftieth of the time. Core widgets show the strips; where the browser can draw by itself, it
-    scrubs through steps, layers and statistics without asking the kernel, also while a cell runs.
+    While a cell trains, new steps are sent a few times a second at most, and this takes no more
+    than a fiftieth of the time. The browser scrubs through steps, layers and statistics without
+    asking the kernel, also while a cell runs. Where the canvas cannot run, a page in a frame shows
+    what was recorded until the cell ended.
 
     Parameters
     ----------
@@ -79,22 +79,18 @@ class LiveTraining(LiveWidget):
         A watch, or what was loaded from a file.
     """
 
-    why_closed = "This view of a training is closed: ask the watch for live() again."
+    why_closed = "This view of a training is closed: call its show() again."
 
     def __init__(self, training: Training) -> None:
         close_earlier()
         super().__init__()
         self._training = training
         self._next, self._pushed = 0.0, -1
-        self._picture = widgets.Image(format="png")
-        self._slider = widgets.IntSlider(description="recorded", min=0, max=0)
-        self._slider.layout.width = "60%"
-        self._slider.observe(lambda change: self._show_step(), "value")
-        self._table = widgets.HTML()
-        self.children = (self._picture, self._slider, self._table)
+        self._frame = widgets.HTML()
+        self.children = (self._frame,)
         self.add_class(ROOT_CLASS)
-        self._canvas = _offered(training)
-        if self._canvas is not None:
+        if os.environ.get("HOOKVIZ_CANVAS") != "off":
+            self._canvas = StepsCanvas(training)
             self._canvas.observe(self._take_place, "alive")
         self.push(now=True)
         made(self)
@@ -102,59 +98,45 @@ class LiveTraining(LiveWidget):
             shell.events.register("post_run_cell", self._cell_ran)
 
     def push(self, now: bool = False) -> None:
-        """Show what has been recorded; not if the last time was a moment ago."""
+        """Send what has been recorded; not if the last time was a moment ago.
+
+        A page is written anew only ``now``: it takes longer than a step.
+        """
         start = time.monotonic()
         if self.closed or (start < self._next and not now):
             return
         if self._canvas is not None:
             self._canvas.push()
-        if self._canvas is None or self._canvas not in self.children:
+        if now and (self._canvas is None or self._canvas not in self.children):
             self._draw()
         self._next = time.monotonic() + max(PAUSE, (time.monotonic() - start) / SHARE)
         self._pushed = self._last
 
     @property
     def _last(self) -> int:
-        """The last recorded step; asked of the log, since a watch would measure its update."""
+        """The last recorded step; of the log, since a watch would measure its update."""
         steps = self._training.log.histories["train"].steps
         return steps[-1].at if steps else -1
 
     def _cell_ran(self, *result: Any) -> None:
-        """What came since the last push is shown when the training's cell has ended."""
+        """Send what came since the last push, when the training's cell has ended."""
         if not self.closed and self._last != self._pushed:
             self.push(now=True)
 
     def _draw(self) -> None:
-        steps = self._training.steps
-        self._picture.layout.display = None if steps else "none"
-        if not steps:
-            self._table.value = "Nothing has been recorded yet."
-            return
-        at_end = self._slider.value == self._slider.max
-        self._picture.value = small_png(self._training.figure())
-        self._slider.max = len(steps) - 1
-        if at_end:
-            self._slider.value = len(steps) - 1
-        self._show_step()
-
-    def _show_step(self) -> None:
-        steps = self._training.history().steps
-        if steps:
-            step = steps[min(self._slider.value, len(steps) - 1)]
-            title = f"step {step.at:,}; {self._training.title}"
-            self._table.value = html_table(title, HEADER, self._training.table(step))
+        page = self._page(IN_NOTEBOOK)
+        title = self._training.title
+        self._frame.value = in_frame(page, title) if page else "Nothing has been recorded yet."
 
     def _take_place(self, change: dict[str, Any]) -> None:
         if self.closed or self._canvas in self.children:
             return
-        drawn = self.children
         self.set_trait("children", (self._canvas,))
-        for part in drawn:
-            close_tree(part)
+        close_tree(self._frame)
         self._next = 0.0  # drawing by itself the browser costs less than what was measured
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The table in words, and a picture for places without a kernel."""
+        """Return the title, and a picture for places without a kernel."""
         text = self._training.title
         if not self._training.steps:
             return {"text/plain": text}, {}
@@ -173,14 +155,3 @@ class LiveTraining(LiveWidget):
             shell.events.unregister("post_run_cell", self._cell_ran)
         super().close()
         self._canvas = None
-
-
-def _offered(training: Training) -> Any:
-    """What the browser draws by itself, or None: without anywidget core widgets are enough."""
-    if os.environ.get("HOOKVIZ_CANVAS") == "off":
-        return None
-    try:
-        pass
-    except Exception:  # not installed, or broken in a way of its own
-        return None
-    return StepsCanvas(training)

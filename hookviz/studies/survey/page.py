@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...draw.document import document, json_text, script, style
 from ...draw.pieces import data_url, sheet, strip
@@ -16,6 +16,15 @@ from .patches import NO_PICTURES, SHOWN, PatchMixin
 
 LADDER = ((64, SHOWN), (56, SHOWN), (48, 9), (48, 6), (40, 4), (32, 3), (32, 1))
 """The side of a patch in pixels, and how many of a channel: each takes less than that before."""
+
+
+class Start(NamedTuple):
+    """Where a page begins: at a channel of a layer, the channels in an order."""
+
+    layer: Key
+    channel: int = 0
+    order: str = "number"
+
 
 SAMPLE = 12  # channels by which the size of all is told
 QUALITY = 75  # of JPEG
@@ -28,6 +37,7 @@ def write_page(
     max_bytes: float,
     title: str | None,
     tick: Callable[[float], object],
+    start: Start | None = None,
 ) -> str:
     """The page, see `Survey.to_html`; ``tick`` is told the share that is done, 0 to 1."""
     if survey.dataset is None:
@@ -54,7 +64,7 @@ def write_page(
             if size > max_bytes:
                 break
         else:
-            facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes)
+            facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
             alt = f"{survey.title}: what its channels answer to"
             return document(named, program, css, {"facts": facts, **blocks}, alt, still)
     raise ValueError(
@@ -120,7 +130,13 @@ def _line(survey: PatchMixin, key: Key, channel: int) -> str:
 
 
 def _facts(
-    survey: PatchMixin, keys: Sequence[Key], title: str, side: int, most: int, max_bytes: float
+    survey: PatchMixin,
+    keys: Sequence[Key],
+    title: str,
+    side: int,
+    most: int,
+    max_bytes: float,
+    start: Start | None,
 ) -> str:
     notes = []
     if side < LADDER[0][0]:
@@ -139,5 +155,8 @@ def _facts(
             "orders": list(ORDERS),
             "patches": most,
             "notes": notes,
+            "start": None
+            if start is None
+            else {"layer": keys.index(start.layer), "channel": start.channel, "order": start.order},
         }
     )

@@ -28,10 +28,12 @@ def write_page(
     tree: Sequence[tuple[str, str]],
     max_bytes: float,
     title: str | None,
+    start: int = 0,
 ) -> str:
     """Write the page of `Trace.to_html`.
 
-    ``about`` is the trace's own title, ``tree`` the name and type of every module.
+    ``about`` is the trace's own title, ``tree`` the name and type of every module,
+    ``start`` the index of the event that it begins with.
     """
     if not len(trace):
         raise ValueError("There is no event to show: take a longer part of the trace.")
@@ -47,6 +49,7 @@ def write_page(
         "kinds": [[kind, RECEIVED[kind], kind in BACKWARD] for kind in RECEIVED],
         "palettes": {name: palette_text(cmap) for name, cmap in PALETTES.items()},
         "note": _note(max_bytes, len(trace)),
+        "start": start,
     }
 
     def made(pictures: Sequence[Any]) -> str:

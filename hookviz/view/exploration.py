@@ -1,0 +1,105 @@
+"""The ways from a view to another: other settings, another run, edits. Nothing here is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from ..hooking.interrupts import allow_interrupts
+from ..hooking.records import FeatureCache, LayerRecord
+from ..hooking.select import Layers
+from ..run.replay import Replay
+from ..run.session import Run, Session
+from ..run.target import Target, logits_of
+from .difference import seen
+from .layer import ABLATION
+from .memo import Memo
+from .settings import Settings, first_layer
+from .view import View, run_session
+
+Ask = Callable[[Session, Target], Run]
+"""Runs a session for a target."""
+
+
+def asker(layers: Layers = None, max_bytes: int | None = None) -> Ask:
+    """Return what runs a session, keeping these layers within this budget."""
+    return partial(run_session, layers=layers, max_bytes=max_bytes)
+
+
+def ran(
+    ask: Ask,
+    session: Session,
+    at: Settings,
+    *,
+    input_memo: Memo | None = None,
+    original: View | None = None,
+) -> View:
+    """Return a view of a new run; with edits, of one with and one without them, or `original`."""
+    if original is None:
+        plain = session.edited(())
+        original = View(at, plain, allow_interrupts(ask, plain, at.target), input_memo)
+    view = original.placed(at)
+    if session.edits:
+        run = allow_interrupts(ask, session, at.target)
+        view = View(at, session, run, original.input_memo, original)
+    return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
+
+
+def ran_beside(ask: Ask, first: Session, session: Session, at: Settings) -> View:
+    """Return a view of a session's run whose original run is another session's, ``first``'s."""
+    one, two = (allow_interrupts(ask, each, at.target) for each in (first, session))
+    shared = common_layers(one.cache, two.cache)
+    one, two = (replace(each, cache=each.cache.only(shared)) for each in (one, two))
+    original = View(at, first, one)
+    view = View(at, session, two, Memo(), original)
+    view.versions = original.versions = "a", "b"
+    return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
+
+
+def reordered(view: View) -> View:
+    """Return the view at the first channel of its order; by ablation, the model runs first."""
+    if view.at.order == "index":
+        return view
+    if view.at.order == ABLATION:
+        allow_interrupts(view.ablate)
+    return view.moved(channel=int(seen(view).channels[0]))
+
+
+def soon_edited(session: Session, original: View) -> View | None:
+    """Return the original view with an edited run's predictions, found quickly; None if not.
+
+    What the model computes before the first edit is skipped. A recording takes longer than a run,
+    so this serves from the second edit of the same layers on.
+    """
+    layers = frozenset(each.layer for each in session.edits)
+    again = original.memo.known("edited", layers)
+    original.memo.once("edited", layers, lambda: True)
+    if not again:
+        return None
+
+    def make() -> Replay:
+        return Replay(session.given.get_submodule(name) for name in layers)
+
+    replay = original.memo.once("replay", layers, make)
+    logits = logits_of(allow_interrupts(session.replayed, replay))
+    if logits is None:
+        return None
+    soon = original.of_run(replace(original.run, logits=logits))
+    soon.original = original
+    return soon
+
+
+def common_layers(a: FeatureCache, b: FeatureCache) -> list[str]:
+    """Return the layers that two caches share, of one name and with maps of one size."""
+
+    def shapes(record: LayerRecord) -> list[tuple[int, ...]]:
+        return [tuple(each.shape) for call in record.calls for each in call.outputs]
+
+    kept = [name for name, record in b.items() if name in a and shapes(record) == shapes(a[name])]
+    if not kept:
+        raise ValueError(
+            "The models share no layer with the same name and map size: see the comparison's "
+            "table, and explore each by itself."
+        )
+    return kept

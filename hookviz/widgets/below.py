@@ -1,0 +1,99 @@
+"""What stands below an explorer's face: its channel's top inputs in a data set, and its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as widgets
+
+from ..draw import html, pieces
+from ..studies.survey.layer_survey import channel_words
+from ..studies.survey.patches import SHOWN
+from ..studies.survey.survey import Survey
+from ..view.settings import Settings
+
+
+class Tops(widgets.VBox):
+    """What excites the shown channel most in a data set; hidden without a survey.
+
+    Parameters
+    ----------
+    at : callable
+        Returns the explorer's settings as they are now; the canvas may be ahead of any frame.
+    """
+
+    survey: Survey | None
+
+    def __init__(self, at: Callable[[], Settings]) -> None:
+        self._at, self.survey = at, None
+        self._facts, self._row = widgets.HTML(), widgets.HTML()
+        self._whole = widgets.ToggleButton(description="whole pictures")
+        self._whole.layout.width = "auto"
+        self._whole.observe(lambda change: self.show(), "value")
+        self._drawn: tuple[Any, ...] = ()  # what the row is of
+        line = widgets.Box([self._facts, self._whole])
+        super().__init__([line, self._row])
+        self.layout.margin = "8px 0 0"
+        line.add_class("hookviz-line")
+        self._facts.add_class("hookviz-grow")
+
+    def show(self) -> None:
+        """Bring the row to the explorer's channel."""
+        visible(self, self.survey is not None)
+        if self.survey is None:
+            return
+        at, whole = self._at(), self._whole.value
+        now = id(self.survey), at.layer, at.call, at.channel, whole
+        if now != self._drawn:
+            self._drawn = now
+            self._facts.value, self._row.value = _tops_html(self.survey, at, whole)
+            visible(self._whole, bool(self._row.value))
+
+    def close(self) -> None:
+        """Release the survey."""
+        self.survey = None
+        super().close()
+
+
+def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
+    """Return what is known of the channel, or why nothing is; and a row of its top patches."""
+    key = at.layer, at.call
+    try:
+        layer = survey[key]
+        row = pieces.row(survey.patches(key, at.channel, SHOWN), whole=whole)
+    except (KeyError, ValueError) as error:
+        return html.plain(str(error.args[0])), ""
+    told = f"in {survey.seen:,} inputs channel {at.channel} answers most to"
+    return pieces.STYLE + pieces.facts(told, channel_words(layer, at.channel)), row
+
+
+class Unfolding(widgets.VBox):
+    """A button that shows a text below it, and hides it again.
+
+    Parameters
+    ----------
+    what : str
+        In the button's words.
+    make : callable
+        Returns the text as HTML; called only while it is shown.
+    """
+
+    def __init__(self, what: str, make: Callable[[], str]) -> None:
+        self._what, self._make = what, make
+        self._button, self._text = widgets.ToggleButton(), widgets.HTML()
+        self._button.observe(lambda change: self.show(), "value")
+        super().__init__([self._button, self._text])
+
+    def show(self) -> None:
+        """Bring the text to what it is now."""
+        shown = self._button.value
+        self._button.description = f"{'hide' if shown else 'show'} {self._what}"
+        visible(self._text, shown)
+        if shown:
+            self._text.value = self._make()
+
+
+def visible(widget: widgets.DOMWidget, shown: bool) -> None:
+    """Show a widget, or take it out of the page."""
+    widget.layout.display = None if shown else "none"

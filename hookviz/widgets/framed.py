@@ -1,0 +1,32 @@
+"""A widget that is a page in a frame: it moves in the browser, without asking the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ipywidgets as widgets
+
+from ..draw.document import IN_NOTEBOOK, in_frame
+from ..draw.style import ROOT_CLASS
+from .lifecycle import LiveWidget, close_earlier, made
+
+
+class FramedPage(LiveWidget):
+    """Shows its page; a subclass writes it, in `_page`, and calls `_draw` when it changes."""
+
+    def __init__(self) -> None:
+        close_earlier()
+        super().__init__()
+        self._frame = widgets.HTML()
+        self.children = (self._frame,)
+        self.add_class(ROOT_CLASS)
+        made(self)
+
+    def _draw(self) -> None:
+        """Write the page anew: it begins where the settings are."""
+        if not self.closed:
+            data, _ = self._output()
+            self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", data["text/plain"])
+
+    def _page(self, max_bytes: float) -> Any:
+        raise NotImplementedError

@@ -1,0 +1,206 @@
+"""The plain face: core widgets and one matplotlib picture, where the canvas cannot run."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as widgets
+from matplotlib.figure import Figure
+
+from ..draw import html
+from ..export.figure import draw_panels
+from ..hooking.select import close_names
+from ..view.frame import Frame, Panel
+from ..view.settings import DECLARED, INDICES, choices
+from .below import visible
+
+SLIDERS = ("layer", *INDICES, "alpha")
+MENUS = ("order", "heatmap", "version")
+TOP = "top prediction"
+"""What is chosen for the target None."""
+
+
+class PlainFace(widgets.VBox):
+    """Sliders, menus and one picture. `show` brings them to a frame.
+
+    Parameters
+    ----------
+    on_user : callable
+        Called with a setting's name and its new value when the user moves a control; not when
+        `show` does.
+    on_error : callable
+        Called with what is wrong with words that the user has typed.
+    """
+
+    def __init__(
+        self, on_user: Callable[[str, Any], None], on_error: Callable[[str], None]
+    ) -> None:
+        self._on_user, self._on_error = on_user, on_error
+        self._frame: Frame | None = None  # None while it shows one
+        self._drawn: list[Panel] = []  # those in the picture
+        self._title, self._note, self._heading, self._place, self._readings = (
+            widgets.HTML() for _ in range(5)
+        )
+        self._picture = widgets.Image(format="png")
+        self._picture.layout.max_width = "100%"
+        self._sliders = {name: widgets.IntSlider(min=0, max=0) for name in SLIDERS}
+        self._menus = {name: widgets.Dropdown() for name in MENUS}
+        self._target = widgets.Combobox(continuous_update=False, placeholder="any class …")
+        controls: dict[str, Any] = {**self._sliders, **self._menus, "target": self._target}
+        for name, control in controls.items():
+            control.description = DECLARED[name].label or name
+            control.style.description_width = "initial"
+            control.layout.width = "auto"
+            control.add_class(f"hookviz-by-{name}")
+            control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
+        self._sliders["layer"].readout = False
+        super().__init__(
+            [
+                self._title,
+                self._note,
+                _line(self._target, self._menus["version"]),
+                _line(self._sliders["layer"], self._heading),
+                _line(self._sliders["channel"], self._place, self._menus["order"]),
+                _line(*(self._sliders[name] for name in ("call", "sample", "depth"))),
+                _line(self._menus["heatmap"], self._sliders["alpha"]),
+                self._picture,
+                self._readings,
+            ]
+        )
+
+    # From the user
+
+    def _moved(self, name: str, value: Any) -> None:
+        frame = self._frame
+        if frame is None:
+            return None
+        if name == "layer":
+            value = frame.layers[value]
+        elif name == "channel":
+            value = int(frame.channels[value - int(frame.settings.order != "index")])
+        elif name == "alpha":
+            value = value / 100
+        elif name == "target":
+            return self._typed(value, frame)
+        return self._on_user(name, value)
+
+    def _typed(self, text: str, frame: Frame) -> None:
+        """Take a class by its name or number, alone or with what stands behind it in the list."""
+        if not text:
+            return None
+        listed = _targets(frame)
+        if text in listed:
+            return self._on_user("target", listed[text])
+        if text.strip().isdecimal():
+            return self._on_user("target", int(text))
+        if text.strip().casefold() in (each.casefold() for each in frame.classes):
+            return self._on_user("target", text.strip())
+        return self._on_error(f"No class is called {text!r}; {close_names(text, frame.classes)}.")
+
+    # To the user
+
+    def show(self, frame: Frame) -> None:
+        """Bring controls, words and picture to this frame."""
+        self._frame = None
+        try:
+            self._show_controls(frame)
+        finally:
+            self._frame = frame
+        at = frame.settings
+        self._title.value = html.title(frame.model, frame.facts, frame.verdict[:2])
+        self._note.value = html.note(frame.note)
+        visible(self._note, bool(frame.note))
+        words = frame.words[at.layer].line if at.layer in frame.words else ""
+        self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
+        self._place.value = html.plain(place_words(frame))
+        self._readings.value = html.table(frame.readings)
+        if self._drawn is not frame.panels:  # two frames may differ in words alone
+            self._picture.value = _png(draw_panels(frame))
+            self._drawn = frame.panels
+
+    def _show_controls(self, frame: Frame) -> None:
+        at, first = frame.settings, int(frame.settings.order != "index")
+        counts = frame.counts
+        ends = {name: (0, counts[name] - 1, getattr(at, name)) for name in INDICES}
+        ends["channel"] = (first, counts["channel"] - 1 + first, frame.position + first)
+        layers = frame.layers
+        ends["layer"] = (0, len(layers) - 1, layers.index(at.layer) if at.layer in layers else 0)
+        ends["alpha"] = (0, 100 * (frame.overlay is not None), round(100 * at.alpha))
+        for name, (least, most, value) in ends.items():
+            _show_slider(self._sliders[name], least, most, value)
+        self._sliders["channel"].description = "rank" if first else "channel"
+        for name, values in choices().items():
+            if name in self._menus:
+                _show_menu(self._menus[name], values, getattr(at, name))
+        visible(self._menus["version"], bool(frame.versions))
+        _set(self._target, "options", tuple(_targets(frame)))
+        self._target.value = ""
+        self._target.placeholder = frame.target
+        visible(self._target, bool(frame.classes))
+
+
+def place_words(frame: Frame) -> str:
+    """Return where in the order the channel stands.
+
+    The number of channels, or the rank of the shown one.
+    """
+    count, order, here = frame.counts["channel"], frame.settings.order, frame.settings.channel
+    if order == "index":
+        return f"of {count}"
+    return f"{ordinal(frame.position + 1)} of {count} by {order}: channel {here}"
+
+
+def ordinal(number: int) -> str:
+    """Return a rank in words.
+
+    Examples
+    --------
+    >>> [ordinal(each) for each in (1, 2, 3, 4, 11, 12, 21, 112)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '21st', '112th']
+    """
+    teen = 10 < number % 100 < 14
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _targets(frame: Frame) -> dict[str, Any]:
+    """Return the target's list: the top predictions with their scores, then all classes."""
+    found: dict[str, Any] = {TOP: None}
+    found |= {f"{each.name} · {each.words}": each.number for each in frame.predictions}
+    return found | {name: number for number, name in enumerate(frame.classes)}
+
+
+def _png(figure: Figure) -> bytes:
+    """Return a figure as a file that is written quickly: it is read once."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 1})
+    return buffer.getvalue()
+
+
+def _line(*parts: widgets.Widget) -> widgets.Box:
+    line = widgets.Box(parts)
+    line.add_class("hookviz-line")
+    return line
+
+
+def _show_slider(slider: Any, least: int, most: int, value: int) -> None:
+    visible(slider, most > least)
+    if most <= least:
+        return
+    # The range first where the value lies beyond it, so that it is never cut.
+    if (slider.min, slider.max) != (least, most):
+        with slider.hold_trait_notifications():
+            slider.min, slider.max, slider.value = least, most, value
+    slider.value = value
+
+
+def _show_menu(menu: Any, values: list[str], value: str) -> None:
+    _set(menu, "options", tuple(values if value in values else [*values, value]))
+    menu.value = value
+
+
+def _set(widget: widgets.Widget, name: str, value: Any) -> None:
+    """Set only what differs: the same options again would reset a menu's value."""
+    if getattr(widget, name) != value:
+        setattr(widget, name, value)
