@@ -16,7 +16,7 @@ MODEL, PICTURE = hookviz.demo_model(), hookviz.demo_images()[6]
 
 
 def explore():
-    return hookviz.explore(MODEL, PICTURE, "layer3.*")
+    return hookviz.explore(MODEL, PICTURE, layers="layer3.*")
 
 
 def shown(widget: LiveWidget):

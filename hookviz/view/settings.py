@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, fields
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar
 
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
@@ -45,6 +48,29 @@ class Settings:
 SETTINGS = tuple(setting.name for setting in fields(Settings))
 VERSIONS = ("edited", "original", "difference")
 """Whose pictures are shown where something is edited."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def with_settings(function: Function) -> Function:
+    """Name each setting in the signature instead of ``**settings``: for help() and completion."""
+    signature = inspect.signature(function)
+    *named, _ = signature.parameters.values()
+    own = {each.name for each in named}
+    settings = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if each.default is MISSING else each.default,
+            annotation=each.type,
+        )
+        for each in fields(Settings)
+        if each.name not in own
+    ]
+    whole = signature.replace(parameters=[*named, *settings])
+    function.__signature__ = whole  # type: ignore[attr-defined]
+    return function
+
 
 INDICES = ("channel", "call", "sample", "depth")
 

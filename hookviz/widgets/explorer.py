@@ -27,7 +27,7 @@ from ..run.target import Target, check_target
 from ..view.difference import seen
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
-from ..view.settings import SETTINGS, Settings, first_layer
+from ..view.settings import SETTINGS, Settings, first_layer, with_settings
 from ..view.view import View, run_session
 from .controls import Unfolding
 from .face import Face
@@ -36,14 +36,17 @@ from .pages import PageMaker
 from .pictures import Tops
 
 
+@with_settings
 def explore(
     model: nn.Module | str,
-    image: Any,
-    layers: Layers = None,
+    inputs: Any,
     target: Target = None,
+    *,
+    layers: Layers = None,
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
+    max_bytes: int | None = None,
     **settings: Any,
 ) -> Explorer:
     """Look at every layer's feature maps and gradients, with sliders.
@@ -55,23 +58,25 @@ def explore(
     model : torch.nn.Module or str
         Any convnet; or the name of a torchvision model, which is loaded with ``weights``
         (its default weights if left out).
-    image
+    inputs
         A path, PIL image or array ``(H, W)`` or ``(H, W, 3)``, which goes through
         ``transform``; or a tensor ``(C, H, W)`` or ``(N, C, H, W)`` or whatever the model
         takes, which goes in as it is. See `hookviz.attribution.prepare_input`.
+    target : optional
+        The score whose gradient is taken: None is each picture's top prediction; or a class
+        number, a class name, or a function ``output -> scalar``.
     layers : optional
         As in `hookviz.capture`; None is every convolution.
-    target : optional
-        What the gradient is of: None is each picture's top prediction; or a class number, a
-        class name, or a function ``output -> scalar``.
     weights : torchvision weights entry, optional
         Says how pictures are transformed and what the classes are called.
     transform : callable, optional
         PIL image -> tensor.
     class_names : sequence of str, optional
-    **settings
-        Where to begin: any of the explorer's settings, such as ``layer=``, ``channel=``,
-        ``cmap=``; and ``max_bytes=``, a budget for what is kept.
+    max_bytes : int, optional
+        Budget for the copies of all layers, as in `hookviz.capture`.
+    layer, channel, call, sample, depth, order, cmap, normalize, heatmap, alpha, overlay, strip, \
+place, version : optional
+        Where to begin: the explorer's settings, see `hookviz.widgets.Explorer`.
 
     Returns
     -------
@@ -96,17 +101,18 @@ def explore(
     >>> explorer.close()
     """
     for name in settings:
-        if name not in (*SETTINGS, "max_bytes"):
+        if name not in SETTINGS:
             raise TypeError(f"There is no setting {name!r}; {close_names(name, SETTINGS)}.")
     known = None
     if isinstance(model, str):
         known, (model, weights) = model, pretrained(model, weights)
     select_layers(model, layers)
     settings |= {"target": check_target(target), "layers": layers}
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
-    given = Given(image, weights, transform, known)
-    return defer_interrupts(Explorer, undo=Explorer.close)(session, given, **settings)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
+    given = Given(inputs, weights, transform, known)
+    make = defer_interrupts(Explorer, undo=Explorer.close)
+    return make(session, given, max_bytes=max_bytes, **settings)
 
 
 class Explorer(PageMaker):

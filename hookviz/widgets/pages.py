@@ -59,7 +59,9 @@ class PageMaker(EditedWidget):
         Examples
         --------
         >>> import hookviz
-        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], "layer3.*")
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*"
+        ... )
         >>> page = explorer.to_html(layers="layer3.1.conv2", max_bytes=1e6)
         >>> page[:15], len(page) < 1e6
         ('<!doctype html>', True)

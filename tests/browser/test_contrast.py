@@ -72,7 +72,7 @@ LAST = {
 
 @pytest.fixture(scope="module")
 def pages(trace):
-    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], "layer3.*")
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], layers="layer3.*")
     explorer.strip = True
     survey = hookviz.survey(hookviz.demo_model(), hookviz.demo_images()[:6], "layer3.1.conv2")
     made = {

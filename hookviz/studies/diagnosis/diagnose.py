@@ -118,7 +118,7 @@ def _explored(session: Session, seen: Observation, finding: Finding) -> Any:
         "explore",
         session.given,
         session.inputs,
-        layers,
+        layers=layers,
         layer=shown.layer,
         call=shown.call,
         class_names=session.class_names,
