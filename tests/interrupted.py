@@ -108,7 +108,7 @@ class Perturbing(Exploring):
 
     def work(self) -> None:
         found = hookviz.attribution.scorecam(self.model, self.x, "shared", batch_size=4)
-        attributed = hookviz.attribute(self.model, self.x, "smoothgrad", nt_samples=2)
+        attributed = hookviz.attribute(self.model, self.x, method="smoothgrad", nt_samples=2)
         self.found = [float(found.sum()), float(attributed.sum())]
 
 

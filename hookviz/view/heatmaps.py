@@ -62,7 +62,9 @@ class ShownHeatmap:
         def make() -> Tensor:
             names = session.class_names
             with session.active():  # its edits are on
-                given = attribute(session.given, session.inputs, method, target, class_names=names)
+                given = attribute(
+                    session.given, session.inputs, target, method=method, class_names=names
+                )
             return picture_map(given, method)
 
         return self._cut(self.memo.once(f"attribution {method}", None, make))
