@@ -264,7 +264,7 @@ def test_quantized(model, picture):
 
 def test_two_inputs(model):
     pictures = hookviz.demo_images()
-    found = hookviz.compare(model, model, pictures[0], x_b=pictures[9])
+    found = hookviz.compare(model, model, pictures[0], inputs_b=pictures[9])
     assert found[0].inputs_differ
     assert found.predictions[0][1] != found.predictions[0][2]
 

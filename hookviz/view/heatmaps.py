@@ -79,7 +79,7 @@ class ShownHeatmap:
 
         def make() -> Tensor:
             with session.active():  # its edits are on
-                return field.effective([one_of(session.inputs, sample)], place=place)
+                return field.effective([one_of(session.inputs, sample)], position=place)
 
         key = (at.layer, at.call, place, sample)
         return self._cut(self.memo.once("effective field", key, make)[None])

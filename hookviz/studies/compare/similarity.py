@@ -88,20 +88,21 @@ class Similarity:
 
 
 def similarity(
-    a: nn.Module,
-    b: nn.Module,
-    loader: Iterable[Any],
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Iterable[Any],
     layers: Layers = None,
+    *,
     layers_b: Layers = None,
 ) -> Similarity:
     """How alike the layers of two models are: linear CKA, over a data set, one forward of each.
 
     Parameters
     ----------
-    a, b : torch.nn.Module
+    model_a, model_b : torch.nn.Module
         May be the same one. They run in eval mode and are as before afterwards, to the bit.
-    loader : iterable
-        Of batches of at least four samples: tensors ``(N, ...)``, tuples of one and labels, or
+    inputs : iterable
+        A loader or list of batches of at least four samples: tensors ``(N, ...)``, tuples of one and labels, or
         dicts by the names of the models' arguments. Both models get each batch.
     layers, layers_b : optional
         Which layers, as in `hookviz.capture`; None is every convolution. ``layers_b`` is as
@@ -142,13 +143,13 @@ def similarity(
     >>> [round(value, 3) for value in found.matrix.diagonal().tolist()]
     [1.0, 1.0, 1.0]
     """
-    models = _Watched(a, layers), _Watched(b, layers if layers_b is None else layers_b)
+    models = _Watched(model_a, layers), _Watched(model_b, layers if layers_b is None else layers_b)
     alignment, samples, small = LinearCKA(), 0, []
-    total = len(loader) if isinstance(loader, Sized) else 0
+    total = len(inputs) if isinstance(inputs, Sized) else 0
     with Progress() as bar, ExitStack() as stack:
         for each in models:
             stack.enter_context(each.session.active(grad=False))
-        for number, batch in enumerate(loader):
+        for number, batch in enumerate(inputs):
             grams = [each.grams(batch) for each in models]
             count = len(grams[0][0])
             if count < LEAST:
@@ -158,9 +159,7 @@ def similarity(
             samples += count
             bar.tick((number + 1) / total if total else 0.0, f"{samples:,} samples")
     if not samples:
-        raise ValueError(
-            f"No batch of the loader has {LEAST} samples: the unbiased estimate needs so many."
-        )
+        raise ValueError(f"No batch has {LEAST} samples: the unbiased estimate needs so many.")
     notes = []
     if small:
         some = "batches were" if len(small) > 1 else "batch was"

@@ -308,10 +308,10 @@ def unpacked(content: bytes) -> Survey:
 
 
 def with_data(
-    survey: Survey, dataset: Any, model: nn.Module | None, transform: Transform | None
+    survey: Survey, inputs: Any, model: nn.Module | None, transform: Transform | None
 ) -> Survey:
     """A survey that has its pictures."""
-    data = as_data_set(dataset)
+    data = as_data_set(inputs)
     reader = Reader(data, model, None, transform)
     known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
     reader.check()

@@ -24,7 +24,7 @@ from .recorder import FULL, EventRecorder, Names, Refused
 
 def trace(
     model: nn.Module,
-    x: Any,
+    inputs: Any,
     target: Target = None,
     *,
     weights: Any = None,
@@ -41,7 +41,7 @@ def trace(
     Parameters
     ----------
     model : torch.nn.Module
-    x
+    inputs
         What the model takes: whatever `hookviz.explore` does.
     target : optional
         What the gradient is of, as in `hookviz.explore`: None is each sample's top class.
@@ -92,8 +92,8 @@ def trace(
     full_backward 0
     full_backward (model)
     """
-    inputs = prepare_input(x, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     names = module_names(model)
     passed = _recorded(session, names, target)
     recorder, scored = passed.observer, passed.scored
