@@ -387,7 +387,7 @@ def test_similarity_says_what_it_leaves_out(model):
     assert found.samples == 5
     assert "never varied" in repr(found)
     assert "never varied" in found._repr_html_()
-    with pytest.raises(ValueError, match="No batch of the loader has 4 samples"):
+    with pytest.raises(ValueError, match="No batch has 4 samples"):
         hookviz.similarity(model, model, [torch.randn(3, 3, 64, 64)])
     twice = nn.Conv2d(1, 1, 1)
     with pytest.raises(ValueError, match="ran twice for a batch"):

@@ -102,8 +102,8 @@ def similarity(
     model_a, model_b : torch.nn.Module
         May be the same one. They run in eval mode and are as before afterwards, to the bit.
     inputs : iterable
-        A loader or list of batches of at least four samples: tensors ``(N, ...)``, tuples of one and labels, or
-        dicts by the names of the models' arguments. Both models get each batch.
+        A loader or list of batches of at least four samples: tensors ``(N, ...)``, tuples of one
+        and labels, or dicts by the names of the models' arguments. Both models get each batch.
     layers, layers_b : optional
         Which layers, as in `hookviz.capture`; None is every convolution. ``layers_b`` is as
         ``layers`` if left out.

@@ -65,8 +65,8 @@ class ReceptiveField:
         What made it data-dependent or unknown; else empty.
     size, stride, start : tuple of int
         For each dimension of the input, in pixels: how many a position sees, by how many the next
-        position sees further on, and where the first one begins, negative in the padding. So position
-        ``p`` sees from ``start + stride * p`` on. Where there is no such rule (interpolated maps,
+        position sees further on, and where the first one begins, negative in the padding. So
+        position ``p`` sees from ``start + stride * p`` on. Where there is no such rule (interpolated maps,
         shifted windows) stride and start are None, and the size is the largest of a position; all
         are None if the status is data-dependent or unknown.
     input_size, map_size : tuple of int
@@ -96,8 +96,8 @@ class ReceptiveField:
     def box(self, *position: int) -> Box:
         """The part of the input that a position sees, cut off at its border.
 
-        It is right for every position, at the border too, and where there is no one size. Of a field
-        that is data-dependent or unknown it is the whole input, as it can be anywhere in it.
+        It is right for every position, at the border too, and where there is no one size. For a
+        field that is data-dependent or unknown it is the whole input.
 
         Parameters
         ----------
