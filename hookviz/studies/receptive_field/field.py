@@ -66,9 +66,9 @@ class ReceptiveField:
     size, stride, start : tuple of int
         For each dimension of the input, in pixels: how many a position sees, by how many the next
         position sees further on, and where the first one begins, negative in the padding. So
-        position ``p`` sees from ``start + stride * p`` on. Where there is no such rule (interpolated maps,
-        shifted windows) stride and start are None, and the size is the largest of a position; all
-        are None if the status is data-dependent or unknown.
+        position ``p`` sees from ``start + stride * p`` on. Where there is no such rule
+        (interpolated maps, shifted windows) stride and start are None, and the size is the largest
+        of a position; all are None if the status is data-dependent or unknown.
     input_size, map_size : tuple of int
         The input's spatial size, and how many positions the layer's map has.
     boxes : torch.Tensor
