@@ -197,7 +197,7 @@ def test_other_names():
     with torch.no_grad():
         port.two.bias += 1
     found = hookviz.compare(model, port, torch.randn(1, 3, 8, 8))
-    assert [(row.layer, row.partner) for row in found] == [
+    assert [(row.layer, row.layer_b) for row in found] == [
         ("0", "one"),
         ("1", "act"),
         ("2", "two"),
@@ -245,7 +245,7 @@ def test_a_batchnorm_that_is_folded(fold):
     broken = fold(model)
     with torch.no_grad():
         next(broken.parameters())[0] *= 1.1
-    assert hookviz.compare(model, broken, torch.randn(1, 3, 8, 8)).first().kind in (
+    assert hookviz.compare(model, broken, torch.randn(1, 3, 8, 8)).first().type in (
         "BatchNorm2d",
         "ReLU",
     )

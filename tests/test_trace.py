@@ -160,7 +160,7 @@ def test_calls_are_right_where_only_the_first_gets_a_gradient():
             return first
 
     trace = hookviz.trace(Twice(), torch.rand(1, 3))
-    backward = [event for event in trace if event.module == "fc" and event.backward]
+    backward = [event for event in trace if event.layer == "fc" and event.backward]
     assert [(event.kind, event.call) for event in backward if event.fired] == [
         ("full_backward_pre", 0),
         ("tensor", 0),
@@ -239,14 +239,14 @@ def test_in_place_networks(name, size):
     kinds = {}
     for event in trace:
         if event.kind in ("forward", "tensor"):
-            call = cache[event.module].calls[event.call].outputs[0]
+            call = cache[event.layer].calls[event.call].outputs[0]
             value = call.value if event.kind == "forward" else call.gradient
             assert event.shapes == (tuple(value.shape),)
             whole = value.flatten().double()
             assert event.statistics.norm == pytest.approx(float(whole.norm()), rel=1e-4)
             assert event.statistics.max == float(whole.max())
             assert np.array_equal(event.sample, sample_of(value))
-        kinds.setdefault((event.module, event.kind), []).append(event)
+        kinds.setdefault((event.layer, event.kind), []).append(event)
     for module, record in cache.items():
         for kind in ("forward_pre", "forward", "tensor"):
             assert len(kinds[module, kind]) == len(record.calls), (module, kind)
@@ -263,10 +263,10 @@ def test_in_place_networks(name, size):
             same = {e.call: e.statistics.norm for e in kinds[module, "tensor"]}
             assert {e.call: e.statistics.norm for e in events} == same
     # They are all that could be: plain torch says so of those that are left.
-    unset = dict.fromkeys(e.module for e in trace if not e.fired)
+    unset = dict.fromkeys(e.layer for e in trace if not e.fired)
     assert list(unset) == [name for name, _ in model.named_modules() if name in unset]
     cannot = set(unset)
-    assert {e.type for e in trace if e.module in cannot} >= {"ReLU"}
+    assert {e.type for e in trace if e.layer in cannot} >= {"ReLU"}
     for refused in sorted(cannot)[:3]:
         handle = model.get_submodule(refused).register_full_backward_hook(lambda *_: None)
         with pytest.raises(RuntimeError, match="modified inplace|modified by an inplace"):
@@ -481,7 +481,7 @@ def test_code_runs():
         got = []
         names = {"model": model, "hook": lambda *given, got=got: got.append(len(given))}
         if event.kind == "tensor":
-            outer = model.get_submodule(event.module)
+            outer = model.get_submodule(event.layer)
             outer.register_forward_hook(
                 lambda m, a, output, event=event, names=names: exec(
                     event.code, names | {"output": output}
@@ -590,7 +590,7 @@ def test_records_are_flat_and_plain(residual):
     assert plain == {int, float, str, type(None)}
     json.dumps(rows)
     row = rows[2]
-    assert (row["kind"], row["module"], row["shape"]) == ("forward_pre", "block.conv1", "1×2×6×6")
+    assert (row["kind"], row["layer"], row["shape"]) == ("forward_pre", "block.conv1", "1×2×6×6")
     assert row["max"] == residual[2].statistics.max
     assert rows[-1]["time"] is None
     assert rows[-1]["mean"] is None
@@ -706,15 +706,15 @@ def test_player_is_led_by_the_tree(residual):
     tree = control(player, "modules")
     labels = [label.strip("\N{NO-BREAK SPACE}") for label, _ in tree.options]
     names = [name for name, _ in residual._tree]
-    assert len(labels) == len({event.module for event in residual})
+    assert len(labels) == len({event.layer for event in residual})
     assert labels[0] == f"(model) {residual._tree[0][1]}"
-    own = [event.index for event in residual if event.module == "block.conv1"]
+    own = [event.index for event in residual if event.layer == "block.conv1"]
     player.event = own[1]
     assert names[tree.value] == "block.conv1"
     tree.value = names.index("block")
     first = player.event
-    assert residual[first].module == "block"
-    assert first == next(e.index for e in residual if e.module == "block" and e.index > own[1])
+    assert residual[first].layer == "block"
+    assert first == next(e.index for e in residual if e.layer == "block" and e.index > own[1])
     player.event = len(residual) - 1
     tree.value = names.index("block.conv1")  # there is none after: the first
     assert player.event == own[0]
@@ -796,7 +796,7 @@ def test_what_runs_without_a_graph_is_no_error():
             return self.head(x).mean((2, 3))
 
     trace = hookviz.trace(FrozenStem(), torch.rand(1, 1, 5, 5))
-    notes = [event.note for event in trace if event.module.startswith("stem")]
+    notes = [event.note for event in trace if event.layer.startswith("stem")]
     assert any(notes)
     assert not any("an error" in note for note in notes if note)
 
@@ -811,5 +811,5 @@ def test_a_shown_trace_can_be_copied():
 def test_class_names():
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten())
     trace = hookviz.trace(model, torch.ones(1, 1, 3, 3), "dog", class_names=["cat", "dog"])
-    (logits,) = [event for event in trace if event.kind == "tensor" and event.module == "1"]
+    (logits,) = [event for event in trace if event.kind == "tensor" and event.layer == "1"]
     assert logits.sample.tolist() == [[0.0, 1.0]]

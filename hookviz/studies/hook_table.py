@@ -236,7 +236,7 @@ class HookInfo:
 
     #: The module's name, or the parameter's or buffer's, by the first of several; ``""`` for the
     #: model itself and for global hooks.
-    module: str
+    layer: str
     type: str  #: the class of the module or tensor, ``""`` for a global hook
     kind: str  #: one of `hookviz.studies.hook_table.KINDS`
     #: The function's name within its file: ``save``, ``Recorder.save``, ``<lambda>``; of an object
@@ -266,7 +266,7 @@ class HookInfo:
     @property
     def name(self) -> str:
         """What it is on, for people."""
-        return "(all models)" if self.kind.startswith(GLOBAL) else self.module or "(model)"
+        return "(all models)" if self.kind.startswith(GLOBAL) else self.layer or "(model)"
 
     @property
     def where(self) -> str:
@@ -311,7 +311,7 @@ def hooks(model: nn.Module) -> HookTable:
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
     >>> for run in range(2):
     ...     handle = model[1].register_forward_hook(lambda module, args, output: None)
-    >>> [(hook.kind, hook.module, hook.function, hook.times) for hook in hookviz.hooks(model)]
+    >>> [(hook.kind, hook.layer, hook.function, hook.times) for hook in hookviz.hooks(model)]
     [('forward', '1', '<lambda>', 2), ('forward', '1', '<lambda>', 2)]
     """
     check_model(model)
@@ -410,7 +410,7 @@ class HookTable(Sequence[HookInfo]):
         Returns
         -------
         list of dict
-            With the keys module, type, kind, function, file, line, origin, why, times, key,
+            With the keys layer, type, kind, function, file, line, origin, why, times, key,
             removable, repeated.
         """
         return [hook.record() for hook in self]
@@ -470,7 +470,7 @@ def _found(model: nn.Module) -> list[tuple[HookInfo, HookFunction, HookLocation]
     for place, key, function in standing:
         ours = function.origin in ("torch", "hookviz")
         hook = HookInfo(
-            module=place.name,
+            layer=place.name,
             type=place.type,
             kind=place.kind,
             function=function.name,
@@ -538,7 +538,7 @@ def _test(of: Any) -> Chooses:
         )
     if isinstance(of, HookInfo):
         return lambda hook, function: (
-            (hook.module, hook.kind, hook.key) == (of.module, of.kind, of.key)
+            (hook.layer, hook.kind, hook.key) == (of.layer, of.kind, of.key)
         )
     if callable(of):
         key = hook_function(of).key

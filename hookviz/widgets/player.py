@@ -239,7 +239,7 @@ class Player(LiveWidget):
         if self._quiet:
             return
         name = self._module_tree[change["new"]][0]
-        own = [place for place in self._found if self._events[place].module == name]
+        own = [place for place in self._found if self._events[place].layer == name]
         self.event = next((place for place in own if place > self.event), own[0])
 
     def _filter(self, change: Any = None) -> None:
@@ -255,7 +255,7 @@ class Player(LiveWidget):
         self._found = [
             place
             for place, event in enumerate(self._events)
-            if event.module in modules and kind in ("", event.kind)
+            if event.layer in modules and kind in ("", event.kind)
         ]
         self._show_found(named=bool(words))
         nearest = min(self._found, key=lambda place: abs(place - self.event), default=self.event)
@@ -273,7 +273,7 @@ class Player(LiveWidget):
         counted = f"{total} events" if len(found) == total else f"{len(found)} of {total} events"
         self._said["count"].value = html.plain(counted)
         self._said["line"].value = timeline_html(self._css, self._events, set(found))
-        modules = sorted({self._places[self._events[place].module] for place in found})
+        modules = sorted({self._places[self._events[place].layer] for place in found})
         before, self._quiet = self._quiet, True
         self._tree.options = [(self._line(place, named), place) for place in modules]
         self._slider.max = max(len(found) - 1, 0)
@@ -299,7 +299,7 @@ class Player(LiveWidget):
                 self._show_found(named=False)
             if self._found:
                 self._slider.value = self._found.index(self.event)
-                self._tree.value = self._places[event.module]
+                self._tree.value = self._places[event.layer]
         finally:
             self._quiet = False
         said = self._said

@@ -28,11 +28,11 @@ class LayerDifference:
 
     Attributes
     ----------
-    layer, partner : str
+    layer, layer_b : str
         The names in a and in b; "" is the model itself.
     call : int
         Which of the layer's runs, from 0.
-    kind : str
+    type : str
         The class of a's layer.
     shape : tuple of int
         Of what a's returned first.
@@ -44,9 +44,9 @@ class LayerDifference:
     """
 
     layer: str
-    partner: str
+    layer_b: str
     call: int
-    kind: str
+    type: str
     shape: tuple[int, ...]
     output: TensorDifference
     inputs: TensorDifference | None = None
@@ -75,7 +75,7 @@ class LayerDifference:
 
     def record(self) -> dict[str, Any]:
         """One flat dict of plain values."""
-        found = {name: getattr(self, name) for name in ("layer", "partner", "call", "kind")}
+        found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "type")}
         known = self.output
         return {
             **found,
@@ -89,7 +89,7 @@ class LayerDifference:
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
         call = f" (run {self.call})" if self.call else ""
-        as_partner = "" if self.partner == self.layer else f" → {self.partner or '(model)'}"
+        as_partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
         out = self.output
         numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]
         numbers += [f"{out.decibel:.3g}".replace("inf", "∞"), f"{out.cosine:.6g}"]
@@ -102,7 +102,7 @@ class LayerDifference:
             numbers[0] = f"{out.odd} not finite in one"
         others = [_in_short(each) for each in (self.inputs, self.gradient)]
         name = f"{self.layer or '(model)'}{as_partner}{call}"
-        return name, self.kind, "×".join(map(str, self.shape)), *numbers, *others
+        return name, self.type, "×".join(map(str, self.shape)), *numbers, *others
 
 
 _TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "odd")

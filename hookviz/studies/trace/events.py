@@ -40,7 +40,7 @@ class Event:
     #: ``forward_pre``, ``forward``, ``full_backward_pre``, ``full_backward``, or ``tensor`` for a
     #: hook on a tensor that the module returned.
     kind: str
-    module: str  #: the module's name, ``""`` for the model itself
+    layer: str  #: the module's name, ``""`` for the model itself
     type: str  #: the module's class
     call: int  #: which run of the module it belongs to, from 0
     depth: int  #: how many modules were running around this one in the forward; 0 for the model
@@ -72,7 +72,7 @@ class Event:
     @property
     def name(self) -> str:
         """The module's name, for people."""
-        return self.module or "(model)"
+        return self.layer or "(model)"
 
     def record(self) -> dict[str, Any]:
         """All but the picture, as one flat dict of plain Python values."""
@@ -91,7 +91,7 @@ class Event:
         return self.shapes[main_place(self.dtypes)]
 
 
-_PLAIN = ("index", "time", "kind", "module", "type", "call", "depth", "path", "note", "code")
+_PLAIN = ("index", "time", "kind", "layer", "type", "call", "depth", "path", "note", "code")
 _NUMBERS = tuple(Statistics.__dataclass_fields__)
 
 
