@@ -39,6 +39,26 @@ def megabytes(count: int) -> str:
     return f"{count} B"
 
 
+def plain(value: Any) -> Any:
+    """Return a value as strict JSON has it: ``json.dumps(plain(value), allow_nan=False)`` works.
+
+    NaN becomes None, an infinity the text ``"inf"`` or ``"-inf"``, which ``float`` reads; tuples,
+    shapes, tensors and arrays become lists, their numbers Python's; other objects their text.
+
+    >>> plain({"mean": float("nan"), "max": float("inf"), "shape": (1, 8), 3: None})
+    {'mean': None, 'max': 'inf', 'shape': [1, 8], '3': None}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if hasattr(value, "tolist"):  # a tensor's, an array's, a numpy number's
+        return plain(value.tolist())
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
 def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     """Title, header and rows, in columns.
 

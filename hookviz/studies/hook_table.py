@@ -274,7 +274,7 @@ class HookInfo:
         return f"{short(self.file)}:{self.line}" if self.file else ""
 
     def record(self) -> dict[str, Any]:
-        """As one flat dict of plain Python values."""
+        """As one flat dict of strict JSON."""
         return asdict(self) | {"removable": self.removable, "repeated": self.repeated}
 
 

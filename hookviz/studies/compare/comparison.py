@@ -101,7 +101,16 @@ class Comparison(Sequence[LayerDifference]):
         return [(self._class(i), float(p[i]), float(q[i])) for i in best]
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat dict for each row, as ``pandas.DataFrame`` takes them."""
+        """One flat dict for each row, as ``pandas.DataFrame`` takes them.
+
+        Returns
+        -------
+        list of dict
+            With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
+            cosine, share, odd, as in `TensorDifference`; inputs_relative, gradient_relative (None
+            where either had none), and why they cannot be compared. Strict JSON: NaN is
+            None, an infinity is ``"inf"`` or ``"-inf"``.
+        """
         return [row.record() for row in self]
 
     def show(self, layers: Layers = None) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ...hooking.records import FeatureCache, LayerRecord
-from ...hooking.tables import number
+from ...hooking.tables import number, plain
 from .difference import TensorDifference, rounding
 from .pairing import Pairs
 
@@ -74,17 +74,14 @@ class LayerDifference:
         return not self.output.distance <= allowed
 
     def record(self) -> dict[str, Any]:
-        """One flat dict of plain values."""
+        """One flat dict of strict JSON, see `Comparison.records`."""
         found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "type")}
         known = self.output
-        return {
-            **found,
-            "shape": self.shape,
-            **{name: getattr(known, name) for name in _TOLD},
-            "inputs_relative": None if self.inputs is None else self.inputs.distance,
-            "gradient_relative": None if self.gradient is None else self.gradient.distance,
-            "why": known.why,
-        }
+        found |= {"shape": self.shape, **{name: getattr(known, name) for name in _TOLD}}
+        sides = {"inputs": self.inputs, "gradient": self.gradient}
+        for name, side in sides.items():
+            found[f"{name}_relative"] = None if side is None else side.distance
+        return plain(found | {"why": known.why})
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tables import html_table, text_table
+from ...hooking.tables import html_table, plain, text_table
 from ...hooking.tensors import tensors_in
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
@@ -57,10 +57,10 @@ class Similarity:
         return {name: self.layers_b[place] for name, value, place in rows if value > -1}
 
     def records(self) -> list[dict[str, Any]]:
-        """One dict for each pair, with the keys layer, layer_b and cka."""
+        """One dict for each pair, with the keys layer, layer_b and cka; None where that is NaN."""
         rows = zip(self.layers, self.matrix.tolist(), strict=True)
         return [
-            {"layer": a, "layer_b": b, "cka": value}
+            {"layer": a, "layer_b": b, "cka": plain(value)}
             for a, row in rows
             for b, value in zip(self.layers_b, row, strict=True)
         ]

@@ -10,6 +10,7 @@ from html import escape
 from textwrap import fill
 from typing import Any, overload
 
+from ...hooking.tables import plain
 from ...run.code_line import line_of
 
 SEVERITIES = ("error", "warning", "note")
@@ -72,9 +73,9 @@ class Finding:
         return "\n".join([f"{self.severity}: {self.title}", *code, *told])
 
     def record(self) -> dict[str, Any]:
-        """All of it as one flat dict of plain Python values."""
-        plain = {name: getattr(self, name) for name in (*PLAIN, "advice")}
-        return plain | {"evidence": dict(self.evidence)}
+        """All of it as one dict of strict JSON, see `Diagnosis.records`."""
+        known = {name: getattr(self, name) for name in (*PLAIN, "advice", "evidence")}
+        return plain(known)
 
 
 class Diagnosis(Sequence[Finding]):
@@ -134,7 +135,14 @@ class Diagnosis(Sequence[Finding]):
         return ", ".join(["healthy"] * self.healthy + said)
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat dict for each finding, as ``pandas.DataFrame`` takes them."""
+        """One dict for each finding, as ``pandas.DataFrame`` takes them.
+
+        Returns
+        -------
+        list of dict
+            With the keys kind, severity, layer, call, phase, operation, file, line, message, advice
+            and evidence, a dict. Strict JSON: NaN is None, an infinity is ``"inf"`` or ``"-inf"``.
+        """
         return [each.record() for each in self]
 
     def show(self, finding: int = 0) -> Any:

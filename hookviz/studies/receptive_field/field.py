@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
+from ...hooking.tables import plain
 from ...hooking.tensors import PatchGrid, as_maps, tensors_in
 from ...run.backward import clone_inputs
 from ...run.inputs import ModelInput, Transform, prepare_input
@@ -217,6 +218,18 @@ class ReceptiveField:
                 f"Layer {self.layer!r} has no position {tuple(position)}: its map is "
                 f"{_times(self.map_size)}, counted from 0."
             )
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dict, as ``pandas.DataFrame`` takes it: strict JSON, for one row beside others.
+
+        Returns
+        -------
+        list of dict
+            With the keys layer, call, status, why, size, stride, start, input_size and map_size;
+            unknown ones are None.
+        """
+        names = ("layer", "call", "status", "why", "size", "stride", "start")
+        return [plain({name: getattr(self, name) for name in (*names, "input_size", "map_size")})]
 
     def __repr__(self) -> str:
         """One line: the layer, its status and its numbers."""

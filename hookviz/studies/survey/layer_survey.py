@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...hooking.tables import number, text_table
+from ...hooking.tables import number, plain, text_table
 from .batch_statistics import quantiles, unpacked
 from .channels import NONE, Column
 
@@ -48,7 +48,7 @@ def layer_table(layer: LayerSurvey) -> str:
     """Each channel in a line."""
     header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
     rows = []
-    for each in layer.records():
+    for each in layer._facts():
         best = ", ".join(str(index) for index, *_ in layer.top(each["channel"], 5))
         said = ", ".join(f"{name} {count}" for name, count in layer.classes(each["channel"])[:3])
         top = "–" if each["max"] is None else number(each["max"])
@@ -232,8 +232,13 @@ class LayerSurvey:
         list of dict
             With the keys layer, call, channel, max, index, position, mean, std, zeros, dead, nans,
             first_nan, median, and, where labels are known, class and class_count: the most
-            frequent class among the top inputs.
+            frequent class among the top inputs. Strict JSON: NaN is None, an
+            infinity is ``"inf"`` or ``"-inf"``.
         """
+        return plain(self._facts())
+
+    def _facts(self) -> list[dict[str, Any]]:
+        """One dict for each channel, NaN and infinities as they are."""
         columns: dict[str, list[Any]] = {
             **{name: getattr(self, name).tolist() for name in ("mean", "std", "zeros", "dead")},
             "nans": self.nans.tolist(),

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges, strip_height
 from ...draw.html import Readings
 from ...hooking.records import Statistics
-from ...hooking.tables import html_table, number, text_table
+from ...hooking.tables import html_table, number, plain, text_table
 
 SIGNATURES = {
     "forward_pre": "hook(module, args)",
@@ -75,20 +75,23 @@ class Event:
         return self.layer or "(model)"
 
     def record(self) -> dict[str, Any]:
-        """All but the picture, as one flat dict of plain Python values."""
+        """All but the picture, as one dict of strict JSON, see `Trace.records`."""
         numbers = asdict(self.statistics) if self.statistics else dict.fromkeys(_NUMBERS)
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return plain | {"shape": self.shape, "dtype": " ".join(self.dtypes)} | numbers
+        known = {name: getattr(self, name) for name in _PLAIN}
+        known["dtype"] = self.dtypes[main_place(self.dtypes)] if self.dtypes else None
+        return plain(
+            known | {"shape": self.shape, "shapes": self.shapes, "dtypes": self.dtypes} | numbers
+        )
 
     @property
-    def shape(self) -> str:
+    def shape_words(self) -> str:
         """All shapes in one word each."""
         return " ".join("×".join(map(str, shape)) or "scalar" for shape in self.shapes)
 
     @property
-    def main_shape(self) -> tuple[int, ...]:
-        """Of the tensor that ``statistics`` and ``sample`` are of."""
-        return self.shapes[main_place(self.dtypes)]
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the tensor that ``statistics`` and ``sample`` are of; None without any."""
+        return self.shapes[main_place(self.dtypes)] if self.shapes else None
 
 
 _PLAIN = ("index", "time", "kind", "layer", "type", "call", "depth", "path", "note", "code")
@@ -191,7 +194,7 @@ def _row(event: Event, indent: str) -> tuple[str, ...]:
         event.kind,
         indent * event.depth + event.name + (f" ({event.call})" if event.call else ""),
         event.type,
-        event.shape,
+        event.shape_words,
         number(numbers.min) if numbers else "",
         number(numbers.max) if numbers else "",
         event.note,
@@ -259,9 +262,9 @@ def event_picture(event: Event) -> EventPicture | None:
 
 def part(event: Event) -> str:
     """Which part of the tensor is drawn, see `hookviz.studies.trace.events.sample_of`."""
-    if event.sample is None:
+    shape = event.shape
+    if event.sample is None or shape is None:
         return ""
-    shape = event.main_shape
     drawn, whole = event.sample.shape, (1, 1, *shape)[-2:]
     place = {0: "", 1: "", 2: ", row 0", 3: ", sample 0", 4: ", sample 0, channel 0"}
     where = place.get(len(shape), f", at index {', '.join('0' * (len(shape) - 2))}")
@@ -287,7 +290,7 @@ def when(event: Event) -> str:
 
 def shapes(event: Event) -> list[str]:
     """Shape and dtype of each tensor that the hook received, of the first ones."""
-    each = [f"{s} {d}" for s, d in zip(event.shape.split(), event.dtypes, strict=True)]
+    each = [f"{s} {d}" for s, d in zip(event.shape_words.split(), event.dtypes, strict=True)]
     more = [f"{len(each) - _TENSORS} more"] if len(each) > _TENSORS else []
     return [*each[:_TENSORS], *more]
 

@@ -142,14 +142,15 @@ class Trace(Sequence[Event]):
             raise IndexError(f"There is no event {place}: this trace has {len(self)}.") from None
 
     def records(self) -> list[dict[str, Any]]:
-        """Every event as a flat dict of plain values: ``pandas.DataFrame(trace.records())``.
+        """Every event as a dict of plain values: ``pandas.DataFrame(trace.records())``.
 
         Returns
         -------
         list of dict
-            With the keys index, time, kind, module, type, call, depth, path, note, code, shape
-            (``"1×64×56×56"``, several with spaces between), dtype, and min, max, mean, zeros, nans,
-            infs, norm, which are None where the hook received no tensor.
+            With the keys index, time, kind, layer, type, call, depth, path, note, code; shape,
+            dtype, min, max, mean, zeros, nans, infs, norm of the first floating-point tensor that
+            the hook received, None without any; shapes and dtypes of all tensors. Strict JSON: NaN
+            is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return [event.record() for event in self]
 

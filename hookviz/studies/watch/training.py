@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
 from ...hooking.select import close_names
-from ...hooking.tables import html_table, megabytes, number, text_table
+from ...hooking.tables import html_table, megabytes, number, plain, text_table
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
 from .recorder import Row
@@ -99,10 +99,11 @@ class Training:
             ``min``, ``max``, ``zeros`` (a share), ``nans``, ``infs`` and ``count`` of what it
             returned; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
             the share of channels that were zero everywhere; and the layer's ``weight_norm``,
-            ``weight_gradient_norm`` and ``update_ratio``. None is what there was not.
+            ``weight_gradient_norm`` and ``update_ratio``. Missing values are None. Strict JSON: NaN
+            is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return [
-            record
+            plain(record)
             for phase in PHASES
             for step in self.history(phase).steps
             for record in step_records(self.log.types, step, phase)
