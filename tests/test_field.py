@@ -514,7 +514,7 @@ def test_unknown(between):
     field = hookviz.receptive_field(Net(between), torch.rand(1, 3, 8, 6), "last")
     assert field.status == "unknown" and field.box(7, 5) == (0, 0, 8, 6)
     assert "numpy" in field.why or "strange" in field.why
-    assert field.why in repr(field)
+    assert field.why in " ".join(repr(field).split())
 
 
 def test_a_layer_that_sees_nothing_is_unknown():
@@ -577,7 +577,7 @@ def test_all_layers_in_one_go():
     alone = hookviz.receptive_field(model, x, "layer2.1.conv1")
     assert fields["layer2.1.conv1"].size == alone.size == (83, 83)
     assert repr(alone) == (
-        "ReceptiveField('layer2.1.conv1' exact, sees 83×83, stride 8×8, start −41×−41, "
+        "ReceptiveField('layer2.1.conv1' exact, sees 83×83, stride 8×8, start −41×−41,\n"
         "8×8 positions on 64×64)"
     )
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .select import close_names
-from .tables import LAYER_HEADER, html_table, layer_row, megabytes, plain, text_table
+from .tables import LAYER_HEADER, LAYER_SPARE, html_table, layer_row, megabytes, plain, text_table
 
 _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types do not name it)
 
@@ -362,7 +362,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
-        return text_table(self._title(), LAYER_HEADER, self._rows())
+        return text_table(self._title(), LAYER_HEADER, self._rows(), LAYER_SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), LAYER_HEADER, self._rows())

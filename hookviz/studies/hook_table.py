@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
-from ..hooking.tables import html_table, text_table
+from ..hooking.tables import html_table, paragraph, text_table
 from ..run.code_line import legible
 
 
@@ -564,7 +564,7 @@ def _some(names: Iterable[str], most: int) -> str:
 
 
 def _text(title: str, found: Sequence[HookInfo]) -> str:
-    return text_table(title, _HEADER, _rows(found)) if found else title
+    return text_table(title, _HEADER, _rows(found)) if found else paragraph(title)
 
 
 def _html(title: str, found: Sequence[HookInfo]) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
-from .row import GROWTH, HEADER, ROUNDINGS, LayerDifference
+from .row import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -171,7 +171,7 @@ class Comparison(Sequence[LayerDifference]):
         return known[number] if number < len(known) else f"class {number}"
 
     def __repr__(self) -> str:
-        return text_table(self.verdict, HEADER, [row.cells() for row in self])
+        return text_table(self.verdict, HEADER, [row.cells() for row in self], SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self.verdict, HEADER, [row.cells() for row in self])

@@ -22,6 +22,10 @@ HEADER = (
 )
 
 
+SPARE = ("type", "shape", "mean", "cosine", "dB", "differ")
+"""Columns that a terminal can do without, the first ones first."""
+
+
 @dataclass(frozen=True, eq=False)
 class LayerDifference:
     """How far a layer's run in b is from that in a.
@@ -85,7 +89,7 @@ class LayerDifference:
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
-        call = f" (run {self.call})" if self.call else ""
+        call = f" (call {self.call})" if self.call else ""
         as_partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
         out = self.output
         numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tables import html_table, plain, text_table
+from ...hooking.tables import WIDTH, html_table, plain, text_table
 from ...hooking.tensors import tensors_in
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
@@ -81,7 +81,15 @@ class Similarity:
         return title, ("", *self.layers_b), rows
 
     def __repr__(self) -> str:
-        return text_table(*self._table())
+        title, header, rows = self._table()
+        if len("  ".join(header)) + max(map(len, self.layers)) <= WIDTH:
+            return text_table(title, header, rows)
+        best = self.best()
+        known = zip(self.layers, self.matrix.nan_to_num(-1.0).amax(1).tolist(), strict=True)
+        pairs = [(name, best.get(name, "–"), f"{value:.3f}") for name, value in known]
+        return text_table(
+            f"{title}; figure() shows all pairs", ("layer", "most like", "CKA"), pairs
+        )
 
     def _repr_html_(self) -> str:
         return html_table(*self._table())

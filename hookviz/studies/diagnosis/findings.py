@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from textwrap import fill
 from typing import Any, overload
 
-from ...hooking.tables import plain
+from ...hooking.tables import WIDTH, cut, paragraph, plain
 from ...run.code_line import line_of
 
 SEVERITIES = ("error", "warning", "note")
@@ -68,9 +67,15 @@ class Finding:
         return f"{self.kind}{phase} in {self.where}"
 
     def __str__(self) -> str:
-        code = ["    " + self.code] if self.code else []
-        told = [_indented(self.message), _indented("→ " + self.advice)]
-        return "\n".join([f"{self.severity}: {self.title}", *code, *told])
+        return self.text()
+
+    def text(self, number: str = "") -> str:
+        """All of it in lines that a terminal has room for, the first one after a number."""
+        code = ["    " + cut(self.code, WIDTH - 4)] if self.code else []
+        told = [paragraph(each, "    ") for each in (self.message, "→ " + self.advice)]
+        return "\n".join(
+            [paragraph(f"{number}{self.severity}: {self.title}", "    ", ""), *code, *told]
+        )
 
     def record(self) -> dict[str, Any]:
         """All of it as one dict of strict JSON, see `Diagnosis.records`."""
@@ -165,9 +170,12 @@ class Diagnosis(Sequence[Finding]):
         return self._explore(self[finding])
 
     def __repr__(self) -> str:
-        parts = [self.verdict, *(f"[{place}] {each}" for place, each in enumerate(self))]
+        parts = [
+            paragraph(self.verdict),
+            *(each.text(f"[{place}] ") for place, each in enumerate(self)),
+        ]
         if self.healthy and self.looked_at:
-            parts.append(fill(f"Looked at: {'; '.join(self.looked_at)}.", 100))
+            parts.append(paragraph(f"Looked at: {'; '.join(self.looked_at)}."))
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -197,7 +205,3 @@ def _chip(text: str, severity: str) -> str:
     shape = "display: inline-block; border-radius: 4px; padding: 0 8px; white-space: nowrap"
     style = f"{_CHIPS[severity]}; {shape}"
     return f'<span style="{style}">{escape(text)}</span>'
-
-
-def _indented(text: str) -> str:
-    return fill(text, 100, initial_indent="    ", subsequent_indent="    ")

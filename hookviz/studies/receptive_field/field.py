@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tables import plain
+from ...hooking.tables import html_table, paragraph, plain
 from ...hooking.tensors import PatchGrid, as_maps, tensors_in
 from ...run.backward import clone_inputs
 from ...run.inputs import ModelInput, Transform, prepare_input
@@ -231,8 +231,13 @@ class ReceptiveField:
         names = ("layer", "call", "status", "why", "size", "stride", "start")
         return [plain({name: getattr(self, name) for name in (*names, "input_size", "map_size")})]
 
+    def _repr_html_(self) -> str:
+        (record,) = self.records()
+        cells = [_times(each) if isinstance(each, list) else str(each) for each in record.values()]
+        return html_table("Receptive field", tuple(record), [cells])
+
     def __repr__(self) -> str:
-        """One line: the layer, its status and its numbers."""
+        """The layer, its status and its numbers."""
         said = [f"{self.layer!r} {self.status}"]
         if self.why:
             said.append(self.why)
@@ -241,7 +246,7 @@ class ReceptiveField:
             if None not in self.start:
                 said.append(f"stride {_times(self.stride)}, start {_times(self.start)}")
         said.append(f"{_times(self.map_size)} positions on {_times(self.input_size)}")
-        return f"ReceptiveField({', '.join(said)})"
+        return paragraph(f"ReceptiveField({', '.join(said)})")
 
 
 _BATCH = 8

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges, strip_height
 from ...draw.html import Readings
 from ...hooking.records import Statistics
-from ...hooking.tables import html_table, number, plain, text_table
+from ...hooking.tables import html_table, number, paragraph, plain, text_table
 
 SIGNATURES = {
     "forward_pre": "hook(module, args)",
@@ -162,13 +162,19 @@ def code_for(kind: str, name: str, path: str = "") -> str:
     return f"handle = {module}.register_{kind}_hook(hook)  # {SIGNATURES[kind]}"
 
 
-HEADER = ("#", "ms", "hook", "module", "type", "shape", "min", "max", "note")
+HEADER = ("#", "ms", "hook", "layer", "type", "shape", "min", "max", "note")
 _SHOWN, _HEAD = 120, 80  # rows of a table, and how many of these are its first
 
 
 def event_text(title: str, events: Sequence[Event]) -> str:
-    """Title and table; the modules' names are indented by their depth."""
-    return text_table(title, HEADER, _rows(events, "  "))
+    """Title and table, the modules' names indented by their depth; notes stand below it."""
+    rows = [row[:-1] for row in _rows(events, "  ")]
+    notes: dict[str, list[str]] = {}
+    for event in events:
+        notes.setdefault(event.note, []).append(str(event.index))
+    told = [f"{', '.join(which)}: {note}" for note, which in notes.items() if note]
+    table = text_table(title, HEADER[:-1], rows, ("type", "ms", "max", "min"))
+    return "\n".join([table, *(paragraph(each, "   ", "") for each in told)])
 
 
 def event_html(title: str, events: Sequence[Event]) -> str:
@@ -192,7 +198,7 @@ def _row(event: Event, indent: str) -> tuple[str, ...]:
         str(event.index),
         "" if event.time is None else f"{1000 * event.time:.2f}",
         event.kind,
-        indent * event.depth + event.name + (f" ({event.call})" if event.call else ""),
+        indent * event.depth + event.name + (f" (call {event.call})" if event.call else ""),
         event.type,
         event.shape_words,
         number(numbers.min) if numbers else "",

@@ -21,6 +21,9 @@ HEADER = (
     *("gradient std", "weight norm", "update ratio"),
 )
 
+SPARE = ("type", "call", "min", "max", "weight norm", "mean")
+"""Columns that a terminal can do without, the first ones first."""
+
 
 class Training:
     """What every layer did in the recorded steps of a training.
@@ -141,7 +144,7 @@ class Training:
         )
 
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, self.table())
+        return text_table(self.title, HEADER, self.table(), SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, self.table())
