@@ -3,6 +3,7 @@
 import json
 import math
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -188,6 +189,33 @@ def test_a_table_fits_a_terminal(result):
 def test_html_has_whole_names(result, odd):
     name, found = result
     assert LONG in found._repr_html_() or (name == "diagnose" and not odd)
+
+
+PAGES = ("trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks")
+
+
+def test_a_page_is_one_file(result, tmp_path):
+    name, found = result
+    if name not in PAGES:
+        assert not hasattr(found, "to_html")
+        return
+    path = tmp_path / "page.html"
+    if name == "survey":
+        with pytest.raises(ValueError, match="knows its inputs by their numbers|no picture"):
+            replace(found, reader=None).to_html(path)
+    assert found.to_html(path, title="<b>A page</b>") is None
+    page = path.read_text(encoding="utf-8")
+    assert "<title>&lt;b&gt;A page&lt;/b&gt;</title>" in page
+    assert "Content-Security-Policy" in page and "http://" not in page and "https://" not in page
+    assert page == found.to_html(title="<b>A page</b>")
+
+
+def test_a_verdict_is_one_line(result, odd):
+    name, found = result
+    assert hasattr(found, "verdict") == (name in ("diagnose", "compare", "watch"))
+    verdict = getattr(found, "verdict", "")
+    assert "\n" not in verdict
+    assert name != "watch" or ("NaN first seen at step 0" in verdict) == odd
 
 
 def test_names_that_are_cut_are_told_apart():

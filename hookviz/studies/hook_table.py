@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ..draw.document import plain_page
+from ..files import page_to
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
@@ -421,6 +424,20 @@ class HookTable(Sequence[HookInfo]):
         names = _some((hook.function for hook in self.repeated), 3)
         told = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{told}"
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the table as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        return page_to(path, plain_page(title or self.title, self._repr_html_()))
 
     def __repr__(self) -> str:
         return _text(self.title, self)

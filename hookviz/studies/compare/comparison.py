@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor
 
+from ...draw.document import plain_page
+from ...files import page_to
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
@@ -143,9 +146,26 @@ class Comparison(Sequence[LayerDifference]):
 
         return error_chart(self)
 
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the figure and the table as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        from ...draw.shown import small_png  # matplotlib
+
+        page = plain_page(title or self.verdict, self._repr_html_(), small_png(self.figure()))
+        return page_to(path, page)
+
     @property
     def verdict(self) -> str:
-        """The whole of it in some lines."""
+        """The whole of it in one line."""
         a, b = self._names
         told = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
         sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]

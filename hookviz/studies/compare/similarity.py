@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sized
 from contextlib import ExitStack
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ...draw.document import plain_page
+from ...files import page_to
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import WIDTH, html_table, plain, text_table
@@ -70,6 +73,24 @@ class Similarity:
         from .chart import similarity_chart
 
         return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the figure and the table as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        from ...draw.shown import small_png  # matplotlib
+
+        about = title or f"Linear CKA over {self.samples:,} samples"
+        page = plain_page(about, self._repr_html_(), small_png(self.figure()))
+        return page_to(path, page)
 
     def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
         title = f"Linear CKA over {self.samples:,} samples"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import linecache
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, overload
 
+from ...draw.document import plain_page
+from ...files import page_to
 from ...hooking.tables import WIDTH, cut, paragraph, plain
 from ...run.code_line import line_of
 
@@ -168,6 +171,20 @@ class Diagnosis(Sequence[Finding]):
                 "were looked at."
             )
         return self._explore(self[finding])
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write all findings as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        return page_to(path, plain_page(title or self.verdict, self._repr_html_()))
 
     def __repr__(self) -> str:
         parts = [

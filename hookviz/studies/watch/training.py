@@ -115,6 +115,15 @@ class Training:
     # Shown
 
     @property
+    def verdict(self) -> str:
+        """The first NaN or Inf, or that none was seen, in one line."""
+        if (trouble := self.first_trouble) is not None:
+            return str(trouble)
+        count = sum(len(self.history(phase).steps) for phase in PHASES)
+        steps = f"{count:,} recorded step{'s' * (count != 1)}"
+        return f"no NaN or Inf in {steps}" if count else "no step has been recorded"
+
+    @property
     def title(self) -> str:
         """Of what, how much of it, at what cost."""
         log, (history, validations) = self.log, self.log.histories.values()
@@ -200,12 +209,13 @@ class Training:
         *,
         phase: str = "train",
         max_bytes: float = 10e6,
+        title: str | None = None,
     ) -> str | None:
         """Write it as one file, in which steps are scrubbed without a kernel and without a network.
 
         Strips of any statistic, and each step's numbers, histograms and maps of the probe. Where
         that is more than ``max_bytes``, every second step is left out, and the page says so.
-        Without a path the page is returned.
+        ``title`` is the page's. Without a path the page is returned.
 
         Raises
         ------
@@ -214,7 +224,7 @@ class Training:
         """
         from .page import write_page
 
-        return page_to(path, write_page(self, phase, max_bytes))
+        return page_to(path, write_page(self, phase, max_bytes, title))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load`."""
