@@ -117,7 +117,7 @@ class Tracing(Exploring):
 
     def work(self) -> None:
         events = hookviz.trace(self.model, self.x)
-        self.found = [[event.kind, event.module, event.call] for event in events]
+        self.found = [[event.kind, event.layer, event.call] for event in events]
 
 
 KINDS = {

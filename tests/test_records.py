@@ -225,6 +225,11 @@ def test_names_that_are_cut_are_told_apart():
     assert len({line.split()[0] for line in told.splitlines()[2:8]}) == len(names)
 
 
+def test_a_single_row_has_a_line_for_each_cell():
+    told = text_table("One", ("layer", "note"), [(LONG * 2, "as long as a note may well be")])
+    assert told.splitlines()[1:] == [f"layer  {LONG * 2}", "note   as long as a note may well be"]
+
+
 def test_infinities_are_told_as_text():
     model = nn.Sequential(nn.Identity())
     found = hookviz.compare(model, nn.Sequential(nn.Identity()), torch.zeros(1, 3, 4, 4))

@@ -102,8 +102,9 @@ def paragraph(text: str, indent: str = "", first: str | None = None) -> str:
 def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str] = ()) -> str:
     """Title, header and rows, in columns that fit a terminal.
 
-    Where they do not fit as they are, a column that says the same in all rows becomes a line below
-    the table; then columns of ``spare`` are left out, in this order, and names are cut.
+    Where they do not fit as they are, a single row has a line for each cell. With several rows a
+    column that says the same in all of them becomes a line below the table; then columns of
+    ``spare`` are left out, in this order, and names are cut.
 
     >>> print(text_table("Two layers", ("layer", "shape"), [("stem", "1×8"), ("head", "1×10")]))
     Two layers
@@ -113,26 +114,39 @@ def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str
     """
     if not rows:
         return "\n".join([paragraph(title), cut("  ".join(header), WIDTH)])
-    columns: dict[str, Sequence[str]]
-    columns, notes = dict(zip(header, zip(*rows, strict=True), strict=True)), []
+    columns: dict[str, Sequence[str]] = dict(zip(header, zip(*rows, strict=True), strict=True))
+    notes: list[str] = []
     if _width(columns) > WIDTH:
-        alike = {name: columns[name][0] for name in header[1:] if len({*columns[name]}) == 1}
-        if len(rows) > 1 and alike:
-            said = "; ".join(f"{name}: {cell}" for name, cell in alike.items() if cell)
-            notes += [f"in all rows, {said}"] if said else []
-            columns = {name: cells for name, cells in columns.items() if name not in alike}
-        left = [name for name in spare if name in columns]
-        gone: list[str] = []
-        while left and _width(columns, cut_down=True) > WIDTH:
-            gone.append(left.pop(0))
-            del columns[gone[-1]]
-        if gone:
-            notes.append(f"not shown: {', '.join(gone)}; records() has all")
-        columns = _cut_down(columns)
+        if len(rows) == 1:
+            return "\n".join([paragraph(title), *_row_by_row(header, rows[0])])
+        columns, notes = _narrowed(columns, spare)
     widths = _widths(columns)
     table = [*_header(columns, widths), *zip(*columns.values(), strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in table]
     return "\n".join([paragraph(title), *(line.rstrip() for line in lines), *map(paragraph, notes)])
+
+
+def _narrowed(columns: Columns, spare: Sequence[str]) -> tuple[dict[str, Sequence[str]], list[str]]:
+    """The columns that a terminal has room for, and notes of the others."""
+    first, *others = columns
+    alike = {name: columns[name][0] for name in others if len({*columns[name]}) == 1}
+    said = "; ".join(f"{name}: {cell}" for name, cell in alike.items() if cell)
+    notes = [f"in all rows, {said}"] if said else []
+    left = {name: columns[name] for name in (first, *others) if name not in alike}
+    gone: list[str] = []
+    for name in spare:
+        if name in left and _width(left, cut_down=True) > WIDTH:
+            gone.append(name)
+            del left[name]
+    if gone:
+        notes.append(f"not shown: {', '.join(gone)}; records() has all")
+    return _cut_down(left), notes
+
+
+def _row_by_row(header: Row, row: Row) -> list[str]:
+    wide = max(map(len, header))
+    every = zip(header, row, strict=True)
+    return [f"{name.ljust(wide)}  {cut(cell, WIDTH - wide - 2)}".rstrip() for name, cell in every]
 
 
 Columns = Mapping[str, Sequence[str]]
