@@ -8,7 +8,7 @@ from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
 import hookviz
 
 PLACE = "layer='layer3.1.conv2', channel=32"
-MAKE = f"explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers={PLACE})"
+MAKE = f"explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], {PLACE})"
 
 
 @pytest.fixture(scope="module")
