@@ -79,14 +79,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add = one.add_argument
     add("model", nargs="?", help="a torchvision name, timm:NAME, or package.module:function")
-    add("image", nargs="?", help="a picture")
+    add("inputs", nargs="?", help="a picture")
     add("-o", "--output", default="view.html", help="the file to write (view.html)")
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
     add("--target", help="class name or number for the gradient; the top prediction")
     add("--demo", action="store_true", help="the demo model, and its picture if none is given")
     add("--title", help="of the page")
-    add("--max-mb", type=float, default=10.0, metavar="MB", help="how large it may be (10)")
+    add("--max-bytes", type=float, default=10e6, metavar="N", help="how large it may be (10e6)")
     one.set_defaults(run=page)
     survey_parser(commands)
     return whole
@@ -104,7 +104,7 @@ def survey_parser(commands: Any) -> None:
     one.set_defaults(run=survey)
     add = one.add_argument
     add("model", nargs="?", help="a torchvision name, timm:NAME, or package.module:function")
-    add("folder", nargs="?", help="a folder of pictures")
+    add("inputs", nargs="?", help="a folder of pictures")
     add("-o", "--output", default="survey.npz", help="the file to write (survey.npz)")
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
@@ -119,7 +119,7 @@ def survey_parser(commands: Any) -> None:
 
 def page(options: argparse.Namespace) -> None:
     """Write the page that was asked for."""
-    model, image, weights = chosen(options)
+    model, inputs, weights = chosen(options)
     target: Any = options.target
     if target is not None and target.lstrip("-").isdigit():
         target = int(target)
@@ -130,7 +130,7 @@ def page(options: argparse.Namespace) -> None:
     from .view.settings import Settings, first_layer
     from .view.view import View
 
-    session = Session(model, prepare_input(image, model, weights=weights), weights=weights)
+    session = Session(model, prepare_input(inputs, model, weights=weights), weights=weights)
 
     def run(goal: Any) -> Any:
         return session.run(goal, layers=options.layers)
@@ -138,7 +138,7 @@ def page(options: argparse.Namespace) -> None:
     done = run(target)
     view = View(Settings(first_layer(done.cache), target=target), session, done)
     bar = Bar()
-    text = write_page(view, run, max_bytes=1e6 * options.max_mb, title=options.title, tick=bar.tick)
+    text = write_page(view, run, max_bytes=options.max_bytes, title=options.title, tick=bar.tick)
     bar.end()
     Path(options.output).write_text(text, encoding="utf-8")
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
@@ -152,7 +152,7 @@ def survey(options: argparse.Namespace) -> None:
     from . import demo_model
     from . import survey as survey_of
 
-    folder = options.folder or options.model if options.demo else options.folder
+    folder = options.inputs or options.model if options.demo else options.inputs
     if not folder or not (options.model or options.demo):
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
     if not Path(folder).is_dir():
@@ -188,16 +188,16 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     """The model, the picture, and torchvision's weights where they are known."""
     from . import demo_images, demo_model
 
-    name, image = options.model, options.image
+    name, picture = options.model, options.inputs
     if options.demo:
-        given = image or name  # with --demo the first word is the picture
+        given = picture or name  # with --demo the first word is the picture
         return demo_model(), given or demo_images()[6], None
-    if not name or not image:
+    if not name or not picture:
         raise CommandError("give a model and a picture, or --demo; see hookviz page --help.")
-    if not Path(image).is_file():
-        raise CommandError(f"there is no file {image!r}: give the path of a picture.")
+    if not Path(picture).is_file():
+        raise CommandError(f"there is no file {picture!r}: give the path of a picture.")
     model, weights = model_of(options)
-    return model, image, weights
+    return model, picture, weights
 
 
 def model_of(options: argparse.Namespace) -> tuple[Any, Any]:

@@ -513,7 +513,7 @@ def not_maps() -> None:
 
 @provoked
 def no_such_attribution() -> None:
-    hookviz.attribute(convolutions(), X, "gradcam")
+    hookviz.attribute(convolutions(), X, method="gradcam")
 
 
 @provoked
@@ -537,7 +537,7 @@ def no_captum() -> None:
 @provoked
 def no_relu() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.Flatten())
-    hookviz.attribute(model, X, "guided_backprop")
+    hookviz.attribute(model, X, method="guided_backprop")
 
 
 @provoked

@@ -108,7 +108,7 @@ class Perturbing(Exploring):
 
     def work(self) -> None:
         found = hookviz.attribution.scorecam(self.model, self.x, "shared", batch_size=4)
-        attributed = hookviz.attribute(self.model, self.x, "smoothgrad", nt_samples=2)
+        attributed = hookviz.attribute(self.model, self.x, method="smoothgrad", nt_samples=2)
         self.found = [float(found.sum()), float(attributed.sum())]
 
 
@@ -117,7 +117,7 @@ class Tracing(Exploring):
 
     def work(self) -> None:
         events = hookviz.trace(self.model, self.x)
-        self.found = [[event.kind, event.module, event.call] for event in events]
+        self.found = [[event.kind, event.layer, event.call] for event in events]
 
 
 KINDS = {

@@ -57,7 +57,7 @@ def look(rank: int, kind: str, port: int, answers: object) -> None:
     }.items():
         seen, true = ask(model), ask(plain)
         if name == "trace":
-            same = [e.module for e in seen if e.fired] != []
+            same = [e.layer for e in seen if e.fired] != []
         else:
             same = list(seen) == list(true) and all(
                 torch.equal(seen[layer].activation, true[layer].activation) for layer in true

@@ -29,7 +29,7 @@ QUICK = {"smoothgrad": {"nt_samples": 3}, "integrated_gradients": {"n_steps": 3}
 
 
 def quick(model, x, method, target=None, **options):
-    return attribute(model, x, method, target, **{**QUICK.get(method, {}), **options})
+    return attribute(model, x, target, method=method, **{**QUICK.get(method, {}), **options})
 
 
 def gradient(score, x):
@@ -73,12 +73,12 @@ def test_smoothgrad_is_a_mean_over_noisy_copies():
         return sum(gradient(logit(target), noisy) for noisy in copies) / 4
 
     top = MODEL(X).argmax(1).tolist()
-    given = attribute(MODEL, X, "smoothgrad", nt_samples=4)
+    given = attribute(MODEL, X, method="smoothgrad", nt_samples=4)
     with torch.random.fork_rng():
         for i, x in enumerate(X.split(1)):
             spread = 0.15 * (x.max() - x.min()).item()
             torch.testing.assert_close(given[i : i + 1], by_hand(x, top[i], 0, spread))
-        other = attribute(MODEL, X[:1], "smoothgrad", 3, nt_samples=4, stdevs=1, seed=7)
+        other = attribute(MODEL, X[:1], 3, method="smoothgrad", nt_samples=4, stdevs=1, seed=7)
         torch.testing.assert_close(other, by_hand(X[:1], 3, 7, 1.0))
 
 
@@ -105,8 +105,8 @@ def test_integrated_gradients_by_hand(baselines):
         given = attribute(
             MODEL,
             X,
-            "integrated_gradients",
-            3,
+            method="integrated_gradients",
+            target=3,
             n_steps=5,
             baselines=baselines,
             internal_batch_size=batch,
@@ -116,7 +116,7 @@ def test_integrated_gradients_by_hand(baselines):
 
 def test_integrated_gradients_are_complete():
     start = torch.full_like(X, 0.1)
-    given = attribute(MODEL, X, "integrated_gradients", n_steps=200, baselines=start)
+    given = attribute(MODEL, X, method="integrated_gradients", n_steps=200, baselines=start)
     with torch.no_grad():
         at_input, at_start = MODEL(X), MODEL(start)
     top = at_input.argmax(1, keepdim=True)
@@ -132,7 +132,7 @@ def test_integrated_gradients_of_a_smooth_model_are_complete_to_many_digits():
     x = torch.rand(2, 3, 6, 6, dtype=torch.float64)
     with torch.no_grad():
         difference = (model(x) - model(torch.zeros_like(x)))[:, 1]
-    given = attribute(model, x, "integrated_gradients", 1, n_steps=20)
+    given = attribute(model, x, 1, method="integrated_gradients", n_steps=20)
     torch.testing.assert_close(given.sum((1, 2, 3)), difference, rtol=1e-5, atol=1e-6)
 
 
@@ -247,7 +247,7 @@ def test_guided_backprop(name):
         model = MODELS[name]().eval()
         x = torch.randn(2, 3, 40, 40)
     expected = guided_by_hand(model, x, 3)
-    assert torch.equal(attribute(model, x, "guided_backprop", 3), expected)
+    assert torch.equal(attribute(model, x, 3, method="guided_backprop"), expected)
     assert differ(gradient(logit(3, model), x), expected)
     if name in RIGHT_IN_CAPTUM:
         assert torch.equal(guided_by_captum(model, x, 3), expected)
@@ -260,10 +260,10 @@ def test_why_captums_guided_backprop_is_not_used(name):
 
 
 def test_guided_backprop_of_wrapped_models():
-    expected = attribute(MODEL, X, "guided_backprop")
-    assert torch.equal(attribute(nn.DataParallel(MODEL), X, "guided_backprop"), expected)
+    expected = attribute(MODEL, X, method="guided_backprop")
+    assert torch.equal(attribute(nn.DataParallel(MODEL), X, method="guided_backprop"), expected)
     compiled = torch.compile(MODEL, backend="eager")
-    assert torch.equal(attribute(compiled, X, "guided_backprop"), expected)
+    assert torch.equal(attribute(compiled, X, method="guided_backprop"), expected)
 
 
 # What is asked: targets, inputs
@@ -334,7 +334,7 @@ def test_whatever_surrounds_the_call(method):
     assert torch.equal(given, expected)
     with torch.inference_mode():
         start = torch.zeros(3, 1, 1)
-    attribute(MODEL, X, "integrated_gradients", n_steps=1, baselines=start)
+    attribute(MODEL, X, method="integrated_gradients", n_steps=1, baselines=start)
 
 
 class InplaceTracker(nn.Module):
@@ -528,7 +528,7 @@ def test_scores_that_do_not_depend_on_the_input():
 def test_guided_backprop_without_a_relu():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten()).double()
     with pytest.raises(ValueError, match=r"No ReLU ran, .* take method='saliency'"):
-        attribute(model, X, "guided_backprop")
+        attribute(model, X, method="guided_backprop")
 
 
 def test_without_captum(monkeypatch):

@@ -113,7 +113,7 @@ def explained(model, when, step):
     hookviz.attribution.ablationcam(model, PICTURES[:1], "4")
     for method in hookviz.attribution.ATTRIBUTIONS:
         few = {"smoothgrad": {"nt_samples": 2}, "integrated_gradients": {"n_steps": 2}}
-        hookviz.attribute(model, PICTURES[:1], method, **few.get(method, {}))
+        hookviz.attribute(model, PICTURES[:1], method=method, **few.get(method, {}))
     explorer = hookviz.explore(model, PICTURES[:1])
     explorer.heatmaps("layercam")
     explorer.close()

@@ -340,7 +340,7 @@ def test_targets_per_sample_and_contrasted():
 
 def test_attributions_are_offered_and_run(explorer, monkeypatch):
     explorer.heatmap = "saliency"
-    attribution = hookviz.attribute(MODEL, PICTURES[12], "saliency")
+    attribution = hookviz.attribute(MODEL, PICTURES[12], method="saliency")
     exact = attribution.abs().amax(1)[0].numpy()
     shown = explorer.frame.overlay.pixels
     assert (shown == blend(explorer.frame.input.pixels, exact, explorer.alpha)).all()

@@ -107,7 +107,7 @@ def shown_maps(both):
 
 def test_side_by_side_is_two_runs_and_their_difference(model, pictures):
     before = snapshot(model)
-    both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).show()
+    both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()
     both.layer, both.channel = LAYER, 17
     caches = []
     for picture in (pictures[6], pictures[9]):
@@ -152,7 +152,7 @@ def test_only_layers_that_both_have(pictures):
 def test_closing_leaves_nothing(model, pictures):
     gc.collect()
     before = registered()
-    both = hookviz.compare(model, model, pictures[0], x_b=pictures[1]).show()
+    both = hookviz.compare(model, model, pictures[0], inputs_b=pictures[1]).show()
     assert registered() > before
     both.close()
     assert registered() == before

@@ -214,7 +214,7 @@ def test_the_effective_field_is_a_heatmap(explorer):
     assert (explorer.frame.heatmap == field.effective([PICTURES[6]]).numpy()).all()
     at(explorer, 3, 20)
     found = explorer.frame
-    assert (found.heatmap == field.effective([PICTURES[6]], place=(3, 20)).numpy()).all()
+    assert (found.heatmap == field.effective([PICTURES[6]], position=(3, 20)).numpy()).all()
     assert found.overlay.name == "effective field of row 3, column 20"
     top, left, bottom, right = field.box(3, 20)
     inside = np.count_nonzero(found.heatmap[top:bottom, left:right])
@@ -229,7 +229,7 @@ def test_the_effective_field_of_a_sample_and_of_a_volume():
     explorer.depth = 2
     at(explorer, 1, 1)
     field = hookviz.receptive_field(model, x, "0")
-    whole = field.effective([x[1:]], place=(2, 1, 1)).numpy()
+    whole = field.effective([x[1:]], position=(2, 1, 1)).numpy()
     assert (explorer.frame.heatmap == whole[round(2 / 4 * 9)]).all()
     explorer.close()
 

@@ -126,7 +126,7 @@ def test_a_trace_names_the_call_that_is_run_again(reentrant):
     torch.manual_seed(0)
     model, x = Checkpointed(reentrant), torch.rand(1, 2, 5, 5)
     trace = hookviz.trace(model, x)
-    forward = [e for e in trace if e.module == "conv" and e.kind == "forward" and e.fired]
+    forward = [e for e in trace if e.layer == "conv" and e.kind == "forward" and e.fired]
     first = {e.call: e.statistics for e in forward if not e.note}
     again = [e for e in forward if e.note]
     assert len(first) == 3

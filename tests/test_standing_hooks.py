@@ -63,7 +63,7 @@ def assert_nothing_left(module: nn.Module) -> None:
 
 
 def said(found) -> list[tuple[str, str, str]]:
-    return [(hook.kind, hook.module, hook.function) for hook in found]
+    return [(hook.kind, hook.layer, hook.function) for hook in found]
 
 
 class Fires:
@@ -239,7 +239,7 @@ def test_a_hook_on_several_parameters_has_its_users_name(mode):
     torch.autograd.graph.register_multi_grad_hook([*model.parameters()], plain, mode=mode)
     found = hookviz.hooks(model)
     assert {(hook.function, hook.origin) for hook in found} == {("plain", "user")}
-    assert [hook.module for hook in found] == [name for name, _ in model.named_parameters()]
+    assert [hook.layer for hook in found] == [name for name, _ in model.named_parameters()]
     assert len(hookviz.remove_hooks(model)) == len(found)
 
 
@@ -429,7 +429,7 @@ def test_a_cell_run_twice_is_told():
     run_cell(names, CELL, "ipykernel_12/34.py")
     run_cell(names, CELL.replace("seen.append", "# seen\n    seen.append"), "<ipython-input-9-aa>")
     found = hookviz.hooks(names["model"])
-    times = [(hook.module, hook.function, hook.times) for hook in found]
+    times = [(hook.layer, hook.function, hook.times) for hook in found]
     assert times == [("0", "save", 3), ("0", "<lambda>", 2)] * 2 + [
         ("0", "save", 3), ("0", "<lambda>", 1), *[("2", "save", 3)] * 3
     ]  # fmt: skip
@@ -477,7 +477,7 @@ def test_different_lambdas_and_places_are_no_repeats():
     assert not hookviz.hooks(model).repeated
     assert hookviz.hooks(model).title == "8 hooks on Sequential"
     model[3].register_forward_hook(plain)
-    assert [hook.module for hook in hookviz.hooks(model).repeated] == ["3", "3"]
+    assert [hook.layer for hook in hookviz.hooks(model).repeated] == ["3", "3"]
 
 
 # Names and wrappers
@@ -492,7 +492,7 @@ def test_wrapped_models_have_the_names_within():
     inner[0]._checkpoint_wrapped_module.weight.register_hook(plain)
     inner[4].register_forward_hook(plain)
     found = [hook for hook in hookviz.hooks(model) if hook.origin == "user"]
-    assert [(hook.module, hook.type, hook.name) for hook in found] == [
+    assert [(hook.layer, hook.type, hook.name) for hook in found] == [
         ("", "DataParallel", "(model)"),
         ("0", "Conv2d", "0"),
         ("0.weight", "Parameter", "0.weight"),
@@ -500,14 +500,14 @@ def test_wrapped_models_have_the_names_within():
     ]
     removed = hookviz.remove_hooks(model)
     assert len(removed) == 4
-    assert {(hook.module, hook.type) for hook in removed.left} == {("0", "CheckpointWrapper")}
+    assert {(hook.layer, hook.type) for hook in removed.left} == {("0", "CheckpointWrapper")}
 
 
 def test_a_compiled_models_hooks_are_found():
     model = torch.compile(net(), backend="eager")
     model.register_forward_hook(plain)
     model._orig_mod[0].register_forward_hook(plain)
-    assert [(hook.module, hook.type) for hook in hookviz.hooks(model)] == [
+    assert [(hook.layer, hook.type) for hook in hookviz.hooks(model)] == [
         ("", "OptimizedModule"),
         ("0", "Conv2d"),
     ]
@@ -520,7 +520,7 @@ def test_what_is_shared_is_listed_once():
     model.append(model[0])
     model[1].weight.register_hook(plain)
     model[2].register_forward_hook(plain)
-    assert [hook.module for hook in hookviz.hooks(model)] == ["0", "0.weight"]
+    assert [hook.layer for hook in hookviz.hooks(model)] == ["0", "0.weight"]
 
 
 def test_a_buffer_is_looked_at():
@@ -595,10 +595,10 @@ def test_tables_and_records():
     found = hookviz.hooks(model)
     assert isinstance(found[0:1], type(found))
     assert list(found[0].record()) == [
-        *("module", "type", "kind", "function", "file", "line", "origin", "why", "times", "key"),
+        *("layer", "type", "kind", "function", "file", "line", "origin", "why", "times", "key"),
         *("removable", "repeated"),
     ]
-    assert found.records()[1]["module"] == "0.weight"
+    assert found.records()[1]["layer"] == "0.weight"
     pickle.dump(found, io.BytesIO())
     removed = hookviz.remove_hooks(model)
     assert repr(removed).startswith("Removed 2 hooks from Sequential; no hooks left\nhook ")

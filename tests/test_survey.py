@@ -346,15 +346,15 @@ def test_the_model_is_untouched():
         ({"num_workers": -1}, ValueError, "num_workers=-1 is negative"),
         ({"on_error": "hope"}, ValueError, "on_error='hope'"),
         ({"shard": (2, 2)}, ValueError, "shard="),
-        ({"dataset": []}, ValueError, "list is empty"),
-        ({"dataset": {"a": 1}}, TypeError, "A dict has no inputs with an index"),
-        ({"dataset": iter([])}, TypeError, "has no inputs with an index"),
-        ({"dataset": "nowhere"}, ValueError, "There is no folder 'nowhere'"),
-        ({"dataset": [object()]}, ValueError, "an object|a object is no picture"),
+        ({"inputs": []}, ValueError, "list is empty"),
+        ({"inputs": {"a": 1}}, TypeError, "A dict has no inputs with an index"),
+        ({"inputs": iter([])}, TypeError, "has no inputs with an index"),
+        ({"inputs": "nowhere"}, ValueError, "There is no folder 'nowhere'"),
+        ({"inputs": [object()]}, ValueError, "an object|a object is no picture"),
         ({"layers": "conv9"}, ValueError, "No layer of Sequential is called 'conv9'"),
         ({"path": "nowhere/survey.npz"}, ValueError, "There is no folder 'nowhere'"),
         (
-            {"dataset": torch.utils.data.DataLoader([1])},
+            {"inputs": torch.utils.data.DataLoader([1])},
             TypeError,
             r"A DataLoader may shuffle.*\.dataset",
         ),
@@ -362,7 +362,7 @@ def test_the_model_is_untouched():
 )
 def test_errors_are_a_sentence(given, error, said):
     with pytest.raises(error, match=said):
-        hookviz.survey(network(), **({"dataset": Pictures()} | given))
+        hookviz.survey(network(), **({"inputs": Pictures()} | given))
 
 
 # Nothing lost
@@ -457,7 +457,7 @@ class Longer(Pictures):
         ({"model": hookviz.demo_model, "layers": None}, "one is of a Sequential, the other"),
         ({"model": other_weights}, "the models differ, in the values of '3.weight'"),
         ({"model": stride}, "the models differ, in the settings of their layers"),
-        ({"dataset": Longer()}, "a Pictures of 41 inputs and a Longer of 40"),
+        ({"inputs": Longer()}, "a Pictures of 41 inputs and a Longer of 40"),
         ({"transform": torch.neg}, "the transforms differ"),
         ({"layers": "3"}, "the layers differ, '0' in only one of them"),
         ({"k": 4}, "k differs, 3 and 4"),
@@ -467,7 +467,7 @@ def test_a_file_of_something_else_is_refused(given, said, whole, tmp_path):
     path = tmp_path / "survey.npz"
     whole.save(path)
     before = path.read_bytes()
-    usual = {"model": network, "dataset": Pictures(), "layers": nn.Conv2d, "k": K} | given
+    usual = {"model": network, "inputs": Pictures(), "layers": nn.Conv2d, "k": K} | given
     usual["model"] = usual["model"]()
     with pytest.raises(ValueError, match="is not of this survey: ") as raised:
         hookviz.survey(**usual, path=path)

@@ -131,14 +131,14 @@ def test_a_file_and_its_data_set(survey, model, tmp_path):
         ({}, "give model=, or the transform= itself"),
         ({"transform": torch.neg}, "the transforms differ"),
         ({"model": nn.Conv2d(3, 4, 1)}, "one is of a DemoNet, the other of a Conv2d"),
-        ({"dataset": [hookviz.demo_images()[0]]}, "a list of 30 inputs and a list of 1"),
+        ({"inputs": [hookviz.demo_images()[0]]}, "a list of 30 inputs and a list of 1"),
     ],
 )
 def test_another_data_set_is_refused(given, said, survey, model, tmp_path):
     survey.save(tmp_path / "survey.npz")
-    usual = {"model": model} if "dataset" in given else {}
+    usual = {"model": model} if "inputs" in given else {}
     with pytest.raises(ValueError, match=said):
-        hookviz.load(tmp_path / "survey.npz", **{"dataset": labelled()} | usual | given)
+        hookviz.load(tmp_path / "survey.npz", **{"inputs": labelled()} | usual | given)
 
 
 # Beside the explorer

@@ -50,7 +50,7 @@ def test_all_that_the_player_says(page, trace):
     assert tree[:3] == [["", "Sequential"], ["0", "Sequential"], ["0.0", "Conv2d"]]
     assert len(found["events"]) == len(trace)
     for event, said in zip(trace, found["events"], strict=True):
-        assert [event.module, event.type] == tree[said["module"]]
+        assert [event.layer, event.type] == tree[said["module"]]
         told = ["index", "kind", "call", "depth", "fired"]
         assert [said[name] for name in told] == [getattr(event, name) for name in told]
         assert said.get("code", "") == event.code

@@ -108,10 +108,10 @@ Score = Callable[..., Tensor]
 
 def attribute(
     model: nn.Module,
-    image: Any,
-    method: str = "saliency",
+    inputs: Any,
     target: Target = None,
     *,
+    method: str = "saliency",
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
@@ -123,14 +123,10 @@ def attribute(
     ----------
     model : torch.nn.Module
         Runs in eval mode with gradients, and is left as it was, to the bit.
-    image
+    inputs
         Whatever `hookviz.attribution.prepare_input` takes. The model's input must be one
         floating-point tensor ``(N, C, *spatial)``; further arguments that are no
         tensors are passed on.
-    method : str
-        ``saliency``: the gradient's magnitude. ``smoothgrad``: the gradient's mean over noisy
-        copies. ``integrated_gradients``: the gradient's mean on the way from a baseline, times
-        the way. ``guided_backprop``: the gradient, but only its positive part through each ReLU.
     target : optional
         None: each sample's own top class, as the model sees the input itself; the class stays
         the same for noisy copies and on the way from a baseline. A class number or name: its
@@ -138,6 +134,10 @@ def attribute(
         for each sample. A function output -> scalar: that score; it gets the output for the whole
         batch, as often as there are steps. What it adds up over samples that know nothing of
         each other gives each sample its own gradient; ``output.mean()`` divides them by N.
+    method : str
+        ``saliency``: the gradient's magnitude. ``smoothgrad``: the gradient's mean over noisy
+        copies. ``integrated_gradients``: the gradient's mean on the way from a baseline, times
+        the way. ``guided_backprop``: the gradient, but only its positive part through each ReLU.
     weights, transform, class_names : optional
         As for `hookviz.explore`.
     **options
@@ -174,7 +174,9 @@ def attribute(
     --------
     >>> import hookviz
     >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
-    >>> gradients = hookviz.attribute(model, picture, "integrated_gradients", "ball", n_steps=4)
+    >>> gradients = hookviz.attribute(
+    ...     model, picture, "ball", method="integrated_gradients", n_steps=4
+    ... )
     >>> gradients.shape
     torch.Size([1, 3, 112, 112])
     >>> hookviz.attribution.picture_map(gradients, "integrated_gradients").shape
@@ -185,8 +187,8 @@ def attribute(
     _check_options(method, options)
     target = check_target(target)
     _captum()
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     tensor = _only_tensor(session.inputs)
     with session.active():
         x = tensor.detach().clone()

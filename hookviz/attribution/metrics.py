@@ -132,7 +132,7 @@ class Curve(NamedTuple):
 
 def deletion_curve(
     model: nn.Module,
-    image: Any,
+    inputs: Any,
     heatmap: Heatmap,
     target: Target = None,
     *,
@@ -153,7 +153,7 @@ def deletion_curve(
     model : torch.nn.Module
         Runs forward only, in eval mode, ``steps + 1`` times; afterwards it is as it was, to the
         bit.
-    image
+    inputs
         A float tensor ``(N, C, *spatial)``, or whatever `hookviz.attribution.prepare_input`
         takes. Of several inputs, the first floating-point one is changed.
     heatmap : torch.Tensor or numpy.ndarray
@@ -198,14 +198,14 @@ def deletion_curve(
     >>> curve.fractions
     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=False)
 
 
 def insertion_curve(
     model: nn.Module,
-    image: Any,
+    inputs: Any,
     heatmap: Heatmap,
     target: Target = None,
     *,
@@ -224,7 +224,7 @@ def insertion_curve(
 
     Parameters
     ----------
-    model, image, heatmap, target, steps, baseline, weights, transform, class_names, batch_size
+    model, inputs, heatmap, target, steps, baseline, weights, transform, class_names, batch_size
         As in `deletion_curve`.
 
     Returns
@@ -242,8 +242,8 @@ def insertion_curve(
     >>> bool(curve.scores[-1] > curve.scores[0])
     True
     """
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     return _curve(session, heatmap, target, steps, baseline, batch_size, put_in=True)
 
 

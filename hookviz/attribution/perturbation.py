@@ -27,7 +27,7 @@ from .scorer import Scorer
 
 def scorecam(
     model: nn.Module,
-    image: Any,
+    inputs: Any,
     layer: str | nn.Module,
     target: Target = None,
     *,
@@ -48,7 +48,7 @@ def scorecam(
     model : torch.nn.Module
         Runs forward only, in eval mode, once for every channel; afterwards it is as it was, to
         the bit, also after an exception or an interrupt.
-    image
+    inputs
         A float tensor ``(N, C, *spatial)`` with one to three spatial dimensions, or whatever
         `hookviz.attribution.prepare_input` takes. Of several inputs, the first floating-point one
         is masked.
@@ -102,8 +102,8 @@ def scorecam(
     >>> hookviz.attribution.scorecam(model, picture, "stem", "ball").shape
     torch.Size([1, 56, 56])
     """
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         maps, pictures = _looked_at(scorer, layer, grid).maps, scorer.pictures
@@ -122,7 +122,7 @@ def scorecam(
 
 def ablationcam(
     model: nn.Module,
-    image: Any,
+    inputs: Any,
     layer: str | nn.Module,
     target: Target = None,
     *,
@@ -141,7 +141,7 @@ def ablationcam(
 
     Parameters
     ----------
-    model, image, target, weights, transform, class_names, grid : optional
+    model, inputs, target, weights, transform, class_names, grid : optional
         As for `scorecam`.
     layer : str or torch.nn.Module
         One layer, which returns a tensor. It is the layer's own output that is ablated, before
@@ -180,8 +180,8 @@ def ablationcam(
     >>> hookviz.attribution.ablationcam(model, picture, "stem.0", "ball").shape
     torch.Size([1, 56, 56])
     """
-    inputs = prepare_input(image, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
         seen = _looked_at(scorer, layer, grid)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .select import close_names
-from .tables import LAYER_HEADER, html_table, layer_row, megabytes, text_table
+from .tables import LAYER_HEADER, LAYER_SPARE, html_table, layer_row, megabytes, plain, text_table
 
 _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types do not name it)
 
@@ -327,8 +327,13 @@ class FeatureCache(Mapping[str, LayerRecord]):
             ``layer``, ``type``, ``calls``, ``shape``, ``dtype``, the `Statistics` ``min`` ``max``
             ``mean`` ``zeros`` ``nans`` ``infs`` ``norm``, ``gradient_norm`` (None where no gradient
             arrived), ``nbytes`` of all calls, and ``kept``: whether more than statistics is here.
-            What a layer without tensors lacks is None.
+            Values that a layer without tensors lacks are None. Strict JSON: NaN is None, an
+            infinity is ``"inf"`` or ``"-inf"``.
         """
+        return plain(self._facts())
+
+    def _facts(self) -> list[dict[str, Any]]:
+        """One dict a layer, NaN and infinities as they are."""
         over_budget = set(self.over_budget)
         found = []
         for record in self._ran.values():
@@ -353,7 +358,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     def _rows(self) -> list[tuple[str, ...]]:
         """One row per layer: the text of each cell of the table."""
-        every = zip(self._ran.values(), self.records(), strict=True)
+        every = zip(self._ran.values(), self._facts(), strict=True)
         return [layer_row(row, record.calls[-1].outputs) for record, row in every]
 
     def _title(self) -> str:
@@ -362,7 +367,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return f"FeatureCache: {', '.join(facts)}{'; ' * bool(self.unseen)}{self.unseen}"
 
     def __repr__(self) -> str:
-        return text_table(self._title(), LAYER_HEADER, self._rows())
+        return text_table(self._title(), LAYER_HEADER, self._rows(), LAYER_SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self._title(), LAYER_HEADER, self._rows())

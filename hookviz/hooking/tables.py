@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from textwrap import fill, wrap
 from typing import Any
 
 Row = Sequence[str]
@@ -39,8 +40,71 @@ def megabytes(count: int) -> str:
     return f"{count} B"
 
 
-def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
-    """Title, header and rows, in columns.
+def plain(value: Any) -> Any:
+    """Return a value as strict JSON has it: ``json.dumps(plain(value), allow_nan=False)`` works.
+
+    NaN becomes None, an infinity the text ``"inf"`` or ``"-inf"``, which ``float`` reads; tuples,
+    shapes, tensors and arrays become lists, their numbers Python's; other objects their text.
+
+    >>> plain({"mean": float("nan"), "max": float("inf"), "shape": (1, 8), 3: None})
+    {'mean': None, 'max': 'inf', 'shape': [1, 8], '3': None}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if hasattr(value, "tolist"):  # a tensor's, an array's, a numpy number's
+        return plain(value.tolist())
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+WIDTH = 80
+"""Columns of a terminal."""
+
+_LEAST = {"layer": 24, "hook": 20}  # what cells under these headings are cut down to at most;
+_LEAST_OF_OTHERS = 12
+
+
+def cut(text: str, width: int) -> str:
+    """Leave out the middle of what is longer: a name's beginning and its end tell it apart.
+
+    >>> cut("layer1.0.residual.conv1", 15)
+    'layer1.…l.conv1'
+    """
+    if len(text) <= width:
+        return text
+    half = width // 2
+    return f"{text[:half]}…{text[half + 1 - width :]}" if width > 2 else text[:width]
+
+
+def cut_parts(text: str, width: int) -> str:
+    """Cut the longest of a name's parts: more of them are told apart, fewer read well.
+
+    >>> cut_parts("layer1.0.residual_branch.conv1", 20)
+    'la…r1.0.res…ch.conv1'
+    """
+    parts = text.split(".")
+    lengths = [len(part) for part in parts]
+    while sum(lengths) + len(parts) - 1 > width and max(lengths) > 3:
+        lengths[lengths.index(max(lengths))] -= 1
+    return cut(".".join(cut(part, n) for part, n in zip(parts, lengths, strict=True)), width)
+
+
+def paragraph(text: str, indent: str = "", first: str | None = None) -> str:
+    """Text in lines that a terminal has room for; a word that has none is cut."""
+    words = " ".join(cut(word, WIDTH - len(indent)) for word in text.split())
+    begin = indent if first is None else first
+    return fill(words, WIDTH, initial_indent=begin, subsequent_indent=indent)
+
+
+def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str] = ()) -> str:
+    """Title, header and rows, in columns that fit a terminal.
+
+    Where they do not fit as they are, a single row has a line for each cell. With several rows a
+    column that says the same in all of them becomes a line below the table; then columns of
+    ``spare`` are left out, in this order, and names are cut.
 
     >>> print(text_table("Two layers", ("layer", "shape"), [("stem", "1×8"), ("head", "1×10")]))
     Two layers
@@ -48,10 +112,90 @@ def text_table(title: str, header: Row, rows: Sequence[Row]) -> str:
     stem   1×8
     head   1×10
     """
-    table = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    if not rows:
+        return "\n".join([paragraph(title), cut("  ".join(header), WIDTH)])
+    columns: dict[str, Sequence[str]] = dict(zip(header, zip(*rows, strict=True), strict=True))
+    notes: list[str] = []
+    if _width(columns) > WIDTH:
+        if len(rows) == 1:
+            return "\n".join([paragraph(title), *_row_by_row(header, rows[0])])
+        columns, notes = _narrowed(columns, spare)
+    widths = _widths(columns)
+    table = [*_header(columns, widths), *zip(*columns.values(), strict=True)]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in table]
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+    return "\n".join([paragraph(title), *(line.rstrip() for line in lines), *map(paragraph, notes)])
+
+
+def _narrowed(columns: Columns, spare: Sequence[str]) -> tuple[dict[str, Sequence[str]], list[str]]:
+    """The columns that a terminal has room for, and notes of the others."""
+    first, *others = columns
+    alike = {name: columns[name][0] for name in others if len({*columns[name]}) == 1}
+    said = "; ".join(f"{name}: {cell}" for name, cell in alike.items() if cell)
+    notes = [f"in all rows, {said}"] if said else []
+    left = {name: columns[name] for name in (first, *others) if name not in alike}
+    gone: list[str] = []
+    for name in spare:
+        if name in left and _width(left, cut_down=True) > WIDTH:
+            gone.append(name)
+            del left[name]
+    if gone:
+        notes.append(f"not shown: {', '.join(gone)}; records() has all")
+    return _cut_down(left), notes
+
+
+def _row_by_row(header: Row, row: Row) -> list[str]:
+    wide = max(map(len, header))
+    every = zip(header, row, strict=True)
+    return [f"{name.ljust(wide)}  {cut(cell, WIDTH - wide - 2)}".rstrip() for name, cell in every]
+
+
+Columns = Mapping[str, Sequence[str]]
+
+
+def _widths(columns: Columns) -> list[int]:
+    """The width of each column; where they do not fit, a heading takes several lines."""
+    found = [max(map(len, [name, *cells])) for name, cells in columns.items()]
+    if sum(found) + 2 * (len(found) - 1) <= WIDTH:
+        return found
+    words = [name.split() or [""] for name in columns]
+    every = zip(words, columns.values(), strict=True)
+    return [max(map(len, [*parts, *cells])) for parts, cells in every]
+
+
+def _width(columns: Columns, cut_down: bool = False) -> int:
+    widths = _widths(columns)
+    if cut_down:
+        widths = [min(width, least) for width, least in zip(widths, _least(columns), strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _least(columns: Columns) -> list[int]:
+    """The width that each column can be cut down to, in characters."""
+    return [_LEAST.get(name, _LEAST_OF_OTHERS) for name in columns]
+
+
+def _cut_down(columns: Columns) -> dict[str, Sequence[str]]:
+    """The widest columns narrower, as far as they can be, until all fit."""
+    widths, least = _widths(columns), _least(columns)
+    while sum(widths) + 2 * (len(widths) - 1) > WIDTH:
+        over = [width - few for width, few in zip(widths, least, strict=True)]
+        if max(over) <= 0:
+            break
+        widths[over.index(max(over))] -= 1
+    found: dict[str, Sequence[str]] = {}
+    for (name, cells), width in zip(columns.items(), widths, strict=True):
+        found[name] = [cut(cell, width) for cell in cells]
+        if len({*found[name]}) < len({*cells}):
+            found[name] = [cut_parts(cell, width) for cell in cells]
+    return found
+
+
+def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:
+    """The headings in as many lines as they need."""
+    cells = [wrap(name, width) for name, width in zip(columns, widths, strict=True)]
+    high = max(map(len, cells))
+    cells = [[""] * (high - len(each)) + each for each in cells]
+    return [list(line) for line in zip(*cells, strict=True)]
 
 
 def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
@@ -70,6 +214,8 @@ def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
         f"<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
     )
 
+
+LAYER_SPARE = ("memory", "type", "calls", "dtype", "min", "max")
 
 LAYER_HEADER = (
     *("layer", "type", "calls", "shape", "dtype", "min", "max", "mean", "zeros", "NaN, Inf"),

@@ -223,7 +223,7 @@ class ModelInput:
 
 
 def prepare_input(
-    image: Any,
+    inputs: Any,
     model: nn.Module,
     *,
     weights: Any = None,
@@ -234,7 +234,7 @@ def prepare_input(
 
     Parameters
     ----------
-    image
+    inputs
         A path, PIL image or array ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)`` is a picture:
         uint8, uint16, or floats from 0 to 1. A tensor goes in as it is. A tuple is the model's
         positional arguments, a dict its keyword arguments, or one argument if it has none of these
@@ -268,11 +268,11 @@ def prepare_input(
     ... ].shape
     torch.Size([1, 3, 112, 112])
     """
-    if isinstance(image, ModelInput):
-        return image
+    if isinstance(inputs, ModelInput):
+        return inputs
     check_model(model)
     model, _ = unwrapped(model)
-    prepared = _prepared(image, model, weights, transform)
+    prepared = _prepared(inputs, model, weights, transform)
     if finite:
         for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
             _refuse_not_finite(tensor)

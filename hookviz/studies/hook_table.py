@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ..draw.document import plain_page
+from ..files import page_to
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
-from ..hooking.tables import html_table, text_table
+from ..hooking.tables import html_table, paragraph, text_table
 from ..run.code_line import legible
 
 
@@ -236,7 +239,7 @@ class HookInfo:
 
     #: The module's name, or the parameter's or buffer's, by the first of several; ``""`` for the
     #: model itself and for global hooks.
-    module: str
+    layer: str
     type: str  #: the class of the module or tensor, ``""`` for a global hook
     kind: str  #: one of `hookviz.studies.hook_table.KINDS`
     #: The function's name within its file: ``save``, ``Recorder.save``, ``<lambda>``; of an object
@@ -266,7 +269,7 @@ class HookInfo:
     @property
     def name(self) -> str:
         """What it is on, for people."""
-        return "(all models)" if self.kind.startswith(GLOBAL) else self.module or "(model)"
+        return "(all models)" if self.kind.startswith(GLOBAL) else self.layer or "(model)"
 
     @property
     def where(self) -> str:
@@ -274,7 +277,7 @@ class HookInfo:
         return f"{short(self.file)}:{self.line}" if self.file else ""
 
     def record(self) -> dict[str, Any]:
-        """As one flat dict of plain Python values."""
+        """As one flat dict of strict JSON."""
         return asdict(self) | {"removable": self.removable, "repeated": self.repeated}
 
 
@@ -311,7 +314,7 @@ def hooks(model: nn.Module) -> HookTable:
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
     >>> for run in range(2):
     ...     handle = model[1].register_forward_hook(lambda module, args, output: None)
-    >>> [(hook.kind, hook.module, hook.function, hook.times) for hook in hookviz.hooks(model)]
+    >>> [(hook.kind, hook.layer, hook.function, hook.times) for hook in hookviz.hooks(model)]
     [('forward', '1', '<lambda>', 2), ('forward', '1', '<lambda>', 2)]
     """
     check_model(model)
@@ -410,7 +413,7 @@ class HookTable(Sequence[HookInfo]):
         Returns
         -------
         list of dict
-            With the keys module, type, kind, function, file, line, origin, why, times, key,
+            With the keys layer, type, kind, function, file, line, origin, why, times, key,
             removable, repeated.
         """
         return [hook.record() for hook in self]
@@ -421,6 +424,20 @@ class HookTable(Sequence[HookInfo]):
         names = _some((hook.function for hook in self.repeated), 3)
         told = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{told}"
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the table as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        return page_to(path, plain_page(title or self.title, self._repr_html_()))
 
     def __repr__(self) -> str:
         return _text(self.title, self)
@@ -470,7 +487,7 @@ def _found(model: nn.Module) -> list[tuple[HookInfo, HookFunction, HookLocation]
     for place, key, function in standing:
         ours = function.origin in ("torch", "hookviz")
         hook = HookInfo(
-            module=place.name,
+            layer=place.name,
             type=place.type,
             kind=place.kind,
             function=function.name,
@@ -538,7 +555,7 @@ def _test(of: Any) -> Chooses:
         )
     if isinstance(of, HookInfo):
         return lambda hook, function: (
-            (hook.module, hook.kind, hook.key) == (of.module, of.kind, of.key)
+            (hook.layer, hook.kind, hook.key) == (of.layer, of.kind, of.key)
         )
     if callable(of):
         key = hook_function(of).key
@@ -564,7 +581,7 @@ def _some(names: Iterable[str], most: int) -> str:
 
 
 def _text(title: str, found: Sequence[HookInfo]) -> str:
-    return text_table(title, _HEADER, _rows(found)) if found else title
+    return text_table(title, _HEADER, _rows(found)) if found else paragraph(title)
 
 
 def _html(title: str, found: Sequence[HookInfo]) -> str:

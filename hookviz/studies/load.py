@@ -20,7 +20,7 @@ _KINDS = {SURVEY: surveys.unpacked, watch_file.FORMAT: watch_file.unpack}
 
 def load(
     path: str | os.PathLike,
-    dataset: Any = None,
+    inputs: Any = None,
     *,
     model: nn.Module | None = None,
     transform: Transform | None = None,
@@ -30,7 +30,7 @@ def load(
     Parameters
     ----------
     path : path
-    dataset : optional
+    inputs : optional
         The data set of a survey, to see its pictures: a file has none.
     model, transform : optional
         As in `hookviz.survey`: how the pictures were made inputs. One of both, where the data
@@ -47,7 +47,7 @@ def load(
         There is no such file.
     ValueError
         The file is broken or not hookviz's; or a survey is of another data set, model or
-        transform; or ``dataset`` is given for a training.
+        transform; or ``inputs`` is given for a training.
 
     Examples
     --------
@@ -60,9 +60,9 @@ def load(
     """
     found = read_whole(path, _unpacked, "survey or watch of hookviz")
     if isinstance(found, Survey):
-        return found if dataset is None else surveys.with_data(found, dataset, model, transform)
-    if dataset is not None:
-        raise ValueError(f"{str(path)!r} holds a watched training: leave dataset= out.")
+        return found if inputs is None else surveys.with_data(found, inputs, model, transform)
+    if inputs is not None:
+        raise ValueError(f"{str(path)!r} holds a watched training: leave inputs= out.")
     return Training(found)
 
 

@@ -62,7 +62,9 @@ class ShownHeatmap:
         def make() -> Tensor:
             names = session.class_names
             with session.active():  # its edits are on
-                given = attribute(session.given, session.inputs, method, target, class_names=names)
+                given = attribute(
+                    session.given, session.inputs, target, method=method, class_names=names
+                )
             return picture_map(given, method)
 
         return self._cut(self.memo.once(f"attribution {method}", None, make))
@@ -77,7 +79,7 @@ class ShownHeatmap:
 
         def make() -> Tensor:
             with session.active():  # its edits are on
-                return field.effective([one_of(session.inputs, sample)], place=place)
+                return field.effective([one_of(session.inputs, sample)], position=place)
 
         key = (at.layer, at.call, place, sample)
         return self._cut(self.memo.once("effective field", key, make)[None])

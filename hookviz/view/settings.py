@@ -7,10 +7,11 @@ The widget's traits, the plain face's controls, what the browser gets, and the d
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
 
 import matplotlib
 
@@ -248,6 +249,29 @@ def documented(indent: str = "    ") -> str:
             kind = "{" + ", ".join(f'"{value}"' for value in declared.offered()) + "}"
         lines.append(f"{indent}{each.name} : {kind}\n{indent}    {declared.about}")
     return "\n".join(lines)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def with_settings(function: Function) -> Function:
+    """Name each setting in the signature instead of ``**settings``: for help() and completion."""
+    signature = inspect.signature(function)
+    *named, _ = signature.parameters.values()
+    own = {each.name for each in named}
+    settings = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if each.default is MISSING else each.default,
+            annotation=each.type,
+        )
+        for each in fields(Settings)
+        if each.name not in own
+    ]
+    whole = signature.replace(parameters=[*named, *settings])
+    function.__signature__ = whole  # type: ignore[attr-defined]
+    return function
 
 
 def first_layer(cache: FeatureCache) -> str:

@@ -42,7 +42,7 @@ from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION
 from ..view.memo import Memo
-from ..view.settings import DECLARED, SETTINGS, Settings, check, documented
+from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, with_settings
 from ..view.view import View
 from .below import Tops, Unfolding
 from .canvas import Canvas
@@ -52,6 +52,7 @@ from .plain import PlainFace
 FaceName = Literal["canvas", "plain"]
 
 
+@with_settings
 def explore(
     model: nn.Module | str,
     inputs: Any,
@@ -93,9 +94,9 @@ def explore(
     face : {"canvas", "plain"}, optional
         The canvas is drawn by the browser; the plain face is core widgets and a matplotlib
         picture. Left out, the canvas takes the plain face's place where it can run.
-    **settings
-        Where to begin: any of the explorer's settings, such as ``layer=``, ``channel=``,
-        ``cmap=``; see `hookviz.widgets.Explorer`.
+    layer, channel, call, sample, depth, order, cmap, normalize, heatmap, alpha, overlay, strip, \
+place, version : optional
+        Where to begin: the explorer's settings, see `hookviz.widgets.Explorer`.
 
     Returns
     -------

@@ -78,7 +78,7 @@ def contenders(model: nn.Module, pictures: list[Tensor]) -> dict[str, Callable[[
     given: dict[str, Any] = {"k": K, "batch_size": BATCH}
 
     def part(some: list[Tensor]) -> dict[str, Any]:
-        return given | {"dataset": some * LARGE, "shard": (0, LARGE)}
+        return given | {"inputs": some * LARGE, "shard": (0, LARGE)}
 
     found: dict[str, Callable[[], Any]] = {
         "plain": lambda: plain(model, pictures),

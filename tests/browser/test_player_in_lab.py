@@ -117,11 +117,11 @@ def test_tree_words_and_timeline(open_notebook, shots):
     widget.locator("figure .frame img").wait_for()
     wait_for_names(widget)
     module = "layer2.0.conv1"
-    assert any(event.module == module for event in trace)
+    assert any(event.layer == module for event in trace)
     tree = widget.get_by_role("listbox", name="modules")
     place = [name for name, _ in trace._tree].index(module)
     tree.select_option(index=place)
-    first = next(event for event in trace if event.module == module)
+    first = next(event for event in trace if event.layer == module)
     wait_for(lambda: lit(widget) == shown(first))
     widget.get_by_role("button", name="first of backward").click()
     back = next(event for event in trace if event.backward)
@@ -132,10 +132,10 @@ def test_tree_words_and_timeline(open_notebook, shots):
     assert abs(share - (back.index + 0.5) / len(trace)) < 0.01
     typed = widget.get_by_placeholder("find a module")
     typed.fill("layer3 conv2d")
-    left = [event for event in trace if "layer3" in event.module and event.type == "Conv2d"]
+    left = [event for event in trace if "layer3" in event.layer and event.type == "Conv2d"]
     counted = f"{len(left)} of {len(trace)} events"
     wait_for(lambda: counted in widget.inner_text())
-    assert tree.locator("option").count() == len({event.module for event in left})
+    assert tree.locator("option").count() == len({event.layer for event in left})
     for theme in notebook.themes:
         notebook.theme(theme)
         widget.scroll_into_view_if_needed()

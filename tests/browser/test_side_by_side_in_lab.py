@@ -5,7 +5,7 @@ from __future__ import annotations
 TWO_PICTURES = [
     "import hookviz",
     "model, pictures = hookviz.demo_model(), hookviz.demo_images()",
-    "both = hookviz.compare(model, model, pictures[6], x_b=pictures[9]).show()\nboth",
+    "both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()\nboth",
 ]
 FINE_TUNED = [
     "import copy, hookviz, torch",

@@ -97,14 +97,14 @@ def test_by_pointer(opened, trace):
 
 def test_a_module_goes_to_its_next_event(opened, trace):
     page = opened()
-    own = [event.index for event in trace if event.module == "layer2.0.conv1"]
+    own = [event.index for event in trace if event.layer == "layer2.0.conv1"]
     row = page.get_by_role("treeitem", name="layer2.0.conv1 Conv2d")
     for wanted in (*own, own[0]):
         row.click()
         agrees(page, trace, wanted)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    after = (event.index for event in trace if event.module == "layer2.0.bn1")
+    after = (event.index for event in trace if event.layer == "layer2.0.bn1")
     agrees(page, trace, next(index for index in after if index > own[0]))
 
 
@@ -117,7 +117,7 @@ def test_filters(opened, trace):
     wanted = [
         event.index
         for event in trace
-        if event.kind == "full_backward" and "3.1" in event.module and event.type == "Conv2d"
+        if event.kind == "full_backward" and "3.1" in event.layer and event.type == "Conv2d"
     ]
     assert len(wanted) == 2
     assert count.inner_text() == f"2 of {len(trace)} events"

@@ -23,13 +23,13 @@ from .row import LayerDifference, rows_of
 
 
 def compare(
-    a: nn.Module,
-    b: nn.Module,
-    x: Any,
-    *,
-    x_b: Any = None,
-    layers: Layers = None,
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Any,
     target: Target = None,
+    *,
+    inputs_b: Any = None,
+    layers: Layers = None,
     pairs: Mapping[str, str] | None = None,
     max_bytes: int | None = None,
     weights: Any = None,
@@ -43,19 +43,19 @@ def compare(
 
     Parameters
     ----------
-    a, b : torch.nn.Module
+    model_a, model_b : torch.nn.Module
         Such as a network and its half-precision, quantized, fine-tuned or re-implemented self; they
         may be on different devices. Both stay as they are, to the bit.
-    x
+    inputs
         As for `hookviz.explore`. Model b gets the same, on its device and in its weights' type.
-    x_b : optional
-        What b gets instead.
+    target : optional
+        The score whose gradients are compared, as in `hookviz.explore`. None is, for both, the
+        class that a puts first.
+    inputs_b : optional
+        For b, instead.
     layers : optional
         Which of a's layers, as in `hookviz.capture`; None is every module, since a difference may
         arise in any of them.
-    target : optional
-        What the gradients are of, as in `hookviz.explore`. None is, for both, the class that a puts
-        first.
     pairs : dict of str to str, optional
         Names of a's layers, and of those of b to compare them with. For all others layers are
         matched by name, then by order and shape.
@@ -97,11 +97,11 @@ def compare(
     """
     how: Any = {"weights": weights, "transform": transform}
     known: Any = {"weights": weights, "class_names": class_names}
-    given = prepare_input(x, a, **how)
-    given_b = given if x_b is None else prepare_input(x_b, b, **how)
-    first, second = Session(a, given, **known), Session(b, given_b, **known)
+    given = prepare_input(inputs, model_a, **how)
+    given_b = given if inputs_b is None else prepare_input(inputs_b, model_b, **how)
+    first, second = Session(model_a, given, **known), Session(model_b, given_b, **known)
     one = _kept(first, _every if layers is None else layers, target, max_bytes)
-    second.inputs = as_the_model_takes(first.inputs if x_b is None else given_b, second.model)
+    second.inputs = as_the_model_takes(first.inputs if inputs_b is None else given_b, second.model)
     kept, logits = one.observer, logits_of(one.output)
     shared = _for_both(target, logits)
     # By name nearly all are paired before b has run.

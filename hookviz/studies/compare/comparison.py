@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor
 
+from ...draw.document import plain_page
+from ...files import page_to
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
-from .row import GROWTH, HEADER, ROUNDINGS, LayerDifference
+from .row import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,7 +104,16 @@ class Comparison(Sequence[LayerDifference]):
         return [(self._class(i), float(p[i]), float(q[i])) for i in best]
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat dict for each row, as ``pandas.DataFrame`` takes them."""
+        """One flat dict for each row, as ``pandas.DataFrame`` takes them.
+
+        Returns
+        -------
+        list of dict
+            With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
+            cosine, share, odd, as in `TensorDifference`; inputs_relative, gradient_relative (None
+            where either had none), and why they cannot be compared. Strict JSON: NaN is
+            None, an infinity is ``"inf"`` or ``"-inf"``.
+        """
         return [row.record() for row in self]
 
     def show(self, layers: Layers = None) -> Any:
@@ -134,9 +146,26 @@ class Comparison(Sequence[LayerDifference]):
 
         return error_chart(self)
 
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the figure and the table as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        from ...draw.shown import small_png  # matplotlib
+
+        page = plain_page(title or self.verdict, self._repr_html_(), small_png(self.figure()))
+        return page_to(path, page)
+
     @property
     def verdict(self) -> str:
-        """The whole of it in some lines."""
+        """The whole of it in one line."""
         a, b = self._names
         told = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
         sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
@@ -162,7 +191,7 @@ class Comparison(Sequence[LayerDifference]):
         return known[number] if number < len(known) else f"class {number}"
 
     def __repr__(self) -> str:
-        return text_table(self.verdict, HEADER, [row.cells() for row in self])
+        return text_table(self.verdict, HEADER, [row.cells() for row in self], SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self.verdict, HEADER, [row.cells() for row in self])

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ...hooking.records import FeatureCache, LayerRecord
-from ...hooking.tables import number
+from ...hooking.tables import number, plain
 from .difference import TensorDifference, rounding
 from .pairing import Pairs
 
@@ -22,17 +22,21 @@ HEADER = (
 )
 
 
+SPARE = ("type", "shape", "mean", "cosine", "dB", "differ")
+"""Columns that a terminal can do without, the first ones first."""
+
+
 @dataclass(frozen=True, eq=False)
 class LayerDifference:
     """How far a layer's run in b is from that in a.
 
     Attributes
     ----------
-    layer, partner : str
+    layer, layer_b : str
         The names in a and in b; "" is the model itself.
     call : int
         Which of the layer's runs, from 0.
-    kind : str
+    type : str
         The class of a's layer.
     shape : tuple of int
         Of what a's returned first.
@@ -44,9 +48,9 @@ class LayerDifference:
     """
 
     layer: str
-    partner: str
+    layer_b: str
     call: int
-    kind: str
+    type: str
     shape: tuple[int, ...]
     output: TensorDifference
     inputs: TensorDifference | None = None
@@ -74,22 +78,19 @@ class LayerDifference:
         return not self.output.distance <= allowed
 
     def record(self) -> dict[str, Any]:
-        """One flat dict of plain values."""
-        found = {name: getattr(self, name) for name in ("layer", "partner", "call", "kind")}
+        """One flat dict of strict JSON, see `Comparison.records`."""
+        found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "type")}
         known = self.output
-        return {
-            **found,
-            "shape": self.shape,
-            **{name: getattr(known, name) for name in _TOLD},
-            "inputs_relative": None if self.inputs is None else self.inputs.distance,
-            "gradient_relative": None if self.gradient is None else self.gradient.distance,
-            "why": known.why,
-        }
+        found |= {"shape": self.shape, **{name: getattr(known, name) for name in _TOLD}}
+        sides = {"inputs": self.inputs, "gradient": self.gradient}
+        for name, side in sides.items():
+            found[f"{name}_relative"] = None if side is None else side.distance
+        return plain(found | {"why": known.why})
 
     def cells(self) -> tuple[str, ...]:
         """The row of the table."""
-        call = f" (run {self.call})" if self.call else ""
-        as_partner = "" if self.partner == self.layer else f" → {self.partner or '(model)'}"
+        call = f" (call {self.call})" if self.call else ""
+        as_partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
         out = self.output
         numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]
         numbers += [f"{out.decibel:.3g}".replace("inf", "∞"), f"{out.cosine:.6g}"]
@@ -102,7 +103,7 @@ class LayerDifference:
             numbers[0] = f"{out.odd} not finite in one"
         others = [_in_short(each) for each in (self.inputs, self.gradient)]
         name = f"{self.layer or '(model)'}{as_partner}{call}"
-        return name, self.kind, "×".join(map(str, self.shape)), *numbers, *others
+        return name, self.type, "×".join(map(str, self.shape)), *numbers, *others
 
 
 _TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "odd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Mapping, Sized
 from contextlib import ExitStack
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ...draw.document import plain_page
+from ...files import page_to
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
-from ...hooking.tables import html_table, text_table
+from ...hooking.tables import WIDTH, html_table, plain, text_table
 from ...hooking.tensors import tensors_in
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
@@ -57,10 +60,10 @@ class Similarity:
         return {name: self.layers_b[place] for name, value, place in rows if value > -1}
 
     def records(self) -> list[dict[str, Any]]:
-        """One dict for each pair, with the keys layer, layer_b and cka."""
+        """One dict for each pair, with the keys layer, layer_b and cka; None where that is NaN."""
         rows = zip(self.layers, self.matrix.tolist(), strict=True)
         return [
-            {"layer": a, "layer_b": b, "cka": value}
+            {"layer": a, "layer_b": b, "cka": plain(value)}
             for a, row in rows
             for b, value in zip(self.layers_b, row, strict=True)
         ]
@@ -70,6 +73,24 @@ class Similarity:
         from .chart import similarity_chart
 
         return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the figure and the table as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        from ...draw.shown import small_png  # matplotlib
+
+        about = title or f"Linear CKA over {self.samples:,} samples"
+        page = plain_page(about, self._repr_html_(), small_png(self.figure()))
+        return page_to(path, page)
 
     def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
         title = f"Linear CKA over {self.samples:,} samples"
@@ -81,28 +102,37 @@ class Similarity:
         return title, ("", *self.layers_b), rows
 
     def __repr__(self) -> str:
-        return text_table(*self._table())
+        title, header, rows = self._table()
+        if len("  ".join(header)) + max(map(len, self.layers)) <= WIDTH:
+            return text_table(title, header, rows)
+        best = self.best()
+        known = zip(self.layers, self.matrix.nan_to_num(-1.0).amax(1).tolist(), strict=True)
+        pairs = [(name, best.get(name, "–"), f"{value:.3f}") for name, value in known]
+        return text_table(
+            f"{title}; figure() shows all pairs", ("layer", "most like", "CKA"), pairs
+        )
 
     def _repr_html_(self) -> str:
         return html_table(*self._table())
 
 
 def similarity(
-    a: nn.Module,
-    b: nn.Module,
-    loader: Iterable[Any],
+    model_a: nn.Module,
+    model_b: nn.Module,
+    inputs: Iterable[Any],
     layers: Layers = None,
+    *,
     layers_b: Layers = None,
 ) -> Similarity:
     """How alike the layers of two models are: linear CKA, over a data set, one forward of each.
 
     Parameters
     ----------
-    a, b : torch.nn.Module
+    model_a, model_b : torch.nn.Module
         May be the same one. They run in eval mode and are as before afterwards, to the bit.
-    loader : iterable
-        Of batches of at least four samples: tensors ``(N, ...)``, tuples of one and labels, or
-        dicts by the names of the models' arguments. Both models get each batch.
+    inputs : iterable
+        A loader or list of batches of at least four samples: tensors ``(N, ...)``, tuples of one
+        and labels, or dicts by the names of the models' arguments. Both models get each batch.
     layers, layers_b : optional
         Which layers, as in `hookviz.capture`; None is every convolution. ``layers_b`` is as
         ``layers`` if left out.
@@ -142,13 +172,13 @@ def similarity(
     >>> [round(value, 3) for value in found.matrix.diagonal().tolist()]
     [1.0, 1.0, 1.0]
     """
-    models = _Watched(a, layers), _Watched(b, layers if layers_b is None else layers_b)
+    models = _Watched(model_a, layers), _Watched(model_b, layers if layers_b is None else layers_b)
     alignment, samples, small = LinearCKA(), 0, []
-    total = len(loader) if isinstance(loader, Sized) else 0
+    total = len(inputs) if isinstance(inputs, Sized) else 0
     with Progress() as bar, ExitStack() as stack:
         for each in models:
             stack.enter_context(each.session.active(grad=False))
-        for number, batch in enumerate(loader):
+        for number, batch in enumerate(inputs):
             grams = [each.grams(batch) for each in models]
             count = len(grams[0][0])
             if count < LEAST:
@@ -158,9 +188,7 @@ def similarity(
             samples += count
             bar.tick((number + 1) / total if total else 0.0, f"{samples:,} samples")
     if not samples:
-        raise ValueError(
-            f"No batch of the loader has {LEAST} samples: the unbiased estimate needs so many."
-        )
+        raise ValueError(f"No batch has {LEAST} samples: the unbiased estimate needs so many.")
     notes = []
     if small:
         some = "batches were" if len(small) > 1 else "batch was"

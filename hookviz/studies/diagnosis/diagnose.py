@@ -22,7 +22,7 @@ from .observation import LayerCall, Observation, examine
 
 def diagnose(
     model: nn.Module,
-    x: Any = None,
+    inputs: Any = None,
     target: Target = None,
     *,
     weights: Any = None,
@@ -31,7 +31,7 @@ def diagnose(
 ) -> Diagnosis:
     """Say what is wrong with a model: in which layer, in which operation, why, and what to do.
 
-    ``diagnose(model, x)`` runs one forward and one backward and looks at every operation.
+    ``diagnose(model, inputs)`` runs one forward and one backward and looks at every operation.
     ``with diagnose(model) as findings:`` stands around a step of one's own, which stays as it is,
     to the bit: while it runs one sum is taken of what each layer returns and of the gradient that
     reaches it. Only if one is not finite, or if the model raises, is the model run again as it was
@@ -42,7 +42,7 @@ def diagnose(
     ----------
     model : torch.nn.Module
         Runs as it stands, in training or in eval mode, and is as before afterwards, to the bit.
-    x : optional
+    inputs : optional
         What the model takes: whatever `hookviz.explore` does; NaN and Inf are let in. Left out,
         a ``with`` block is returned.
     target : optional
@@ -100,10 +100,10 @@ def diagnose(
     ('inf', '2', 'log')
     """
     check_model(model)
-    if x is None:
+    if inputs is None:
         return Guard(model)
-    inputs = prepare_input(x, model, weights=weights, transform=transform, finite=False)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name)
     seen = examine(session, target, score_of=any_score)
     diagnosis.settle(findings_in(seen), looked_at(seen), partial(_explored, session, seen))
@@ -118,7 +118,7 @@ def _explored(session: Session, seen: Observation, finding: Finding) -> Any:
         "explore",
         session.given,
         session.inputs,
-        layers,
+        layers=layers,
         layer=shown.layer,
         call=shown.call,
         class_names=session.class_names,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import linecache
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from textwrap import fill
 from typing import Any, overload
 
+from ...draw.document import plain_page
+from ...files import page_to
+from ...hooking.tables import WIDTH, cut, paragraph, plain
 from ...run.code_line import line_of
 
 SEVERITIES = ("error", "warning", "note")
@@ -67,14 +70,20 @@ class Finding:
         return f"{self.kind}{phase} in {self.where}"
 
     def __str__(self) -> str:
-        code = ["    " + self.code] if self.code else []
-        told = [_indented(self.message), _indented("→ " + self.advice)]
-        return "\n".join([f"{self.severity}: {self.title}", *code, *told])
+        return self.text()
+
+    def text(self, number: str = "") -> str:
+        """All of it in lines that a terminal has room for, the first one after a number."""
+        code = ["    " + cut(self.code, WIDTH - 4)] if self.code else []
+        told = [paragraph(each, "    ") for each in (self.message, "→ " + self.advice)]
+        return "\n".join(
+            [paragraph(f"{number}{self.severity}: {self.title}", "    ", ""), *code, *told]
+        )
 
     def record(self) -> dict[str, Any]:
-        """All of it as one flat dict of plain Python values."""
-        plain = {name: getattr(self, name) for name in (*PLAIN, "advice")}
-        return plain | {"evidence": dict(self.evidence)}
+        """All of it as one dict of strict JSON, see `Diagnosis.records`."""
+        known = {name: getattr(self, name) for name in (*PLAIN, "advice", "evidence")}
+        return plain(known)
 
 
 class Diagnosis(Sequence[Finding]):
@@ -134,7 +143,14 @@ class Diagnosis(Sequence[Finding]):
         return ", ".join(["healthy"] * self.healthy + said)
 
     def records(self) -> list[dict[str, Any]]:
-        """One flat dict for each finding, as ``pandas.DataFrame`` takes them."""
+        """One dict for each finding, as ``pandas.DataFrame`` takes them.
+
+        Returns
+        -------
+        list of dict
+            With the keys kind, severity, layer, call, phase, operation, file, line, message, advice
+            and evidence, a dict. Strict JSON: NaN is None, an infinity is ``"inf"`` or ``"-inf"``.
+        """
         return [each.record() for each in self]
 
     def show(self, finding: int = 0) -> Any:
@@ -156,10 +172,27 @@ class Diagnosis(Sequence[Finding]):
             )
         return self._explore(self[finding])
 
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write all findings as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        return page_to(path, plain_page(title or self.verdict, self._repr_html_()))
+
     def __repr__(self) -> str:
-        parts = [self.verdict, *(f"[{place}] {each}" for place, each in enumerate(self))]
+        parts = [
+            paragraph(self.verdict),
+            *(each.text(f"[{place}] ") for place, each in enumerate(self)),
+        ]
         if self.healthy and self.looked_at:
-            parts.append(fill(f"Looked at: {'; '.join(self.looked_at)}.", 100))
+            parts.append(paragraph(f"Looked at: {'; '.join(self.looked_at)}."))
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -189,7 +222,3 @@ def _chip(text: str, severity: str) -> str:
     shape = "display: inline-block; border-radius: 4px; padding: 0 8px; white-space: nowrap"
     style = f"{_CHIPS[severity]}; {shape}"
     return f'<span style="{style}">{escape(text)}</span>'
-
-
-def _indented(text: str) -> str:
-    return fill(text, 100, initial_indent="    ", subsequent_indent="    ")

@@ -197,7 +197,7 @@ def _advice(operation: OperationRecord) -> str:
         return "Compute this layer in float32, or use bfloat16, whose largest number is 3.4e38."
     if operation.phase == "backward":
         return "Keep what this operation is given away from where its slope is not finite."
-    return "Look at what this layer is given: explore(model, x) shows its values."
+    return "Look at what this layer is given: explore(model, inputs) shows its values."
 
 
 _LOG = "Add a small number before the logarithm, or use log_softmax or a loss on logits."

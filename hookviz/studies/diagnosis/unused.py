@@ -118,14 +118,14 @@ _REMOVE = "Take the no_grad() or detach() away, or freeze the layer with require
 
 def _left(found: HookTable, severity: str, what: str, why: str) -> Finding:
     first = found[0]
-    others = len({(hook.module, hook.kind, hook.function) for hook in found}) - 1
+    others = len({(hook.layer, hook.kind, hook.function) for hook in found}) - 1
     more = f", and {others} more like it" if others else ""
     return Finding(
         "hooks left behind",
         severity,
         f"The {first.kind} hook {first.function} on {first.name} {what.format(first.times)}{more}.",
         f"{why}hookviz.remove_hooks(model, of={first.function!r}); hookviz.hooks(model) lists all.",
-        first.module,
+        first.layer,
         file=first.file,
         line=first.line or 0,
         evidence={"hooks": len(found)},

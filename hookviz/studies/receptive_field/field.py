@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
+from ...hooking.tables import html_table, paragraph, plain
 from ...hooking.tensors import PatchGrid, as_maps, tensors_in
 from ...run.backward import clone_inputs
 from ...run.inputs import ModelInput, Transform, prepare_input
@@ -51,28 +52,28 @@ Numbers = tuple[int | None, ...]
 
 @dataclass(frozen=True, eq=False)
 class ReceptiveField:
-    """What the places of a layer's map see of the input; `receptive_field` finds it.
+    """What the positions of a layer's map see of the input; `receptive_field` finds it.
 
     Attributes
     ----------
     layer, call : str, int
         Which layer, and which of its runs, from 0.
     status : str
-        ``"exact"``; ``"whole input"`` if every place sees all of it, and would of a larger one;
+        ``"exact"``; ``"whole input"`` if every position sees all of it, and would of a larger one;
         ``"data-dependent"`` if computed numbers say where to look; ``"unknown"`` if something
         ran of which it is not known where it looks.
     why : str
         What made it data-dependent or unknown; else empty.
     size, stride, start : tuple of int
-        For each dimension of the input, in pixels: how many a place sees, by how many the next
-        place sees further on, and where the first one begins, negative in the padding. So place
-        ``p`` sees from ``start + stride * p`` on. Where there is no such rule (interpolated maps,
-        shifted windows) stride and start are None, and the size is the largest of a place; all
-        are None if the status is data-dependent or unknown.
+        For each dimension of the input, in pixels: how many a position sees, by how many the next
+        position sees further on, and where the first one begins, negative in the padding. So
+        position ``p`` sees from ``start + stride * p`` on. Where there is no such rule
+        (interpolated maps, shifted windows) stride and start are None, and the size is the largest
+        of a position; all are None if the status is data-dependent or unknown.
     input_size, map_size : tuple of int
-        The input's spatial size, and how many places the layer's map has.
+        The input's spatial size, and how many positions the layer's map has.
     boxes : torch.Tensor
-        int32 ``(2 * D, *map_size)``: each place's `box`, from and to.
+        int32 ``(2 * D, *map_size)``: each position's `box`, from and to.
     """
 
     layer: str
@@ -90,28 +91,28 @@ class ReceptiveField:
 
     @property
     def known(self) -> bool:
-        """Whether it is known where the places look."""
+        """Whether it is known where the positions look."""
         return self.status in ("exact", "whole input")
 
-    def box(self, *place: int) -> Box:
-        """What a place sees of the input, cut off at its border.
+    def box(self, *position: int) -> Box:
+        """The part of the input that a position sees, cut off at its border.
 
-        It is right for every place, at the border too, and where there is no one size. Of a field
-        that is data-dependent or unknown it is the whole input, as it can be anywhere in it.
+        It is right for every position, at the border too, and where there is no one size. For a
+        field that is data-dependent or unknown it is the whole input.
 
         Parameters
         ----------
-        *place : int
-            The place: row and column of the layer's map, or one number for each of its
+        *position : int
+            Row and column of the layer's map, or one number for each of its
             dimensions.
 
         Raises
         ------
         ValueError
-            The map has no such place.
+            The map has no such position.
         """
-        self._check(place)
-        here: Any = (slice(None), *place)
+        self._check(position)
+        here: Any = (slice(None), *position)
         found = self.boxes[here].tolist()
         half = len(self.input_size)
         begin, end = found[:half], found[half:]
@@ -123,24 +124,24 @@ class ReceptiveField:
         ):
             if size is None or stride is None or start is None:
                 return Box(begin, end)
-            first = start + (stride * place[axis] if stride else 0)
+            first = start + (stride * position[axis] if stride else 0)
             padding.append((begin[axis] - first, first + size - end[axis]))
         return Box(begin, end, tuple(padding))
 
     def effective(
-        self, images: Any, *, place: Sequence[int] | None = None, channel: int | None = None
+        self, inputs: Any, *, position: Sequence[int] | None = None, channel: int | None = None
     ) -> Tensor:
-        """How much each pixel counts for a place: the mean magnitude of the true gradient.
+        """How much each pixel counts for a position: the mean magnitude of the true gradient.
 
-        ``mean over images, and the input's channels, of |d(map[place]) / d(input)|``, where the
+        ``mean over the inputs, and their channels, of |d(map[position]) / d(input)|``, where the
         map is summed over its channels. Weights, gates and maxima are those of the model.
 
         Parameters
         ----------
-        images
+        inputs
             Tensors ``(N, C, *spatial)`` of the input's size; or a list of whatever the model was
             given: paths, PIL images, arrays, tensors.
-        place : sequence of int, optional
+        position : sequence of int, optional
             The centre of the map if left out.
         channel : int, optional
             One channel of the map instead of their sum.
@@ -153,19 +154,19 @@ class ReceptiveField:
         Raises
         ------
         ValueError
-            The map has no such place or channel, no image is given, or one of another size.
+            The map has no such position or channel, no image is given, or one of another size.
 
         References
         ----------
         Luo et al., *Understanding the Effective Receptive Field in Deep Convolutional Neural
         Networks*, NeurIPS 2016.
         """
-        place = tuple(n // 2 for n in self.map_size) if place is None else tuple(place)
-        self._check(place)
-        several = images.split(_BATCH) if isinstance(images, Tensor) else list(images)
+        position = tuple(n // 2 for n in self.map_size) if position is None else tuple(position)
+        self._check(position)
+        several = inputs.split(_BATCH) if isinstance(inputs, Tensor) else list(inputs)
         total, count = torch.zeros(self.input_size, dtype=torch.float64), 0
         for image in several:
-            gradient = self._gradient(image, place, channel).double().abs().cpu()
+            gradient = self._gradient(image, position, channel).double().abs().cpu()
             if gradient.shape[-len(self.input_size) :] != self.input_size:
                 raise ValueError(
                     f"An image came in as {tuple(gradient.shape)}, but the field is that of an "
@@ -175,11 +176,11 @@ class ReceptiveField:
             count += len(gradient) if batched else 1
             total += gradient.reshape(-1, *self.input_size).sum(0) / _channels(gradient, batched)
         if not count:
-            raise ValueError("images=[] holds no image: give at least one.")
+            raise ValueError("inputs=[] holds no input: give at least one.")
         return (total / count).float()
 
-    def _gradient(self, image: Any, place: tuple[int, ...], channel: int | None) -> Tensor:
-        """The gradient of a place, for a channel of the map or their sum."""
+    def _gradient(self, image: Any, position: tuple[int, ...], channel: int | None) -> Tensor:
+        """The gradient of a position, for a channel of the map or their sum."""
         model = self._session.given
         session, grid = Session(model, prepare_input(image, model, **self._how)), PatchGrid()
         module, runs = session.model.get_submodule(self.layer), []
@@ -199,7 +200,7 @@ class ReceptiveField:
                     session.call(*args, **kwargs)
             except StopForward:
                 pass
-            here: Any = (slice(None), slice(None), *place)
+            here: Any = (slice(None), slice(None), *position)
             maps = runs[self.call][here]
             if channel is not None and not 0 <= channel < maps.shape[1]:
                 raise ValueError(
@@ -208,16 +209,35 @@ class ReceptiveField:
             score = maps.sum() if channel is None else maps[:, channel].sum()
             return torch.autograd.grad(score, sources[0], materialize_grads=True)[0]
 
-    def _check(self, place: Sequence[int]) -> None:
-        fits = len(place) == len(self.map_size)
-        if not fits or not all(0 <= n < size for n, size in zip(place, self.map_size, strict=True)):
+    def _check(self, position: Sequence[int]) -> None:
+        fits = len(position) == len(self.map_size)
+        if not fits or not all(
+            0 <= n < size for n, size in zip(position, self.map_size, strict=True)
+        ):
             raise ValueError(
-                f"Layer {self.layer!r} has no place {tuple(place)}: its map is "
+                f"Layer {self.layer!r} has no position {tuple(position)}: its map is "
                 f"{_times(self.map_size)}, counted from 0."
             )
 
+    def records(self) -> list[dict[str, Any]]:
+        """One dict, as ``pandas.DataFrame`` takes it: strict JSON, for one row beside others.
+
+        Returns
+        -------
+        list of dict
+            With the keys layer, call, status, why, size, stride, start, input_size and map_size;
+            unknown ones are None.
+        """
+        names = ("layer", "call", "status", "why", "size", "stride", "start")
+        return [plain({name: getattr(self, name) for name in (*names, "input_size", "map_size")})]
+
+    def _repr_html_(self) -> str:
+        (record,) = self.records()
+        cells = [_times(each) if isinstance(each, list) else str(each) for each in record.values()]
+        return html_table("Receptive field", tuple(record), [cells])
+
     def __repr__(self) -> str:
-        """One line: the layer, its status and its numbers."""
+        """The layer, its status and its numbers."""
         said = [f"{self.layer!r} {self.status}"]
         if self.why:
             said.append(self.why)
@@ -225,8 +245,8 @@ class ReceptiveField:
             said.append(f"sees {_times(self.size)}")
             if None not in self.start:
                 said.append(f"stride {_times(self.stride)}, start {_times(self.start)}")
-        said.append(f"{_times(self.map_size)} places on {_times(self.input_size)}")
-        return f"ReceptiveField({', '.join(said)})"
+        said.append(f"{_times(self.map_size)} positions on {_times(self.input_size)}")
+        return paragraph(f"ReceptiveField({', '.join(said)})")
 
 
 _BATCH = 8
@@ -317,7 +337,7 @@ def receptive_field(
         raise ValueError(f"Layer {name!r} ran {len(runs)} times: there is no call={call}.")
     found = seen[runs[call]]
     if found.planes is None:
-        raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no places.")  # type: ignore[union-attr]
+        raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no positions.")  # type: ignore[union-attr]
     return _field(runs[call], found, session, {"weights": weights, "transform": transform})
 
 

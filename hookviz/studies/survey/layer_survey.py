@@ -11,16 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...hooking.tables import number, text_table
+from ...hooking.tables import html_table, number, plain, text_table
 from .batch_statistics import quantiles, unpacked
 from .channels import NONE, Column
 
 HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "dead", "NaN", "classes")
+SPARE = ("std", "map", "mean")
+"""Columns that a terminal can do without, the first ones first."""
 
 
 def key_words(key: Key) -> str:
     """A layer's name, with its run if it has several."""
-    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (run {key[1]})"
+    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (call {key[1]})"
 
 
 def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
@@ -30,7 +32,7 @@ def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
     spread = float(((count * (mean - middle) ** 2 + layer.moments[2]).sum() / values) ** 0.5)
     pure = [layer.classes(channel) for channel in range(len(layer))]
     of_one = sum(len(each) == 1 for each in pure)
-    call = f" (run {layer.column.call})" if layer.column.call else ""
+    call = f" (call {layer.column.call})" if layer.column.call else ""
     return (
         f"{layer.name or '(model)'}{call}",
         str(len(layer)),
@@ -44,11 +46,11 @@ def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
     )
 
 
-def layer_table(layer: LayerSurvey) -> str:
-    """Each channel in a line."""
+def layer_table(layer: LayerSurvey) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Title, header, and each channel in a line."""
     header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
-    rows = []
-    for each in layer.records():
+    rows: list[tuple[str, ...]] = []
+    for each in layer._facts():
         best = ", ".join(str(index) for index, *_ in layer.top(each["channel"], 5))
         said = ", ".join(f"{name} {count}" for name, count in layer.classes(each["channel"])[:3])
         top = "–" if each["max"] is None else number(each["max"])
@@ -58,7 +60,7 @@ def layer_table(layer: LayerSurvey) -> str:
                 *(f"{100 * each['zeros']:.3g} %", best, said or "–"),
             )
         )
-    return text_table(f"{layer.name}, {layer.column.kind}", header, rows)
+    return f"{layer.name or '(model)'}, {layer.column.kind}", header, rows
 
 
 def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
@@ -232,8 +234,13 @@ class LayerSurvey:
         list of dict
             With the keys layer, call, channel, max, index, position, mean, std, zeros, dead, nans,
             first_nan, median, and, where labels are known, class and class_count: the most
-            frequent class among the top inputs.
+            frequent class among the top inputs. Strict JSON: NaN is None, an
+            infinity is ``"inf"`` or ``"-inf"``.
         """
+        return plain(self._facts())
+
+    def _facts(self) -> list[dict[str, Any]]:
+        """One dict for each channel, NaN and infinities as they are."""
         columns: dict[str, list[Any]] = {
             **{name: getattr(self, name).tolist() for name in ("mean", "std", "zeros", "dead")},
             "nans": self.nans.tolist(),
@@ -253,7 +260,10 @@ class LayerSurvey:
         return found
 
     def __repr__(self) -> str:
-        return layer_table(self)
+        return text_table(*layer_table(self), ("std", "mean"))
+
+    def _repr_html_(self) -> str:
+        return html_table(*layer_table(self))
 
     def class_of(self, label: int) -> str | int:
         """A class's name, or its number if it has none."""

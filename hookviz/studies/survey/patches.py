@@ -19,7 +19,7 @@ from .reading import Reader
 
 NO_PICTURES = (
     "This survey knows its inputs by their numbers only: load it with the data set, "
-    "hookviz.load(path, dataset=…), to see them."
+    "hookviz.load(path, inputs=…), to see them."
 )
 
 MOST = 64_000_000

@@ -35,14 +35,14 @@ from .survey import Survey
 
 def survey(
     model: nn.Module,
-    dataset: Any,
+    inputs: Any,
     layers: Layers = None,
     *,
     k: int = 9,
     batch_size: int = 32,
     num_workers: int = 0,
-    transform: Transform | None = None,
     weights: Any = None,
+    transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
     path: str | PathLike | None = None,
     save_every: float = 60.0,
@@ -59,7 +59,7 @@ def survey(
     ----------
     model : torch.nn.Module
         On the device on which it is to run.
-    dataset
+    inputs
         A data set of torch, with a length and items; a list; or a folder of pictures, whose
         folders, if all are in some, are the classes. An item is a picture (path, PIL, array), a
         tensor without a batch dimension, or a dict of these by the names of the model's arguments;
@@ -70,11 +70,11 @@ def survey(
         How many inputs are kept for a channel; one place of each.
     batch_size, num_workers : int
         How many inputs run at once, and how many processes read them (0: this one).
-    transform : callable, optional
-        Item -> tensor. Pictures go through the model's own if it is left out, see
-        `hookviz.attribution.prepare_input`. It should not draw by chance.
     weights, class_names : optional
         As in `hookviz.explore`. A data set with ``classes`` names them itself.
+    transform : callable, optional
+        Item -> tensor. Pictures go through the model's own if it is left out, see
+        `hookviz.attribution.prepare_input`. It should be deterministic.
     path : path, optional
         A file for the result, written every ``save_every`` seconds, too. If it is there already,
         the survey goes on where that one was.
@@ -126,7 +126,7 @@ def survey(
     18 ring (3, 11)
     """
     _check(k, batch_size, num_workers, on_error, shard)
-    data = as_data_set(dataset)
+    data = as_data_set(inputs)
     # A session without an input of its own: the data set has them.
     session = Session(model, ModelInput(()), weights=weights)
     chosen = select_layers(model, layers)

@@ -21,7 +21,7 @@ from ..showing import widget
 from .channels import NONE, RunningStatistics
 from .file import pack, unpack
 from .fingerprint import Fingerprint, IndexRanges, data_marks, differences, model_marks
-from .layer_survey import HEADER, Key, LayerSurvey, layer_row, nan_words
+from .layer_survey import HEADER, SPARE, Key, LayerSurvey, layer_row, nan_words
 from .page import write_page
 from .patches import PatchMixin
 from .reading import Reader, as_data_set
@@ -285,7 +285,7 @@ class Survey(PatchMixin):
         return "; ".join(facts)
 
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
+        return text_table(self.title, HEADER, [layer_row(layer) for layer in self.values()], SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, [layer_row(layer) for layer in self.values()])
@@ -308,10 +308,10 @@ def unpacked(content: bytes) -> Survey:
 
 
 def with_data(
-    survey: Survey, dataset: Any, model: nn.Module | None, transform: Transform | None
+    survey: Survey, inputs: Any, model: nn.Module | None, transform: Transform | None
 ) -> Survey:
     """A survey that has its pictures."""
-    data = as_data_set(dataset)
+    data = as_data_set(inputs)
     reader = Reader(data, model, None, transform)
     known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))
     reader.check()

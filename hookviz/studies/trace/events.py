@@ -15,7 +15,7 @@ from torch import Tensor
 from ...draw.colours import DIVERGING, SEQUENTIAL, colour_ranges, strip_height
 from ...draw.html import Readings
 from ...hooking.records import Statistics
-from ...hooking.tables import html_table, number, text_table
+from ...hooking.tables import html_table, number, paragraph, plain, text_table
 
 SIGNATURES = {
     "forward_pre": "hook(module, args)",
@@ -40,7 +40,7 @@ class Event:
     #: ``forward_pre``, ``forward``, ``full_backward_pre``, ``full_backward``, or ``tensor`` for a
     #: hook on a tensor that the module returned.
     kind: str
-    module: str  #: the module's name, ``""`` for the model itself
+    layer: str  #: the module's name, ``""`` for the model itself
     type: str  #: the module's class
     call: int  #: which run of the module it belongs to, from 0
     depth: int  #: how many modules were running around this one in the forward; 0 for the model
@@ -72,26 +72,29 @@ class Event:
     @property
     def name(self) -> str:
         """The module's name, for people."""
-        return self.module or "(model)"
+        return self.layer or "(model)"
 
     def record(self) -> dict[str, Any]:
-        """All but the picture, as one flat dict of plain Python values."""
+        """All but the picture, as one dict of strict JSON, see `Trace.records`."""
         numbers = asdict(self.statistics) if self.statistics else dict.fromkeys(_NUMBERS)
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return plain | {"shape": self.shape, "dtype": " ".join(self.dtypes)} | numbers
+        known = {name: getattr(self, name) for name in _PLAIN}
+        known["dtype"] = self.dtypes[main_place(self.dtypes)] if self.dtypes else None
+        return plain(
+            known | {"shape": self.shape, "shapes": self.shapes, "dtypes": self.dtypes} | numbers
+        )
 
     @property
-    def shape(self) -> str:
+    def shape_words(self) -> str:
         """All shapes in one word each."""
         return " ".join("×".join(map(str, shape)) or "scalar" for shape in self.shapes)
 
     @property
-    def main_shape(self) -> tuple[int, ...]:
-        """Of the tensor that ``statistics`` and ``sample`` are of."""
-        return self.shapes[main_place(self.dtypes)]
+    def shape(self) -> tuple[int, ...] | None:
+        """Of the tensor that ``statistics`` and ``sample`` are of; None without any."""
+        return self.shapes[main_place(self.dtypes)] if self.shapes else None
 
 
-_PLAIN = ("index", "time", "kind", "module", "type", "call", "depth", "path", "note", "code")
+_PLAIN = ("index", "time", "kind", "layer", "type", "call", "depth", "path", "note", "code")
 _NUMBERS = tuple(Statistics.__dataclass_fields__)
 
 
@@ -159,13 +162,19 @@ def code_for(kind: str, name: str, path: str = "") -> str:
     return f"handle = {module}.register_{kind}_hook(hook)  # {SIGNATURES[kind]}"
 
 
-HEADER = ("#", "ms", "hook", "module", "type", "shape", "min", "max", "note")
+HEADER = ("#", "ms", "hook", "layer", "type", "shape", "min", "max", "note")
 _SHOWN, _HEAD = 120, 80  # rows of a table, and how many of these are its first
 
 
 def event_text(title: str, events: Sequence[Event]) -> str:
-    """Title and table; the modules' names are indented by their depth."""
-    return text_table(title, HEADER, _rows(events, "  "))
+    """Title and table, the modules' names indented by their depth; notes stand below it."""
+    rows = [row[:-1] for row in _rows(events, "  ")]
+    notes: dict[str, list[str]] = {}
+    for event in events:
+        notes.setdefault(event.note, []).append(str(event.index))
+    told = [f"{', '.join(which)}: {note}" for note, which in notes.items() if note]
+    table = text_table(title, HEADER[:-1], rows, ("type", "ms", "max", "min"))
+    return "\n".join([table, *(paragraph(each, "   ", "") for each in told)])
 
 
 def event_html(title: str, events: Sequence[Event]) -> str:
@@ -189,9 +198,9 @@ def _row(event: Event, indent: str) -> tuple[str, ...]:
         str(event.index),
         "" if event.time is None else f"{1000 * event.time:.2f}",
         event.kind,
-        indent * event.depth + event.name + (f" ({event.call})" if event.call else ""),
+        indent * event.depth + event.name + (f" (call {event.call})" if event.call else ""),
         event.type,
-        event.shape,
+        event.shape_words,
         number(numbers.min) if numbers else "",
         number(numbers.max) if numbers else "",
         event.note,
@@ -259,9 +268,9 @@ def event_picture(event: Event) -> EventPicture | None:
 
 def part(event: Event) -> str:
     """Which part of the tensor is drawn, see `hookviz.studies.trace.events.sample_of`."""
-    if event.sample is None:
+    shape = event.shape
+    if event.sample is None or shape is None:
         return ""
-    shape = event.main_shape
     drawn, whole = event.sample.shape, (1, 1, *shape)[-2:]
     place = {0: "", 1: "", 2: ", row 0", 3: ", sample 0", 4: ", sample 0, channel 0"}
     where = place.get(len(shape), f", at index {', '.join('0' * (len(shape) - 2))}")
@@ -287,7 +296,7 @@ def when(event: Event) -> str:
 
 def shapes(event: Event) -> list[str]:
     """Shape and dtype of each tensor that the hook received, of the first ones."""
-    each = [f"{s} {d}" for s, d in zip(event.shape.split(), event.dtypes, strict=True)]
+    each = [f"{s} {d}" for s, d in zip(event.shape_words.split(), event.dtypes, strict=True)]
     more = [f"{len(each) - _TENSORS} more"] if len(each) > _TENSORS else []
     return [*each[:_TENSORS], *more]
 

@@ -41,7 +41,7 @@ def write_page(
     named = title or f"Hooks of {model}"
     still = html.data_url(small_png(_figure(trace)))
     places = {name: place for place, (name, _) in enumerate(tree)}
-    events = [_said(event, places[event.module]) for event in trace]
+    events = [_said(event, places[event.layer]) for event in trace]
     facts: dict[str, Any] = {
         "title": named,
         "words": words,

@@ -216,7 +216,7 @@ class EventRecorder(HookManager):
         return Event(
             index=-1,
             kind=kind,
-            module=self._names[module],
+            layer=self._names[module],
             type=type_name(module),
             call=call,
             depth=self._depths.get((module, call), 0),

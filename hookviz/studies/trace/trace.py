@@ -24,7 +24,7 @@ from .recorder import FULL, EventRecorder, Names, Refused
 
 def trace(
     model: nn.Module,
-    x: Any,
+    inputs: Any,
     target: Target = None,
     *,
     weights: Any = None,
@@ -41,7 +41,7 @@ def trace(
     Parameters
     ----------
     model : torch.nn.Module
-    x
+    inputs
         What the model takes: whatever `hookviz.explore` does.
     target : optional
         What the gradient is of, as in `hookviz.explore`: None is each sample's top class.
@@ -92,8 +92,8 @@ def trace(
     full_backward 0
     full_backward (model)
     """
-    inputs = prepare_input(x, model, weights=weights, transform=transform)
-    session = Session(model, inputs, weights=weights, class_names=class_names)
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
     names = module_names(model)
     passed = _recorded(session, names, target)
     recorder, scored = passed.observer, passed.scored
@@ -142,14 +142,15 @@ class Trace(Sequence[Event]):
             raise IndexError(f"There is no event {place}: this trace has {len(self)}.") from None
 
     def records(self) -> list[dict[str, Any]]:
-        """Every event as a flat dict of plain values: ``pandas.DataFrame(trace.records())``.
+        """Every event as a dict of plain values: ``pandas.DataFrame(trace.records())``.
 
         Returns
         -------
         list of dict
-            With the keys index, time, kind, module, type, call, depth, path, note, code, shape
-            (``"1×64×56×56"``, several with spaces between), dtype, and min, max, mean, zeros, nans,
-            infs, norm, which are None where the hook received no tensor.
+            With the keys index, time, kind, layer, type, call, depth, path, note, code; shape,
+            dtype, min, max, mean, zeros, nans, infs, norm of the first floating-point tensor that
+            the hook received, None without any; shapes and dtypes of all tensors. Strict JSON: NaN
+            is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return [event.record() for event in self]
 

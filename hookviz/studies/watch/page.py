@@ -67,7 +67,7 @@ def _text(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
 
-def write_page(training: Recorded, phase: str, max_bytes: float) -> str:
+def write_page(training: Recorded, phase: str, max_bytes: float, title: str | None = None) -> str:
     """The page; steps are left out, as evenly as can be, until it fits.
 
     Raises
@@ -82,7 +82,7 @@ def write_page(training: Recorded, phase: str, max_bytes: float) -> str:
     while True:
         blocks = {"facts": json_text(facts), "steps": json_text(steps)}
         page = document(
-            facts["model"],
+            title or facts["model"],
             script("training"),
             style("style", "steps"),
             blocks,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...files import page_to
 from ...hooking.select import close_names
-from ...hooking.tables import html_table, megabytes, number, text_table
+from ...hooking.tables import html_table, megabytes, number, plain, text_table
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
 from .recorder import Row
@@ -20,6 +20,9 @@ HEADER = (
     *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
     *("gradient std", "weight norm", "update ratio"),
 )
+
+SPARE = ("type", "call", "min", "max", "weight norm", "mean")
+"""Columns that a terminal can do without, the first ones first."""
 
 
 class Training:
@@ -99,16 +102,26 @@ class Training:
             ``min``, ``max``, ``zeros`` (a share), ``nans``, ``infs`` and ``count`` of what it
             returned; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
             the share of channels that were zero everywhere; and the layer's ``weight_norm``,
-            ``weight_gradient_norm`` and ``update_ratio``. None is what there was not.
+            ``weight_gradient_norm`` and ``update_ratio``. Missing values are None. Strict JSON: NaN
+            is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return [
-            record
+            plain(record)
             for phase in PHASES
             for step in self.history(phase).steps
             for record in step_records(self.log.types, step, phase)
         ]
 
     # Shown
+
+    @property
+    def verdict(self) -> str:
+        """The first NaN or Inf, or that none was seen, in one line."""
+        if (trouble := self.first_trouble) is not None:
+            return str(trouble)
+        count = sum(len(self.history(phase).steps) for phase in PHASES)
+        steps = f"{count:,} recorded step{'s' * (count != 1)}"
+        return f"no NaN or Inf in {steps}" if count else "no step has been recorded"
 
     @property
     def title(self) -> str:
@@ -140,7 +153,7 @@ class Training:
         )
 
     def __repr__(self) -> str:
-        return text_table(self.title, HEADER, self.table())
+        return text_table(self.title, HEADER, self.table(), SPARE)
 
     def _repr_html_(self) -> str:
         return html_table(self.title, HEADER, self.table())
@@ -196,12 +209,13 @@ class Training:
         *,
         phase: str = "train",
         max_bytes: float = 10e6,
+        title: str | None = None,
     ) -> str | None:
         """Write it as one file, in which steps are scrubbed without a kernel and without a network.
 
         Strips of any statistic, and each step's numbers, histograms and maps of the probe. Where
         that is more than ``max_bytes``, every second step is left out, and the page says so.
-        Without a path the page is returned.
+        ``title`` is the page's. Without a path the page is returned.
 
         Raises
         ------
@@ -210,7 +224,7 @@ class Training:
         """
         from .page import write_page
 
-        return page_to(path, write_page(self, phase, max_bytes))
+        return page_to(path, write_page(self, phase, max_bytes, title))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load`."""

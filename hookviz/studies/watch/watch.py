@@ -25,11 +25,11 @@ from .weights import Weights
 def watch(
     model: nn.Module,
     layers: Layers = None,
+    *,
     every: int = 50,
     probe: Any = None,
     max_bytes: float = 50e6,
     path: str | os.PathLike | None = None,
-    *,
     scaler: Any = None,
 ) -> Watch:
     """Record what every layer does, step by step, while a model learns.

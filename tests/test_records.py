@@ -1,0 +1,238 @@
+"""Every result alike: records() is strict JSON with the same keys, and tables fit a terminal."""
+
+import json
+import math
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz.hooking.tables import text_table
+
+LONG = "a_stage_with_a_long_name_of_its_own"
+PICTURES = hookviz.demo_images()[:6]
+
+
+class Odd(nn.Module):
+    """Return NaN in one channel, and Inf in another."""
+
+    def forward(self, x):
+        x = x.clone()
+        x[:, 0], x[:, 1] = math.nan, math.inf
+        return x
+
+
+class Block(nn.Module):
+    """A residual block whose names are long."""
+
+    def __init__(self, channels, odd=False):
+        super().__init__()
+        self.the_convolution_of_the_residual_branch = nn.Conv2d(channels, channels, 3, padding=1)
+        self.the_normalization_behind_the_convolution = nn.BatchNorm2d(channels)
+        self.what_makes_numbers_odd = Odd() if odd else nn.Identity()
+
+    def forward(self, x):
+        branch = self.the_convolution_of_the_residual_branch(x)
+        branch = self.the_normalization_behind_the_convolution(branch)
+        return x + self.what_makes_numbers_odd(branch).relu()
+
+
+def network(odd=False):
+    """A classifier with layers whose names are longer than a table has room for."""
+    torch.manual_seed(0)
+    stages = nn.Sequential()
+    stages.add_module("stem", nn.Conv2d(3, 8, 7, stride=4))
+    for number in range(3):
+        stages.add_module(
+            f"{LONG}_{number}", nn.Sequential(Block(8), Block(8, odd and number == 2))
+        )
+    stages.add_module("pool", nn.AdaptiveAvgPool2d(1))
+    stages.add_module("flatten", nn.Flatten())
+    stages.add_module("classifier", nn.Linear(8, 3))
+    return stages.eval()
+
+
+def cache(model, x):
+    with hookviz.capture(model, nn.Module) as captured:
+        model(x).sum().backward()
+    return captured
+
+
+def diagnosis(model, x):
+    return hookviz.diagnose(model.train(), x)
+
+
+def comparison(model, x):
+    return hookviz.compare(network(), model, x)
+
+
+def similarity(model, x):
+    some = [torch.randn(8, 3, 64, 64) for _ in range(2)]
+    return hookviz.similarity(model, model, some, nn.Conv2d)
+
+
+def survey(model, x):
+    return hookviz.survey(model, [(each, n % 2) for n, each in enumerate(x)], nn.Module, k=2)
+
+
+def layer_survey(model, x):
+    return survey(model, x)[f"{LONG}_1"]
+
+
+def training(model, x):
+    watch = hookviz.watch(model.train(), every=1)
+    for _ in range(2):
+        with watch:
+            model(x).sum().backward()
+    return watch
+
+
+def table_of_hooks(model, x):
+    for _ in range(2):
+        for module in model.modules():
+            module.register_forward_hook(lambda module, args, output: None)
+    return hookviz.hooks(model)
+
+
+def removed_hooks(model, x):
+    table_of_hooks(model, x)
+    nn.utils.parametrizations.weight_norm(model.classifier)
+    return hookviz.remove_hooks(model)
+
+
+def field(model, x):
+    fields = hookviz.receptive_field(model, x, nn.Conv2d)
+    return next(each for name, each in fields.items() if LONG in name)
+
+
+RESULTS = {
+    "capture": cache,
+    "trace": hookviz.trace,
+    "diagnose": diagnosis,
+    "compare": comparison,
+    "similarity": similarity,
+    "survey": survey,
+    "layer_survey": layer_survey,
+    "watch": training,
+    "hooks": table_of_hooks,
+    "remove_hooks": removed_hooks,
+    "receptive_field": field,
+}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["finite", "odd"])
+def odd(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=RESULTS)
+def result(request, odd):
+    """A result, of a model with finite numbers and of one without."""
+    model = network(odd)
+    torch.manual_seed(1)
+    x = torch.randn(4, 3, 64, 64)
+    if odd and request.param in ("similarity", "receptive_field"):
+        model = network()  # the one needs numbers, the other looks at none
+    with warnings.catch_warnings():  # of channels that never vary, and the like
+        warnings.simplefilter("ignore")
+        return request.param, RESULTS[request.param](model, x)
+
+
+# What a key holds, wherever it stands.
+MEANINGS = {
+    "layer": str,
+    "layer_b": str,
+    "type": str,
+    "kind": str,
+    "call": int,
+    "channel": int,
+    "index": int,
+    "shape": list,
+    "position": list,
+    "dtype": str,
+    "mean": float,
+    "nans": int,
+    "infs": int,
+    "step": int,
+    "phase": str,
+    "file": str,
+    "path": str,
+}
+
+
+def test_records_are_strict_json(result):
+    name, found = result
+    records = found.records()
+    assert records, name
+    assert json.loads(json.dumps(records, allow_nan=False)) == records
+    assert len({tuple(record) for record in records}) == 1  # columns of one table
+    for record in records:
+        assert "layer" in record and "module" not in record
+        for key, value in record.items():
+            assert key.isidentifier()
+            if key in MEANINGS and value is not None and value not in ("inf", "-inf"):
+                assert isinstance(value, MEANINGS[key]), (key, value)
+        for key in ("shape", "position"):
+            assert all(type(each) is int for each in record.get(key) or ())
+
+
+def test_a_table_fits_a_terminal(result):
+    name, found = result
+    for text in (repr(found), str(found)):
+        wide = [line for line in text.splitlines() if len(line) > 80]
+        assert not wide, name
+
+
+def test_html_has_whole_names(result, odd):
+    name, found = result
+    assert LONG in found._repr_html_() or (name == "diagnose" and not odd)
+
+
+PAGES = ("trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks")
+
+
+def test_a_page_is_one_file(result, tmp_path):
+    name, found = result
+    if name not in PAGES:
+        assert not hasattr(found, "to_html")
+        return
+    path = tmp_path / "page.html"
+    if name == "survey":
+        with pytest.raises(ValueError, match="knows its inputs by their numbers|no picture"):
+            replace(found, reader=None).to_html(path)
+    assert found.to_html(path, title="<b>A page</b>") is None
+    page = path.read_text(encoding="utf-8")
+    assert "<title>&lt;b&gt;A page&lt;/b&gt;</title>" in page
+    assert "Content-Security-Policy" in page and "http://" not in page and "https://" not in page
+    assert page == found.to_html(title="<b>A page</b>")
+
+
+def test_a_verdict_is_one_line(result, odd):
+    name, found = result
+    assert hasattr(found, "verdict") == (name in ("diagnose", "compare", "watch"))
+    verdict = getattr(found, "verdict", "")
+    assert "\n" not in verdict
+    assert name != "watch" or ("NaN first seen at step 0" in verdict) == odd
+
+
+def test_names_that_are_cut_are_told_apart():
+    names = [f"{LONG}_{number}.conv{place}" for number in range(3) for place in range(2)]
+    rows = [(name, "x" * 60, "7") for name in names]
+    told = text_table("Long names", ("layer", "note", "count"), rows)
+    assert len({line.split()[0] for line in told.splitlines()[2:8]}) == len(names)
+
+
+def test_a_single_row_has_a_line_for_each_cell():
+    told = text_table("One", ("layer", "note"), [(LONG * 2, "as long as a note may well be")])
+    assert told.splitlines()[1:] == [f"layer  {LONG * 2}", "note   as long as a note may well be"]
+
+
+def test_infinities_are_told_as_text():
+    model = nn.Sequential(nn.Identity())
+    found = hookviz.compare(model, nn.Sequential(nn.Identity()), torch.zeros(1, 3, 4, 4))
+    (record,) = [each for each in found.records() if each["layer"] == "0"]
+    assert record["decibel"] == "inf" and float(record["decibel"]) == math.inf
+    assert record["cosine"] is None  # NaN: zeros have no direction
