@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ..files import format_of, read_whole
+from ..files import read_arrays
 from ..run.inputs import Transform
 from .survey import survey as surveys
-from .survey.file import FORMAT as SURVEY
 from .survey.survey import Survey
 from .watch import file as watch_file
 from .watch.training import Training
 
-_KINDS = {SURVEY: surveys.unpacked, watch_file.FORMAT: watch_file.unpack}
+FORMATS: dict[str, Any] = {**surveys.FORMATS, watch_file.FORMAT: watch_file.unpack}
 
 
 def load(
@@ -30,6 +32,7 @@ def load(
     Parameters
     ----------
     path : path
+        With ``*`` for any: all these files, shards of one survey, added.
     dataset : optional
         The data set of a survey, to see its pictures: a file has none.
     model, transform : optional
@@ -58,16 +61,11 @@ def load(
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    found = read_whole(path, _unpacked, "survey or watch of hookviz")
+    shards = sorted(Path(path).parent.glob(Path(path).name)) if "*" in Path(path).name else []
+    read = partial(read_arrays, formats=FORMATS, kind="survey or watch of hookviz")
+    found = reduce(add, map(read, shards or [path]))
     if isinstance(found, Survey):
         return found if dataset is None else surveys.with_data(found, dataset, model, transform)
     if dataset is not None:
         raise ValueError(f"{str(path)!r} holds a watched training: leave dataset= out.")
     return Training(found)
-
-
-def _unpacked(content: bytes) -> Any:
-    form = format_of(content)
-    if form not in _KINDS:
-        raise ValueError(f"its format is {form!r}")
-    return _KINDS[form](content)
