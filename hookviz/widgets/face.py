@@ -172,7 +172,7 @@ def _cell_words(cell: Cell) -> str:
     parts = [f"activation {number(cell.activation)}"]
     parts += ["no gradient" if cell.gradient is None else f"gradient {number(cell.gradient)}"]
     parts += [f"zeros {100 * cell.zeros:.3g} %"] if cell.zeros else []
-    parts += [f"{cell.dead} of {cell.channels} channels dead"] if cell.dead else []
+    parts += [f"{cell.silent} of {cell.channels} channels silent"] if cell.silent else []
     counts = [
         (cell.nans, "NaN"),
         (cell.infs, "Inf"),
