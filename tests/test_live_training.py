@@ -68,7 +68,7 @@ def test_the_page_stays_within_its_bytes(tmp_path):
     assert "30 of 60 recorded steps are in this page" in half
     assert watch.to_html(tmp_path / "watch.html") is None
     assert (tmp_path / "watch.html").read_text() == whole
-    with pytest.raises(ValueError, match="is too small: a page of two steps takes"):
+    with pytest.raises(ValueError, match="is too little: a page of two steps takes"):
         watch.to_html(max_bytes=1000)
     with pytest.raises(ValueError, match="No step of train has been recorded"):
         trained(0)[0].to_html()
@@ -110,7 +110,7 @@ def test_a_view_that_breaks_does_not_end_a_training(core, monkeypatch):
     monkeypatch.setattr("hookviz.widgets.live_training.PAUSE", 0.0)
     watch, shown = trained(every=1, live=True)
     assert watch.steps == list(range(6))
-    assert "live() was left out (ZeroDivisionError" in watch.title
+    assert "show() was left out (ZeroDivisionError" in watch.title
     shown.close()
 
 

@@ -61,9 +61,10 @@ def load(
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    shards = sorted(Path(path).parent.glob(Path(path).name)) if "*" in Path(path).name else []
+    folder, name = Path(path).parent, Path(path).name
+    shards = sorted(folder.glob(name)) if "*" in name else []
     read = partial(read_arrays, formats=FORMATS, kind="survey or watch of hookviz")
-    found = reduce(add, map(read, shards or [path]))
+    found = reduce(add, map(read, shards or [Path(path)]))
     if isinstance(found, Survey):
         return found if dataset is None else surveys.with_data(found, dataset, model, transform)
     if dataset is not None:
