@@ -23,9 +23,9 @@ _EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MU
 def script(entry: str) -> str:
     """An entry and all modules that it imports, each after those that it needs.
 
-    A bundler would be a build step, and node a requirement, for what two expressions do: the modules
-    use one form of ``import`` and one of ``export``. In one script no two modules may have the same
-    name, which a test holds. What the entry exports by ``export default`` stays.
+    A bundler would be a build step, and node a requirement, for what two expressions do: the
+    modules use one form of ``import`` and one of ``export``. In one script no two modules may have
+    the same name, which a test holds. What the entry exports by ``export default`` stays.
 
     Parameters
     ----------
