@@ -195,6 +195,12 @@ def test_what_the_page_names_is_there():
         assert re.search(rf"^(class |def )?{name}\b", code, re.MULTILINE), f"{name} of {file}"
 
 
+@pytest.mark.parametrize("name", ["attribution", "metrics", "results", "widgets"])
+def test_what_is_imported_late_is_there(name):
+    module = getattr(hookviz, name)
+    assert all(hasattr(module, each) for each in module.__all__)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_each_room_says_what_it_is(room):
     words = ast.get_docstring(tree(PACKAGE / room / "__init__.py"))

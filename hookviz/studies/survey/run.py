@@ -53,8 +53,9 @@ def survey(
     """Ask a whole data set what each channel answers to: one forward pass, no backward.
 
     Of each channel of each layer: the k inputs with the largest value, and where; mean, standard
-    deviation, share of zeros, a sketch of the quantiles, whether it is dead; with labels, which
-    classes it answers to. The model runs in eval mode, and is as before afterwards, to the bit.
+    deviation, share of zeros, a sketch of the quantiles, whether it was ever above zero; with
+    labels, which classes it answers to. The model runs in eval mode, and is as before afterwards,
+    to the bit.
 
     Parameters
     ----------
