@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import house
 from live_pages import write_pages
 
 import hookviz
@@ -25,6 +26,7 @@ def gather(app: Any = None) -> None:
     for name, text in wanted.items():
         write(DOCS / "notebooks" / name, text.encode())
     draw()
+    write(DOCS / "pictures" / "house.svg", house.drawing().encode())
     write_pages(DOCS / "extra" / "live", write)
 
 

@@ -32,12 +32,14 @@ examples:
   hookviz survey resnet18 pictures/ -o survey.npz
       what each channel of each convolution answers to, in a folder of pictures
   torchrun --nproc-per-node 2 -m hookviz survey resnet18 pictures/ -o survey.npz
-      the same by two processes; on GPUs each takes its own
+      by two processes, each its share, survey.0-of-2.npz and survey.1-of-2.npz; on GPUs each
+      takes its own
   hookviz survey --demo pictures/ --layers "layer3.*" -k 16 --skip -o survey.npz
       the demo model; pictures that cannot be read are named and left out
 
 The folders in the folder, if all pictures are in some, are the classes. What is ended before its
-time goes on where it was when it is started again. In Python: hookviz.load("survey.npz").
+time goes on where it was when it is started again. In Python: hookviz.load("survey.npz"), or of
+several processes hookviz.load("survey.*-of-2.npz").
 """
 
 
@@ -126,6 +128,7 @@ def page(options: argparse.Namespace) -> None:
     tell("running the model …")
     from .export.page import write_page
     from .run.inputs import prepare_input
+    from .run.progress import Progress
     from .run.session import Session
     from .view.settings import Settings, first_layer
     from .view.view import View
@@ -137,17 +140,16 @@ def page(options: argparse.Namespace) -> None:
 
     done = run(target)
     view = View(Settings(first_layer(done.cache), target=target), session, done)
-    bar = Bar()
-    text = write_page(view, run, max_bytes=options.max_bytes, title=options.title, tick=bar.tick)
-    bar.end()
+    most, title = options.max_bytes, options.title
+    with Progress(terminal=True) as bar:
+        text = write_page(view, run, max_bytes=most, title=title, tick=bar.tick)
     Path(options.output).write_text(text, encoding="utf-8")
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
 
 
 def survey(options: argparse.Namespace) -> None:
-    """Write the survey that was asked for; under torchrun together with the others."""
+    """Write the survey that was asked for; under torchrun the share of this process."""
     import torch
-    import torch.distributed as dist
 
     from . import demo_model
     from . import survey as survey_of
@@ -157,31 +159,25 @@ def survey(options: argparse.Namespace) -> None:
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
     if not Path(folder).is_dir():
         raise CommandError(f"there is no folder {folder!r}: give one with pictures in it.")
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    rank, count = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     torch.manual_seed(0)  # random weights are the same ones in each process, and the next time
     model, weights = (demo_model(), None) if options.demo else model_of(options)
     found = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
-    if several:  # gloo on GPUs, too: only numbers that are on the CPU are exchanged
-        dist.init_process_group("gloo")
-    try:
-        done = survey_of(
-            model.to(options.device or found),
-            folder,
-            options.layers,
-            k=options.k,
-            batch_size=options.batch_size,
-            num_workers=options.workers,
-            weights=weights,
-            path=options.output,
-            save_every=options.save_every,
-            on_error="skip" if options.skip else "raise",
-        )
-    finally:
-        if several:
-            dist.destroy_process_group()
-    if not local:
-        tell(f"{options.output}: {done.title}")
+    done = survey_of(
+        model.to(options.device or found),
+        folder,
+        options.layers,
+        k=options.k,
+        batch_size=options.batch_size,
+        num_workers=options.workers,
+        weights=weights,
+        path=options.output,
+        save_every=options.save_every,
+        on_error="skip" if options.skip else "raise",
+        shard=(rank, count) if count > 1 else None,
+    )
+    tell(f"{options.output}{f', part {rank} of {count}' * (count > 1)}: {done.title}")
 
 
 def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
@@ -295,26 +291,6 @@ def load(model: Any, path: str) -> None:
 
 def tell(words: str) -> None:
     print(words, file=sys.stderr)
-
-
-class Bar:
-    """How much is done, in one line of a terminal; a file gets nothing."""
-
-    def __init__(self) -> None:
-        self.on = sys.stderr.isatty()
-
-    def tick(self, share: float) -> None:
-        """Say it, 0 to 1."""
-        if self.on:
-            full = round(30 * share)
-            print(
-                f"\r{'█' * full}{'░' * (30 - full)} {100 * share:3.0f} %", end="", file=sys.stderr
-            )
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self.on:
-            print(file=sys.stderr)
 
 
 if __name__ == "__main__":

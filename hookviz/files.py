@@ -7,17 +7,32 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 T = TypeVar("T")
+Unpack = Callable[[dict[str, Any], dict[str, np.ndarray]], T]
+"""What a file is of, and its arrays -> what was written."""
 
 
-def read_whole(path: str | os.PathLike, unpack: Callable[[bytes], T], kind: str) -> T:
-    """What ``unpack`` makes of a file's content.
+def write_arrays(
+    path: str | os.PathLike, about: dict[str, Any], arrays: dict[str, np.ndarray], *, small: bool
+) -> None:
+    """Write arrays and, as JSON, what they are of as one .npz file; ``small`` takes seconds more.
+
+    ``about["format"]`` names the format, by which `read_arrays` finds the function for it.
+    """
+    held = io.BytesIO()
+    save = np.savez_compressed if small else np.savez
+    save(held, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+    write_whole(path, held.getvalue())
+
+
+def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind: str) -> T:
+    """Read what `write_arrays` wrote, by the function of its format; nothing in it is run.
 
     Raises
     ------
@@ -29,7 +44,12 @@ def read_whole(path: str | os.PathLike, unpack: Callable[[bytes], T], kind: str)
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {str(path)!r}: check the path.")
     try:
-        return unpack(Path(path).read_bytes())
+        with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
+            about = json.loads(str(file["about"]))
+            if about["format"] not in formats:
+                raise ValueError(f"its format is {about['format']!r}, not {' or '.join(formats)}")
+            arrays = {name: file[name] for name in file.files if name != "about"}
+        return formats[about["format"]](about, arrays)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         reason = f"{type(error).__name__}: {error}"
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
@@ -38,36 +58,6 @@ def read_whole(path: str | os.PathLike, unpack: Callable[[bytes], T], kind: str)
         f"{str(path)!r} is broken, or no {kind} ({reason}). It was left as it is: move it away, or "
         "give another path."
     )
-
-
-def pack_arrays(about: dict[str, Any], arrays: dict[str, np.ndarray], *, small: bool) -> bytes:
-    """An .npz file of arrays and, as JSON, what they are of; ``small`` takes seconds more."""
-    held = io.BytesIO()
-    save = np.savez_compressed if small else np.savez
-    save(held, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
-    return held.getvalue()
-
-
-def unpack_arrays(content: bytes, format: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What `pack_arrays` was given; nothing in the file is run.
-
-    Raises
-    ------
-    ValueError, KeyError, ...
-        It is none, or of another format; see `read_whole`.
-    """
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        held = {name: file[name] for name in file.files}
-    about = json.loads(str(held.pop("about")))
-    if about["format"] != format:
-        raise ValueError(f"its format is {about['format']!r}, not {format!r}")
-    return about, held
-
-
-def format_of(content: bytes) -> str:
-    """The format that `pack_arrays` was told, read without the arrays."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        return json.loads(str(file["about"]))["format"]
 
 
 def page_to(path: str | os.PathLike | None, page: str) -> str | None:

@@ -100,7 +100,7 @@ def test_outline_follows_the_channel(explorer):
     assert outlined() == explorer.frame.channels.tolist().index(6)
 
 
-def test_dead_channels_are_counted_and_crossed_out():
+def test_silent_channels_are_counted_and_crossed_out():
     conv = nn.Conv2d(3, 4, 3)
     with torch.no_grad():
         conv.weight[2] = 0
@@ -111,19 +111,19 @@ def test_dead_channels_are_counted_and_crossed_out():
         conv.bias[:2] = conv.weight[:2] = 0
     explorer.refresh()
     explorer.channel = 1
-    assert explorer.frame.tiles.caption.endswith("2 dead, 1 constant, crossed out")
+    assert explorer.frame.tiles.caption.endswith("2 silent, 1 constant, crossed out")
     assert explorer.frame.panels[0].note == "zero everywhere"
-    assert [(cell.dead, cell.channels) for cell in explorer.frame.ribbon] == [(2, 4)]
+    assert [(cell.silent, cell.channels) for cell in explorer.frame.ribbon] == [(2, 4)]
     assert explorer.frame.verdict == (
-        "2 of 4 channels dead (zero everywhere) in (model)",
+        "2 of 4 channels silent (zero everywhere) in (model)",
         "odd",
         "",
     )
-    assert says(explorer, "2 of 4 channels dead")
+    assert says(explorer, "2 of 4 channels silent")
     explorer.close()
 
 
-def test_what_counts_as_dead():
+def test_what_counts_as_silent():
     """Of a ReLU it is told where it stands, but no verdict; a map of one place is not constant."""
     torch.manual_seed(0)  # some draws kill a sixth channel
     conv, linear = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
@@ -133,13 +133,13 @@ def test_what_counts_as_dead():
         conv.bias[:5], conv.bias[5:] = -100, 1
     explorer = hookviz.explore(model, torch.rand(2, 3, 8, 8), layers=["0", "1", "3"], layer="3")
     assert "constant" not in explorer.frame.tiles.caption
-    assert [cell.dead for cell in explorer.frame.ribbon] == [0, 5, 0]
-    assert explorer.frame.verdict.kind == "good" and "dead" not in explorer.frame.verdict.text
+    assert [cell.silent for cell in explorer.frame.ribbon] == [0, 5, 0]
+    assert explorer.frame.verdict.kind == "good" and "silent" not in explorer.frame.verdict.text
     with torch.no_grad():
         linear.bias[1] = linear.weight[1] = 0
     explorer.refresh()
-    assert explorer.frame.tiles.caption.endswith("1 dead, crossed out")
-    assert "healthy: no NaN or Inf, 1 of 5 channels dead" in explorer.frame.verdict.text
+    assert explorer.frame.tiles.caption.endswith("1 silent, crossed out")
+    assert "healthy: no NaN or Inf, 1 of 5 channels silent" in explorer.frame.verdict.text
     explorer.close()
 
 

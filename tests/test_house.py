@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from house import (
+    FILES,
+    MODULES,
+    PACKAGE,
+    ROOMS,
+    arrows,
+    drawing,
+    imports,
+    name_of,
+    origin,
+    room_of,
+    sentence_of,
+    tree,
+)
 
 import hookviz
 
-PACKAGE = Path(hookviz.__file__).parent
-FILES = sorted(PACKAGE.rglob("*.py"))
-# From the top of the house down: each room may import those after it.
-ROOMS = ["widgets", "export", "view", "studies", "attribution", "draw", "run", "hooking"]
 FOREIGN = {  # package -> the lowest room that may know it
     "anywidget": "widgets",
     "ipywidgets": "widgets",
@@ -30,62 +42,6 @@ EDGES = {
     ("models.py", "torchvision"),
     ("__main__.py", "torchvision"),
 }
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def name_of(path: Path) -> str:
-    """A file as Python imports it: ``hookviz.run.session``."""
-    parts = path.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(["hookviz", *(part for part in parts if part != "__init__")])
-
-
-MODULES = {name_of(path): path for path in FILES}
-
-
-@cache
-def facade() -> dict[str, str]:
-    """Each public name and the module that it comes from, also through the package's own name."""
-    stub = ast.parse((PACKAGE / "__init__.pyi").read_text())
-    return {
-        alias.name: f"hookviz.{node.module}" if node.module else f"hookviz.{alias.name}"
-        for node in stub.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-
-
-@cache
-def imports(path: Path) -> frozenset[str]:
-    """All that a file imports, wherever in it: modules of hookviz, and names of others in full."""
-    here = ["hookviz", *path.relative_to(PACKAGE).with_suffix("").parts]
-    found: set[str] = set()
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            start = here[: -node.level] if node.level else []
-            base = ".".join([*start, *([node.module] if node.module else [])])
-            found |= {origin(base, alias.name) for alias in node.names}
-    return frozenset(found)
-
-
-def origin(base: str, name: str) -> str:
-    """The module of hookviz that ``from base import name`` leads to; of others, the name."""
-    if base == "hookviz":
-        return facade().get(name, f"hookviz.{name}")
-    if not base.startswith("hookviz."):
-        return f"{base}.{name}"
-    return f"{base}.{name}" if f"{base}.{name}" in MODULES else base
-
-
-def room_of(name: str) -> str | None:
-    """The room of ``hookviz.run.session``; None for a file that is in no room."""
-    parts = name.split(".")
-    return parts[1] if parts[0] == "hookviz" and len(parts) > 1 and parts[1] in ROOMS else None
 
 
 def said(path: Path) -> str:
@@ -170,6 +126,79 @@ def test_a_class_name_stands_once():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 assert node.name not in seen, f"{node.name}: {seen[node.name]}, {said(path)}"
                 seen[node.name] = said(path)
+
+
+# The page of the documentation that explains the house
+
+INSIDE = (PACKAGE.parent / "docs" / "explanation" / "inside.md").read_text()
+
+
+def test_the_page_has_each_room_with_its_own_sentence():
+    rows = re.findall(r"^\| `(\w+)/` \| (.+?) \|$", INSIDE, re.MULTILINE)
+    assert rows == [(room, sentence_of(room)) for room in ROOMS]
+
+
+def test_the_drawing_has_eight_rooms_and_all_arrows_run_downward():
+    drawn = ElementTree.fromstring(drawing())
+    titles = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}title")]
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}rect"))) == len(ROOMS)
+    assert sorted(titles[1:]) == sorted(
+        f"{one} imports {other}, {count} times" for (one, other), count in arrows().items()
+    )
+    assert all(ROOMS.index(one) < ROOMS.index(other) for one, other in arrows())
+
+
+def way(heading: str) -> list[tuple[str, str]]:
+    """The calls that the page lists under a heading: a file and a function each."""
+    section = INSIDE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`", section, re.MULTILINE)
+
+
+def called(act: Callable[[], object]) -> list[tuple[str, str]]:
+    """The functions of hookviz in the order in which each is first called."""
+    found: dict[tuple[str, str], None] = {}
+    root = f"{Path(hookviz.__file__).parent}/"
+
+    def note(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(root):
+            found.setdefault((code.co_filename.removeprefix(root), code.co_qualname))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    ("heading", "act"),
+    [
+        ("The way of a picture, and of a gradient", hookviz.explore),
+        ("The way of a question", hookviz.diagnose),
+    ],
+)
+def test_the_page_tells_the_calls_in_their_order(heading, act):
+    told = way(heading)
+    done = called(lambda: act(hookviz.demo_model(), hookviz.demo_images()[12]))
+    assert [each for each in told if each not in done] == []
+    assert sorted(told, key=done.index) == told and len(told) >= 6
+
+
+def test_what_the_page_names_is_there():
+    named = re.findall(r"`([\w/]+\.(?:pyi?|js))`", INSIDE)
+    assert [each for each in named if not (PACKAGE / each).is_file()] == []
+    for name, file in re.findall(r"`(\w+)` of `([\w/]+\.pyi?)`", INSIDE):
+        code = (PACKAGE / file).read_text()
+        assert re.search(rf"^(class |def )?{name}\b", code, re.MULTILINE), f"{name} of {file}"
+
+
+@pytest.mark.parametrize("name", ["attribution", "metrics", "results", "widgets"])
+def test_what_is_imported_late_is_there(name):
+    module = getattr(hookviz, name)
+    assert all(hasattr(module, each) for each in module.__all__)
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -68,7 +68,7 @@ def test_the_page_stays_within_its_bytes(tmp_path):
     assert "30 of 60 recorded steps are in this page" in half
     assert watch.to_html(tmp_path / "watch.html") is None
     assert (tmp_path / "watch.html").read_text() == whole
-    with pytest.raises(ValueError, match="is too small: a page of two steps takes"):
+    with pytest.raises(ValueError, match="is too little: a page of two steps takes"):
         watch.to_html(max_bytes=1000)
     with pytest.raises(ValueError, match="No step of train has been recorded"):
         trained(0)[0].to_html()

@@ -68,10 +68,10 @@ def test_channel_statistics_agree_with_the_tensors():
                 continue  # nothing finite: 0 there, NaN here
             assert value == pytest.approx(wanted, rel=1e-5, nan_ok=True), (channel, name)
     assert got.constant.tolist() == [False, True, False, False, False]
-    assert got.dead.tolist() == got.constant.tolist() and got.still == "1 dead"
+    assert got.silent.tolist() == got.constant.tolist() and got.still == "1 silent"
     one = channel_statistics(np.array([[[2.0]], [[0.0]], [[np.nan]]]))
-    assert one.constant.tolist() == one.dead.tolist() == [False, True, False]
-    assert one.still == "1 dead"
+    assert one.constant.tolist() == one.silent.tolist() == [False, True, False]
+    assert one.still == "1 silent"
 
 
 def test_orders():

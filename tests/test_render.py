@@ -177,9 +177,9 @@ def test_large_maps_are_averaged():
     assert abs(sheet.levels[:56, :56].astype(int) - expected).max() <= 1
 
 
-def test_dead_tiles_are_crossed_out():
+def test_silent_tiles_are_crossed_out():
     maps = np.ones((2, 9, 9), "float32")
-    sheet = tiles_of(maps, dead=np.array([False, True]))
+    sheet = tiles_of(maps, silent=np.array([False, True]))
     tall, wide = sheet.tile_height, sheet.tile_width
     assert (sheet.levels[:tall, :wide] != GAP).all()
     assert (sheet.levels[:tall, wide + 1 :] == GAP).any()

@@ -309,7 +309,11 @@ def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
 
 
 def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:
-    """Blurred along each spatial dimension in turn."""
+    """Blur along each spatial dimension in turn.
+
+    torchvision's ``gaussian_blur`` is for two dimensions alone and reflects the edges, for which
+    five pixels are too few; signals, volumes and small inputs are blurred here, too.
+    """
     offsets = torch.arange(-radius, radius + 1).to(pictures)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
     kernel = (kernel / kernel.sum())[None, None]

@@ -197,10 +197,9 @@ def on_dark(png: bytes, cmap: str) -> bytes | None:
     colours = dark_palette(cmap)
     if colours is None:
         return None
-    start = png.index(b"PLTE")
-    chunk = b"PLTE" + colours[:, :3].tobytes()
-    check = zlib.crc32(chunk).to_bytes(4, "big")
-    return png[:start] + chunk + check + png[start + len(chunk) + 4 :]
+    image = Image.open(io.BytesIO(png))
+    image.putpalette(colours[:, :3].tobytes())
+    return _png(image, transparency=GAP)
 
 
 def picture_png(pixels: np.ndarray) -> bytes:

@@ -6,10 +6,13 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from ..hooking.tables import megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+)\.js";\n', re.MULTILINE)
@@ -20,8 +23,9 @@ _EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MU
 def script(entry: str) -> str:
     """An entry and all modules that it imports, each after those that it needs.
 
-    A module's names are all its own in one script: no two modules may have the same, which a test
-    holds. What the entry exports by ``export default`` stays.
+    A bundler would be a build step, and node a requirement, for what two expressions do: the
+    modules use one form of ``import`` and one of ``export``. In one script no two modules may have
+    the same name, which a test holds. What the entry exports by ``export default`` stays.
 
     Parameters
     ----------
@@ -151,6 +155,24 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
 </body>
 </html>
 """
+
+
+def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:
+    """Return the first page that fits, of pages that are made one after another, ever smaller.
+
+    Raises
+    ------
+    ValueError
+        None fits; ``why`` ends the sentence, and may have ``{takes}``, the last one's size.
+    """
+    takes = 0
+    for page in pages:
+        takes = len(page.encode())
+        if takes <= max_bytes:
+            return page
+    raise ValueError(
+        f"max_bytes={max_bytes:g} is too little" + why.format(takes=megabytes(takes)) + "."
+    )
 
 
 def in_frame(page: str, label: str) -> str:

@@ -42,7 +42,7 @@ def mosaic(
     maps: np.ndarray,
     low: np.ndarray,
     high: np.ndarray,
-    dead: np.ndarray | None = None,
+    silent: np.ndarray | None = None,
     order: np.ndarray | None = None,
 ) -> Mosaic:
     """Lay out all maps of a layer, ``(C, H, W)``, as tiles, large ones averaged down.
@@ -53,14 +53,14 @@ def mosaic(
         ``(C, H, W)``.
     low, high : numpy.ndarray
         Colour range of each map, ``(C,)``.
-    dead : numpy.ndarray, optional
+    silent : numpy.ndarray, optional
         ``(C,)`` of bool: these tiles are crossed out.
     order : numpy.ndarray, optional
         The channel of each tile; all, by number, if left out.
     """
     if order is not None and (len(order) != len(maps) or (np.diff(order) != 1).any()):
         maps, low, high = maps[order], low[order], high[order]
-        dead = None if dead is None else dead[order]
+        silent = None if silent is None else silent[order]
     count, height, width = maps.shape
     if height == 1 < width:  # 1d layers: strips, so more rows than columns
         columns = max(1, round(math.sqrt(count / 6)))
@@ -72,8 +72,8 @@ def mosaic(
     levels = to_levels(tiles, low[:, None, None], high[:, None, None])
     levels = _enlarge(levels, room)
     _, tall, wide = levels.shape
-    if dead is not None and dead.any():
-        levels[dead] = np.where(_cross(tall, wide), GAP, levels[dead])
+    if silent is not None and silent.any():
+        levels[silent] = np.where(_cross(tall, wide), GAP, levels[silent])
     rows = math.ceil(count / columns)
     sheet = np.full((rows * columns, tall + 1, wide + 1), GAP, np.uint8)
     sheet[:count, :tall, :wide] = levels

@@ -86,10 +86,9 @@ class Stream:
         return cls([c for c, _ in every], zlib.compress(b"".join(d for _, d in every), 6))
 
 
-EXACT, HALF, STEPS, COARSE, HALVED, QUARTERED, OUT = range(7)
-"""How well maps are kept: each takes fewer bytes than the one before."""
-
-COARSE_STEPS = 64
+EXACT, ROUNDED, AVERAGED, OUT = range(4)
+"""How well maps are kept: each takes fewer bytes than the one before. The colours of rounded maps
+are those of exact ones."""
 
 
 @dataclass
@@ -133,47 +132,30 @@ class PackedTensor:
             return []
         if self.quality == EXACT:
             return [raw(self.name, self.values, planes=True)]
-        if self.quality == HALF:
-            return [half(self.name, self.values, planes=True)]
-        factor = {HALVED: 2, QUARTERED: 4}.get(self.quality, 1)
-        steps = COLOURS if self.quality == STEPS else COARSE_STEPS
+        factor, steps = (2, 64) if self.quality == AVERAGED else (1, COLOURS)
         return quantize(self.name, averaged(self.values, factor), self.low, self.high, steps)
 
     def can(self, quality: int) -> bool:
-        """Whether this is another state: what is small already is not averaged."""
-        least = {HALVED: 14, QUARTERED: 28}.get(quality, 0)
-        return quality > self.quality and min(self.values.shape[1:]) >= least
+        """Return whether ``quality`` would shrink this part: small maps are not averaged."""
+        small = quality == AVERAGED and min(self.values.shape[1:]) < 14
+        return quality > self.quality and not small
 
 
 QUALITY_LEVELS = (
-    ("gradients", HALF, "gradients are in half precision"),
-    ("maps", HALF, "maps are in half precision"),
-    ("gradients", STEPS, "gradients are rounded to 252 steps between their least and largest"),
-    ("maps", STEPS, "maps are rounded to 252 steps between their least and largest value"),
-    ("gradients", COARSE, "gradients are rounded to 64 steps"),
-    ("maps", COARSE, "maps are rounded to 64 steps"),
-    ("gradients", HALVED, "gradients are averaged over 2×2 places"),
-    ("maps", HALVED, "maps are averaged over 2×2 places"),
-    ("gradients", QUARTERED, "gradients are averaged over 4×4 places"),
+    ("gradients", ROUNDED, "gradients are rounded to 252 steps between their least and largest"),
+    ("maps", ROUNDED, "maps are rounded to 252 steps between their least and largest value"),
+    ("gradients", AVERAGED, "gradients are averaged over 2×2 positions, in 64 steps"),
+    ("maps", AVERAGED, "maps are averaged over 2×2 positions, in 64 steps"),
     ("gradients", OUT, "gradients are left out"),
-    ("maps", QUARTERED, "maps are averaged over 4×4 places"),
     ("maps", OUT, "maps are left out"),
 )
 """What is given up, in this order, each time from the layer with the most values on."""
-
-_HOPE = {EXACT: 2.0, HALF: 0.9, STEPS: 0.3}
-"""Bytes a value that packing has never gone below: what cannot fit is not tried."""
 
 
 def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
     """Lower the quality of parts until they fit into so many bytes; says what was given up."""
     # Of equals those with more channels first: large maps lose most by being averaged.
     order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
-    total = sum(part.values.size for part in parts)
-    for quality, least in _HOPE.items():
-        if total * least > budget and quality < STEPS:
-            for part in parts:
-                part.quality = quality + 1
     aim = budget
     while True:
         _lower(order, aim)

@@ -12,7 +12,7 @@ import numpy as np
 from ..attribution.cam import HEATMAPS
 from ..draw import html
 from ..draw.colours import colour_ranges
-from ..draw.document import document, json_text, script, style
+from ..draw.document import document, fitting, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
@@ -101,14 +101,10 @@ def write_page(
     }
     settings = settings_payload(view)
     start = json_text({"facts": facts, "settings": settings})
-    size = program + sum(map(len, texts.values()))
-    if size > max_bytes:
-        raise ValueError(
-            f"max_bytes={max_bytes:g} is too little: without any maps this page takes {size:,} "
-            "bytes; give more, or fewer layers with layers=."
-        )
     named, texts = title or f"{facts['model']} in hookviz", {"facts": start, **texts}
-    return document(named, script("page"), style(), texts, view.describe(), still)
+    page = document(named, script("page"), style(), texts, view.describe(), still)
+    least = ": without any maps this page takes {takes}; give more, or fewer layers with layers="
+    return fitting([page], max_bytes, least)
 
 
 def _chosen(view: View, layers: Layers) -> list[str]:

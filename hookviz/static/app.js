@@ -279,7 +279,7 @@ export class App {
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel];
-    this.parts.map.tell(still && (still === "dead" ? "zero everywhere" : "the same everywhere"), true);
+    this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
     this.parts.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
     this.one(this.parts.map, data, "maps", own[channel], palette, `${key} ${channel}`);
     this.parts.bars.map.show(range[channel], ends, palette, name);

@@ -66,7 +66,7 @@ export class Layer {
   }
 
   /**
-   * What a channel is that says nothing about this input: "dead", zero everywhere, or "constant".
+   * What a channel is that says nothing about this input: "silent", zero everywhere, or "constant".
    * @returns {string[]} "" of those that say something.
    */
   get still() {
@@ -75,7 +75,7 @@ export class Layer {
       const [height, width] = this.header.size;
       return Array.from(least, (/** @type {number} */ low, /** @type {number} */ channel) => {
         if (low !== most[channel]) return "";
-        if (low === 0) return "dead";
+        if (low === 0) return "silent";
         return height * width > 1 ? "constant" : "";
       });
     });

@@ -134,8 +134,8 @@ export class Mosaic {
       tile.drop.classList.toggle("hv-gain", drops[channel] < 0);
     }
     const still = data.still[channel];
-    const said = still && `${still}: ${still === "dead" ? "zero" : "the same"} everywhere`;
-    tile.root.classList.toggle("hv-dead", Boolean(still));
+    const said = still && `${still}: ${still === "silent" ? "zero" : "the same"} everywhere`;
+    tile.root.classList.toggle("hv-silent", Boolean(still));
     mark(tile.root, "aria-label", `channel ${channel}${said && `, ${said}`}`);
     mark(tile.root, "title", said ? `channel ${channel}, ${said}` : null);
     say(tile.number, fit.width > 30 ? String(channel) : "");
@@ -163,7 +163,7 @@ export class Mosaic {
    */
   words(data, first, last, by) {
     const all = last - first === data.count;
-    const crossed = ["dead", "constant"].flatMap((word) => {
+    const crossed = ["silent", "constant"].flatMap((word) => {
       const count = data.still.filter((each) => each === word).length;
       return count ? [`${count} ${word}`] : [];
     });

@@ -6,9 +6,9 @@ import { percent, short } from "./numbers.js";
 
 /** @typedef {{name: string, block: string, side: number, activation: number | null,
  *   gradient: number | null, zeros: number, nans: number, infs: number, channels: number,
- *   dead: number | null, kind: string, text: string, size: string}} Cell */
+ *   silent: number | null, kind: string, text: string, size: string}} Cell */
 
-const MEASURES = ["gradient", "activation", "zeros", "dead"];
+const MEASURES = ["gradient", "activation", "zeros", "silent"];
 
 /** The ribbon; `onChoose` gets a layer's name. */
 export class Ribbon {
@@ -30,7 +30,7 @@ export class Ribbon {
       ["gradient", "size of gradients"],
       ["activation", "size of activations"],
       ["zeros", "share of zeros"],
-      ["dead", "share of dead channels"],
+      ["silent", "share of silent channels"],
     ];
     this.measure = menu("what the colour of a layer says", names, onMeasure);
     this.from = el("span", { class: "hv-from" });
@@ -131,8 +131,8 @@ function scaleOf(layers, measure) {
     const share = (/** @type {Cell} */ layer) => layer.zeros;
     return { share, from: "0 %", to: "100 %" };
   }
-  if (measure === "dead") {
-    const share = (/** @type {Cell} */ { dead, channels }) => (dead === null ? null : dead / channels);
+  if (measure === "silent") {
+    const share = (/** @type {Cell} */ { silent, channels }) => (silent === null ? null : silent / channels);
     return { share, from: "0 %", to: "100 %" };
   }
   const size = (/** @type {any} */ layer) => layer[measure];
@@ -168,7 +168,7 @@ function words(layer) {
     `activation ${size(layer.activation)}`,
     `gradient ${size(layer.gradient)}`,
     `zeros ${percent(layer.zeros)}`,
-    ...(layer.dead ? [`${layer.dead} of ${layer.channels} channels dead`] : []),
+    ...(layer.silent ? [`${layer.silent} of ${layer.channels} channels silent`] : []),
   ];
   return [...facts, ...wrong].join(", ");
 }

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from ..files import format_of, read_whole
+from ..files import read_arrays
 from ..run.inputs import Transform
 from .survey import survey as surveys
-from .survey.file import FORMAT as SURVEY
 from .survey.survey import Survey
 from .watch import file as watch_file
 from .watch.training import Training
 
-_KINDS = {SURVEY: surveys.unpacked, watch_file.FORMAT: watch_file.unpack}
+FORMATS: dict[str, Any] = {**surveys.FORMATS, watch_file.FORMAT: watch_file.unpack}
 
 
 def load(
@@ -30,6 +32,7 @@ def load(
     Parameters
     ----------
     path : path
+        With ``*`` for any: all these files, shards of one survey, added.
     inputs : optional
         The data set of a survey, to see its pictures: a file has none.
     model, transform : optional
@@ -58,16 +61,12 @@ def load(
     >>> again["stem.0"].top(3) == survey["stem.0"].top(3)
     True
     """
-    found = read_whole(path, _unpacked, "survey or watch of hookviz")
+    folder, name = Path(path).parent, Path(path).name
+    shards = sorted(folder.glob(name)) if "*" in name else []
+    read = partial(read_arrays, formats=FORMATS, kind="survey or watch of hookviz")
+    found = reduce(add, map(read, shards or [Path(path)]))
     if isinstance(found, Survey):
         return found if inputs is None else surveys.with_data(found, inputs, model, transform)
     if inputs is not None:
         raise ValueError(f"{str(path)!r} holds a watched training: leave inputs= out.")
     return Training(found)
-
-
-def _unpacked(content: bytes) -> Any:
-    form = format_of(content)
-    if form not in _KINDS:
-        raise ValueError(f"its format is {form!r}")
-    return _KINDS[form](content)

@@ -28,20 +28,20 @@ class ChannelStatistics:
     places: int  # of each map
 
     @property
-    def dead(self) -> np.ndarray:
+    def silent(self) -> np.ndarray:
         """Whether a channel is zero everywhere."""
         return (self.min == 0) & (self.max == 0)
 
     @property
     def constant(self) -> np.ndarray:
         """Whether a channel says nothing about this input: the same value everywhere."""
-        return self.min == self.max if self.places > 1 else self.dead
+        return self.min == self.max if self.places > 1 else self.silent
 
     @property
     def still(self) -> str:
-        """How many are, in words: ``"3 dead, 1 constant"``; empty if none is."""
-        dead = int(self.dead.sum())
-        counts = {"dead": dead, "constant": int(self.constant.sum()) - dead}
+        """How many are, in words: ``"3 silent, 1 constant"``; empty if none is."""
+        silent = int(self.silent.sum())
+        counts = {"silent": silent, "constant": int(self.constant.sum()) - silent}
         return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 class Memo:
     """Remembers, for each name, what was made last and for which key.
 
-    So what it holds is bounded, however much was looked at. The key is all that the made thing
-    depends on and that may change while the memo lives.
+    So what it holds is bounded, however much was looked at: one thing a name. A cached method would
+    hold its view, and so a run with all its maps, for as long as the class lives. The key is all
+    that the made thing depends on and that may change while the memo lives.
     """
 
     def __init__(self) -> None:

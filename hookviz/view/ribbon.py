@@ -36,7 +36,7 @@ class Cell:
     gradient_nans, gradient_infs : int
         How many of the gradients are.
     channels : int
-    dead : int or None
+    silent : int or None
         How many channels are zero everywhere; None where the values were not kept.
     weighted : bool
         Whether it is a convolution or a linear layer: a ReLU's channels may well be zero.
@@ -53,7 +53,7 @@ class Cell:
     gradient_nans: int = 0
     gradient_infs: int = 0
     channels: int = 0
-    dead: int | None = 0
+    silent: int | None = 0
     weighted: bool = True
 
     @property
@@ -103,12 +103,12 @@ def _cell(call: Call, name: str, block: str) -> Cell:
         0 if slopes is None else slopes.nans,
         0 if slopes is None else slopes.infs,
         shape[1],
-        _dead(call, shape[1], own.zeros),
+        _silent(call, shape[1], own.zeros),
         isinstance(module, torch.nn.Linear) or (module is not None and is_convolution(module)),
     )
 
 
-def _dead(call: Call, channels: int, zeros: float) -> int | None:
+def _silent(call: Call, channels: int, zeros: float) -> int | None:
     """How many channels are zero everywhere; most layers have too few zeros to be asked."""
     if zeros in (0, 1) or zeros * channels < 1 - 1e-6:
         return channels if zeros == 1 else 0
@@ -191,8 +191,8 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
 10²', kind='good', layer=None)
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     HealthSummary(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a')
-    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, dead=32)])
-    HealthSummary(text='32 of 64 channels dead (zero everywhere) in a', kind='odd', layer='a')
+    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)])
+    HealthSummary(text='32 of 64 channels silent (zero everywhere) in a', kind='odd', layer='a')
     """
     wrong = (  # activations first: a gradient's NaN goes back from there through all layers
         ("NaN", [cell for cell in cells if cell.nans]),
@@ -212,33 +212,33 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
             return HealthSummary(f"{words} {odd[0].name or '(model)'}{more}", "odd", odd[0].name)
-    silent = _silent(cells)
-    if silent.kind == "odd":
-        return silent
+    worst = _most_silent(cells)
+    if worst.kind == "odd":
+        return worst
     slopes = [cell.gradient for cell in cells if cell.gradient]
-    clean = f"no NaN or Inf, {silent.text}"
+    clean = f"no NaN or Inf, {worst.text}"
     if not slopes:
-        return HealthSummary(f"healthy: {clean}", "good", silent.layer)
+        return HealthSummary(f"healthy: {clean}", "good", worst.layer)
     span = max(1, math.ceil(math.log10(max(slopes) / min(slopes)) - 1e-9))
     power = "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(span))
     power = "10" if span == 1 else power
     if span > _WIDE:
-        return HealthSummary(f"{clean}; but gradients differ by up to {power}", "odd", silent.layer)
+        return HealthSummary(f"{clean}; but gradients differ by up to {power}", "odd", worst.layer)
     text = f"healthy: {clean}, gradients within a factor of {power}"
-    return HealthSummary(text, "good", silent.layer)
+    return HealthSummary(text, "good", worst.layer)
 
 
-def _silent(cells: Sequence[Cell]) -> HealthSummary:
+def _most_silent(cells: Sequence[Cell]) -> HealthSummary:
     """The convolution or linear layer with most channels that are zero; odd if half of them are."""
-    layers = [cell for cell in cells if cell.dead and cell.weighted]
+    layers = [cell for cell in cells if cell.silent and cell.weighted]
     if not layers:
         return HealthSummary("no layer of zeros", "good")
-    most = max(layers, key=lambda cell: (cell.dead or 0) / cell.channels)
-    text = f"{most.dead} of {most.channels} channels dead (zero everywhere)"
+    most = max(layers, key=lambda cell: (cell.silent or 0) / cell.channels)
+    text = f"{most.silent} of {most.channels} channels silent (zero everywhere)"
     text += f" in {most.name or '(model)'}"
     text += f", some in {len(layers) - 1} more" if len(layers) > 1 else ""
     return HealthSummary(
-        text, "odd" if 2 * (most.dead or 0) >= most.channels else "good", most.name
+        text, "odd" if 2 * (most.silent or 0) >= most.channels else "good", most.name
     )
 
 

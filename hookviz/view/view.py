@@ -350,7 +350,7 @@ class ShownMaps:
         if statistics is None:
             return ""
         if statistics.constant[here]:
-            return f"{'zero' if statistics.dead[here] else 'the same'} everywhere"
+            return f"{'zero' if statistics.silent[here] else 'the same'} everywhere"
         most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
         known = [cell.gradient if slopes else cell.activation for cell in self.view.ribbon]
         scales = {

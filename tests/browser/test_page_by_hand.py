@@ -155,25 +155,25 @@ AT_ONCE = """() => {
 }"""
 
 
-def test_dead_channels_are_found(chrome, tmp_path):
+def test_silent_channels_are_found(chrome, tmp_path):
     """By the verdict, by the colour of the layers, and in an order; and they are called so."""
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer2[1].conv1.weight[1::2] = 0
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
-    explorer.to_html(tmp_path / "dead.html")
+    explorer.to_html(tmp_path / "silent.html")
     explorer.close()
     page = chrome.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "dead.html").as_uri())
-    page.get_by_role("button", name="24 of 48 channels dead").click()
+    page.goto((tmp_path / "silent.html").as_uri())
+    page.get_by_role("button", name="24 of 48 channels silent").click()
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
     assert page.locator(".hv-words.hv-tag").count() == 0
     page.get_by_label("order of the channels").select_option("zeros")
     page.locator(".hv-by", has_text="1st of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
-    assert "24 dead" in page.locator(".hv-mosaic .hv-label").inner_text()
-    assert page.locator(".hv-tile.hv-dead").count() == 24
-    page.get_by_label("what the colour of a layer says").select_option("dead")
+    assert "24 silent" in page.locator(".hv-mosaic .hv-label").inner_text()
+    assert page.locator(".hv-tile.hv-silent").count() == 24
+    page.get_by_label("what the colour of a layer says").select_option("silent")
     next_frame(page)
     colours = page.locator(".hv-layer i").evaluate_all(
         "all => all.map((each) => each.style.background)"

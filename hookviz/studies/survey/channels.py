@@ -1,11 +1,8 @@
 """What is known of every channel: its largest values, and running statistics.
 
-The result does not depend on how the data set was cut, to the bit. Counts are whole numbers. The
-largest values are ordered by value and then by index, which leaves no two orders. Means and
-squares are floats, whose sum depends on the order in which they are added: so they are added
-along one binary tree over the indices of the data set (0 with 1, 2 with 3, then these two, …),
-whoever has which of its branches. A shard keeps the branches it has in full, few since its
-indices are neighbours; the missing halves come with the shards that are added to it.
+Two shards can be added in any order. Counts are whole numbers, and the largest values are ordered
+by value and then by index: both are the same to the bit, however the data set was cut. Means and
+squares are float64 sums, which round by the order in which they are added: they agree to 12 digits.
 """
 
 from __future__ import annotations
@@ -37,8 +34,9 @@ class Column(NamedTuple):
 
 RANKED = ("values", "indices", "places", "labels")
 _BLANK = {"values": -math.inf, "indices": NONE, "places": 0, "labels": -1}
-_BLANK |= {"zeros": 0, "nans": 0, "first_nan": NONE, "bins": 0}
+_BLANK |= {"zeros": 0, "nans": 0, "first_nan": NONE, "bins": 0, "moments": 0}
 _TYPES = {"values": torch.float32, "labels": torch.int32, "bins": torch.int32}
+_TYPES["moments"] = torch.float64
 
 
 class RunningStatistics:
@@ -48,8 +46,6 @@ class RunningStatistics:
     ----------
     k : int
         How many of the largest values are kept.
-    length : int
-        Of the data set.
     device : torch.device, optional
         Where it is kept.
 
@@ -59,19 +55,17 @@ class RunningStatistics:
         ``Column`` -> the largest shape of its maps, in the order of the columns.
     data : dict of str to torch.Tensor
         values, indices, places, labels ``(k, C)``, largest first; zeros, nans, first_nan ``(C,)``;
-        bins ``(BINS + 1, C)``, the last row of NaN.
-    nodes : dict
-        (level, position) in the tree -> count, mean and squares ``(3, C)``.
+        bins ``(BINS + 1, C)``, the last row of NaN; moments ``(3, C)``: count, mean and squares
+        about the mean.
     """
 
-    def __init__(self, k: int, length: int, device: torch.device | str = "cpu") -> None:
-        self.k, self.length, self.layout = k, length, dict[Column, tuple[int, ...]]()
-        high = {**dict.fromkeys(RANKED, (k, 0)), "bins": (BINS + 1, 0)}
+    def __init__(self, k: int, device: torch.device | str = "cpu") -> None:
+        self.k, self.layout = k, dict[Column, tuple[int, ...]]()
+        high = {**dict.fromkeys(RANKED, (k, 0)), "bins": (BINS + 1, 0), "moments": (3, 0)}
         self.data = {
             name: torch.empty(high.get(name, (0,)), dtype=_TYPES.get(name, torch.int64)).to(device)
             for name in _BLANK
         }
-        self.nodes: dict[tuple[int, int], Tensor] = {}
 
     @property
     def width(self) -> int:
@@ -87,12 +81,16 @@ class RunningStatistics:
         return found
 
     def add(
-        self, span: range, indices: Tensor, labels: Tensor, found: Mapping[Column, BatchStatistics]
+        self,
+        indices: Tensor,
+        labels: Tensor,
+        found: Mapping[Column, BatchStatistics],
+        *,
+        in_order: bool = False,
     ) -> None:
-        """Take in what a batch gave: the inputs ``indices`` out of all those of ``span``."""
+        """Take in a batch: the inputs ``indices``; ``in_order`` if all others are before them."""
         self._align({column: rows.shape for column, rows in found.items()})
-        leaves = torch.zeros(3, len(span), self.width, dtype=torch.float64, device=indices.device)
-        count, places = len(indices), indices - span.start
+        count, moments = len(indices), self.data["moments"]
         top = torch.full((count, self.width), -math.inf, device=indices.device)
         where = torch.zeros(count, self.width, dtype=torch.int64, device=indices.device)
         for column, here in self.slices().items():
@@ -100,19 +98,17 @@ class RunningStatistics:
                 continue
             if rows.top.dtype == torch.float64 and top.dtype != rows.top.dtype:
                 top, self.data["values"] = top.double(), self.data["values"].double()
-            leaves[:, places, here] = rows.moments
+            moments[:, here] = pooled(torch.cat([moments[:, None, here], rows.moments], 1))
             top[:, here], where[:, here] = rows.top, rows.place
             self.data["zeros"][here] += rows.zeros.sum(0)
             self._sketch(here, rows)
             self._note_nans(here, rows, indices)
-        self._rank(top, where, indices, labels, in_order=self._before(span))
-        self._insert(span.start, leaves)
+        self._rank(top, where, indices, labels, in_order)
 
     def __add__(self, other: RunningStatistics) -> RunningStatistics:
         one, two = copy.copy(self), copy.copy(other)
         for each in (one, two):
-            each.data, each.nodes = dict(each.data), dict(each.nodes)
-            each.layout = dict(each.layout)
+            each.data, each.layout = dict(each.data), dict(each.layout)
         one._align(two.layout)
         two._align(one.layout)
         pairs = {name: torch.cat([one.data[name], two.data[name]]) for name in RANKED}
@@ -120,30 +116,18 @@ class RunningStatistics:
         for name in ("zeros", "nans", "bins"):
             one.data[name] = one.data[name] + two.data[name]
         one.data["first_nan"] = torch.minimum(one.data["first_nan"], two.data["first_nan"])
-        for (level, position), node in two.nodes.items():
-            one._put(level, position, node)
+        both = torch.stack([one.data["moments"], two.data["moments"]], 1)
+        one.data["moments"] = pooled(both)
         return one
 
     def to(self, device: torch.device | str) -> RunningStatistics:
         """A copy of it elsewhere."""
         twin = copy.copy(self)
         twin.data = {name: each.to(device, copy=True) for name, each in self.data.items()}
-        twin.nodes = {at: node.to(device, copy=True) for at, node in self.nodes.items()}
         twin.layout = dict(self.layout)
         return twin
 
-    def moments(self) -> Tensor:
-        """Count, mean and squares of all that has been taken in, ``(3, C)``."""
-        total = torch.zeros(3, self.width, dtype=torch.float64)
-        for _, node in sorted(self.nodes.items(), key=lambda item: item[0][1] << item[0][0]):
-            total = combined(total, node.to(total.device))
-        return total
-
     # The largest values
-
-    def _before(self, span: range) -> bool:
-        """Whether all branches, so all that is here, are before these inputs."""
-        return all((at + 1) << level <= span.start for level, at in self.nodes)
 
     def _rank(
         self, top: Tensor, place: Tensor, indices: Tensor, labels: Tensor, in_order: bool
@@ -174,30 +158,6 @@ class RunningStatistics:
         one = self.data["bins"].new_ones(()).expand(len(flat))
         self.data["bins"].view(-1).scatter_add_(0, flat, one)
 
-    # The tree
-
-    def _insert(self, start: int, leaves: Tensor) -> None:
-        level = 0
-        while count := leaves.shape[1]:
-            if start % 2:
-                self._put(level, start, leaves[:, 0].clone())
-                leaves, start, count = leaves[:, 1:], start + 1, count - 1
-            if count % 2:
-                self._put(level, start + count - 1, leaves[:, -1].clone())
-                leaves = leaves[:, :-1]
-            leaves = combined(leaves[:, 0::2], leaves[:, 1::2])
-            level, start = level + 1, start // 2
-
-    def _put(self, level: int, position: int, node: Tensor) -> None:
-        """Put a branch in its place, and join it with the other half where that is there."""
-        while 1 << level < self.length:
-            if (other := self.nodes.pop((level, position ^ 1), None)) is not None:
-                node = combined(other, node) if position % 2 else combined(node, other)
-            elif position % 2 or position + 1 << level < self.length:
-                break  # the other half is to come; else it would be behind the end
-            level, position = level + 1, position // 2
-        self.nodes[level, position] = node
-
     # Layers that are new
 
     def _align(self, layout: Mapping[Column, Sequence[int]]) -> None:
@@ -211,8 +171,6 @@ class RunningStatistics:
             return
         for name, old in self.data.items():
             self.data[name] = self._spread(old, before, _BLANK[name])
-        for at, node in self.nodes.items():
-            self.nodes[at] = self._spread(node, before, 0)
 
     def _spread(self, old: Tensor, before: Mapping[Column, slice], blank: float) -> Tensor:
         new = old.new_full((*old.shape[:-1], self.width), blank)
@@ -222,17 +180,16 @@ class RunningStatistics:
         return new
 
 
-def combined(one: Tensor, two: Tensor) -> Tensor:
-    """Count, mean and squares about the mean of two sets together, ``(3, …)``.
+def pooled(parts: Tensor) -> Tensor:
+    """Count, mean and squares about the mean of N sets together, ``(3, N, C)`` -> ``(3, C)``.
 
-    Chan, Golub and LeVeque, 1979. One operation after the other: none is fused, so that any
-    device rounds alike.
+    Chan, Golub and LeVeque, 1979: no squares of large means are subtracted.
     """
-    count = one[0] + two[0]
-    share = two[0] / count.clamp(min=1)
-    away = two[1] - one[1]
-    squares = one[2] + two[2] + away * away * (one[0] * share)
-    return torch.stack([count, one[1] + away * share, squares])
+    count, mean, squares = parts
+    total = count.sum(0)
+    middle = (count * mean).sum(0) / total.clamp(min=1)
+    away = (mean - middle).where(count > 0, 0)
+    return torch.stack([total, middle, (squares + count * away * away).sum(0)])
 
 
 def _largest(pairs: Mapping[str, Tensor], k: int, in_order: bool = False) -> dict[str, Tensor]:

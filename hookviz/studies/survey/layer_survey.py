@@ -15,7 +15,7 @@ from ...hooking.tables import html_table, number, plain, text_table
 from .batch_statistics import quantiles, unpacked
 from .channels import NONE, Column
 
-HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "dead", "NaN", "classes")
+HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "≤ 0", "NaN", "classes")
 SPARE = ("std", "map", "mean")
 """Columns that a terminal can do without, the first ones first."""
 
@@ -40,7 +40,7 @@ def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
         number(middle),
         number(spread),
         f"{100 * float(layer.data['zeros'].sum() / values):.3g} %",
-        str(int(layer.dead.sum())),
+        str(int(layer.never_positive.sum())),
         str(int(layer.nans.sum())),
         f"{of_one} of one class" if any(pure) else "–",
     )
@@ -69,7 +69,7 @@ def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
     facts = [f"mean {number(float(layer.mean[channel]))}"]
     facts += [f"std {number(float(layer.std[channel]))}"]
     facts += [f"zeros {100 * float(layer.zeros[channel]):.3g} %"] if layer.zeros[channel] else []
-    facts += ["never above 0"] if layer.dead[channel] else []
+    facts += ["never above 0"] if layer.never_positive[channel] else []
     facts += [f"{int(layer.nans[channel]):,} NaN"] if layer.nans[channel] else []
     return [*([named] if named else []), *facts]
 
@@ -103,7 +103,6 @@ class LayerSurvey:
     column: Column
     shape: tuple[int, ...]  #: of a map; the largest, if they differ
     data: dict[str, Tensor]  #: see `hookviz.studies.survey.channels.RunningStatistics`
-    moments: Tensor
     class_names: list[str]
     field: Mapping[str, Sequence[int]] | None = None  #: what a place sees, see `RULE`
 
@@ -114,6 +113,11 @@ class LayerSurvey:
 
     def __len__(self) -> int:
         return self.column.channels
+
+    @property
+    def moments(self) -> Tensor:
+        """Count, mean and squares about the mean of each channel's values, ``(3, C)``."""
+        return self.data["moments"]
 
     @cached_property
     def mean(self) -> Tensor:
@@ -136,7 +140,7 @@ class LayerSurvey:
         return self.data["nans"]
 
     @cached_property
-    def dead(self) -> Tensor:
+    def never_positive(self) -> Tensor:
         """Which channels never had a value above zero, ``(C,)``: no ReLU lets them through."""
         return (self.data["values"][0] <= 0) & (self.moments[0] > 0)
 
@@ -232,17 +236,20 @@ class LayerSurvey:
         Returns
         -------
         list of dict
-            With the keys layer, call, channel, max, index, position, mean, std, zeros, dead, nans,
-            first_nan, median, and, where labels are known, class and class_count: the most
-            frequent class among the top inputs. Strict JSON: NaN is None, an
-            infinity is ``"inf"`` or ``"-inf"``.
+            With the keys layer, call, channel, max, index, position, mean, std, zeros,
+            never_positive, nans, first_nan, median, and, where labels are known, class and
+            class_count: the most frequent class among the top inputs. Strict JSON: NaN is None,
+            an infinity is ``"inf"`` or ``"-inf"``.
         """
         return plain(self._facts())
 
     def _facts(self) -> list[dict[str, Any]]:
         """One dict for each channel, NaN and infinities as they are."""
         columns: dict[str, list[Any]] = {
-            **{name: getattr(self, name).tolist() for name in ("mean", "std", "zeros", "dead")},
+            **{
+                name: getattr(self, name).tolist()
+                for name in ("mean", "std", "zeros", "never_positive")
+            },
             "nans": self.nans.tolist(),
             "first_nan": [None if i == NONE else i for i in self.data["first_nan"].tolist()],
             "median": self.quantile(0.5).tolist(),  # type: ignore[union-attr]

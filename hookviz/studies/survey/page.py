@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from ...draw.document import document, json_text, script, style
+from ...draw.document import document, fitting, json_text, script, style
 from ...draw.pieces import data_url, sheet, strip
 from ...hooking.select import close_names
 from ...hooking.tables import megabytes
 from .layer_survey import ORDERS, Key, channel_words, key_words
 from .patches import NO_PICTURES, SHOWN, PatchMixin
 
-LADDER = ((64, SHOWN), (56, SHOWN), (48, 9), (48, 6), (40, 4), (32, 3), (32, 1))
+LEVELS = ((64, SHOWN), (48, 9), (40, 3), (34, 1))
 """The side of a patch in pixels, and how many of a channel: each takes less than that before."""
 
 
@@ -49,28 +49,21 @@ def write_page(
     program, css = script("survey"), style("style", "survey")
     still = data_url(sheet(rows), QUALITY)
     fixed = len(program) + len(css) + len(still) + 300 * len(keys) + 4000
-    steps = iter(_steps(survey, every, whole, max_bytes - fixed))
-    for side, most in steps:
-        blocks, size = {}, fixed
-        for place, key in enumerate(keys):
-            made = []
-            for channel in range(len(survey[key])):
-                made.append(_channel(survey, key, channel, side, most, whole))
-                size += len(json.dumps(made[-1])) + 1
-                if size > max_bytes:
-                    break
-            blocks[f"layer-{place}"] = json_text(made)
-            tick((place + 1) / len(keys))
-            if size > max_bytes:
-                break
-        else:
+
+    def pages() -> Iterator[str]:
+        for side, most in _levels(survey, every, whole, max_bytes - fixed):
+            blocks = {}
+            for place, key in enumerate(keys):
+                channels = range(len(survey[key]))
+                made = [_channel(survey, key, channel, side, most, whole) for channel in channels]
+                blocks[f"layer-{place}"] = json_text(made)
+                tick((place + 1) / len(keys))
             facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
             alt = f"{survey.title}: what its channels answer to"
-            return document(named, program, css, {"facts": facts, **blocks}, alt, still)
-    raise ValueError(
-        f"max_bytes={max_bytes:g} is too little for {len(every):,} channels: give more, or fewer "
-        "layers with layers=."
-    )
+            yield document(named, program, css, {"facts": facts, **blocks}, alt, still)
+
+    few = f" for {len(every):,} channels: give more, or fewer layers with layers="
+    return fitting(pages(), max_bytes, few)
 
 
 def _chosen(survey: PatchMixin, layers: str | Sequence[Key] | None) -> list[Key]:
@@ -92,12 +85,12 @@ def _chosen(survey: PatchMixin, layers: str | Sequence[Key] | None) -> list[Key]
     return found
 
 
-def _steps(
+def _levels(
     survey: PatchMixin, every: Sequence[tuple[Key, int]], whole: bool, room: float
 ) -> Iterator[tuple[int, int]]:
-    """Those of `LADDER` of which some channels say that all may fit."""
+    """Those of `LEVELS` of which some channels say that all may fit."""
     some = every[:: max(1, len(every) // SAMPLE)]
-    for side, most in LADDER:
+    for side, most in LEVELS:
         taken = sum(len(json.dumps(_channel(survey, *each, side, most, whole))) for each in some)
         if taken / len(some) * len(every) <= room * 1.05:
             yield side, most
@@ -139,7 +132,7 @@ def _facts(
     start: Start | None,
 ) -> str:
     notes = []
-    if side < LADDER[0][0]:
+    if side < LEVELS[0][0]:
         notes.append(f"To fit {megabytes(int(max_bytes))}, patches are {side} pixels large.")
     if most < survey.mark.k:
         notes.append(f"Of a channel's {survey.mark.k} patches the first {most} are in this page.")

@@ -10,9 +10,11 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook, HookManager
@@ -26,11 +28,10 @@ from ...run.target import class_names_of
 from ..receptive_field.field import receptive_fields
 from .batch_statistics import BatchStatistics, rows_of
 from .channels import Column, RunningStatistics
-from .fingerprint import IndexRanges, mark_of
+from .fingerprint import Fingerprint, IndexRanges, differences, mark_of
 from .layer_survey import RULE
 from .reading import Batch, Reader, as_data_set
-from .shards import Shards
-from .survey import Survey
+from .survey import Survey, read
 
 
 def survey(
@@ -52,8 +53,9 @@ def survey(
     """Ask a whole data set what each channel answers to: one forward pass, no backward.
 
     Of each channel of each layer: the k inputs with the largest value, and where; mean, standard
-    deviation, share of zeros, a sketch of the quantiles, whether it is dead; with labels, which
-    classes it answers to. The model runs in eval mode, and is as before afterwards, to the bit.
+    deviation, share of zeros, a sketch of the quantiles, whether it was ever above zero; with
+    labels, which classes it answers to. The model runs in eval mode, and is as before afterwards,
+    to the bit.
 
     Parameters
     ----------
@@ -77,18 +79,19 @@ def survey(
         `hookviz.attribution.prepare_input`. It should be deterministic.
     path : path, optional
         A file for the result, written every ``save_every`` seconds, too. If it is there already,
-        the survey goes on where that one was.
+        the survey goes on where that one was. A shard's own stands beside it: that of the first
+        of two, of ``survey.npz``, is ``survey.0-of-2.npz``.
     on_error : {"raise", "skip"}
         What happens with an input that cannot be read; skipped ones are in ``survey.unread``.
     shard : (int, int), optional
-        Which of how many parts of the data set, from 0, to be added to the others with ``+``.
-        Processes of torch.distributed share the work by themselves, and all get the whole.
+        Which of how many parts of the data set, from 0. All of them, added with ``+``, are the
+        whole, and so is ``hookviz.load("survey.*-of-*.npz")``. Each process of torch.distributed
+        does its own part if it is left out.
 
     Returns
     -------
     Survey
-        After an interrupt that of the inputs so far, with a warning; under torch.distributed the
-        interrupt is raised.
+        After an interrupt that of the inputs so far, with a warning.
 
     Raises
     ------
@@ -98,7 +101,7 @@ def survey(
     TypeError
         A data set without length or items; no module.
     RuntimeError
-        What the model raises, with the layer in which it arose; another process that has ended.
+        What the model raises, with the layer in which it arose.
 
     Warns
     -----
@@ -107,9 +110,10 @@ def survey(
 
     Notes
     -----
-    However the data set is cut, by shards, processes or interrupts, the result is the same, to the
-    bit: all run the same batches, equal values are ordered by index, and sums are added in the
-    same order. With another ``batch_size`` the network itself may round otherwise.
+    However the data set is cut, by shards, processes or interrupts, the result is the same: all
+    run the same batches, counts are whole numbers and equal values are ordered by index, to the
+    bit; means and standard deviations are float64 sums, and agree to 12 digits. With another
+    ``batch_size`` the network itself may round otherwise.
 
     NaN are counted, and left out of everything else. −Inf is not ranked. Values are compared and
     summed up as float32, or float64 where the layer's are.
@@ -133,43 +137,64 @@ def survey(
     names = class_names if class_names is not None else getattr(data, "classes", None)
     reader = Reader(data, session.model, weights, transform)
     mark = mark_of(session.model, data, reader.rule, [n[0] for n in chosen.values()], k)
-    shards = Shards(path, mark)
-    if shard is not None and shards.count > 1:
-        raise ValueError("Processes of torch.distributed share the work: leave shard= out.")
-    begun = shards.had if shards.rank == 0 else None
-    work = _Work(
-        session, chosen, begun or Survey(mark, RunningStatistics(k, len(data)), IndexRanges())
-    )
+    rank, parts = shard or _own_shard()
+    file = None if path is None else _file_of(Path(path), rank, parts)
+    begun = _begun(file, mark) or Survey(mark, RunningStatistics(k), IndexRanges())
+    work = _Work(session, chosen, begun, file)
     work.class_names = class_names_of(session.model, weights, names)
     if work.fields is None:
         work.fields = _fields(model, list(chosen), reader)
-    todo = (shards.had.done if shards.had else IndexRanges()).batches(len(data), batch_size)
-    if shard is not None:
-        mine = shards.share(IndexRanges().batches(len(data), batch_size), shard)
-        todo = [span for span in todo if mine and mine[0].start <= span.start < mine[-1].stop]
-    todo = list(shards.share(todo))
+    every = IndexRanges().batches(len(data), batch_size)
+    mine = every[len(every) * rank // parts : len(every) * (rank + 1) // parts]
+    todo = begun.done.batches(len(data), batch_size)
+    todo = [span for span in todo if mine and mine[0].start <= span.start < mine[-1].stop]
     pace = _Pace(sum(map(len, todo)))
-    with Progress(terminal=shards.rank == 0) as bar:
+    with Progress(terminal=rank == 0) as bar:
 
         def told(done: int) -> None:
             bar.tick(done / pace.total, pace.words(done))
 
         read = reader.batches(todo, num_workers)
-        stopped = _pass(work, read, shards, save_every, on_error, told)
-    if stopped is not None and shards.count > 1:
-        raise stopped
-    whole = shards.whole(work.result())
-    if stopped is not None:
+        interrupted = _pass(work, read, save_every, on_error, told)
+    found = work.result()
+    if interrupted:
         after = "; call it again with the same path=, and it goes on" * (path is not None)
         warnings.warn(
-            f"The survey was interrupted after {len(whole.done):,} of {len(data):,} inputs, and is "
+            f"The survey was interrupted after {len(found.done):,} of {len(data):,} inputs, and is "
             f"of these{after}.",
             RuntimeWarning,
             stacklevel=2,
         )
-    if shards.count == 1:
-        shards.keep(whole)
-    return replace(whole, reader=reader)
+    work.keep()
+    return replace(found, reader=reader)
+
+
+def _own_shard() -> tuple[int, int]:
+    """The share of this process of torch.distributed; all of it where there is but one."""
+    several = dist.is_available() and dist.is_initialized()
+    return (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
+
+
+def _file_of(path: Path, rank: int, parts: int) -> Path:
+    """The file of a shard."""
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"There is no folder {str(path.parent)!r} for path={str(path)!r}: make it."
+        )
+    return path if parts == 1 else path.with_name(f"{path.stem}.{rank}-of-{parts}{path.suffix}")
+
+
+def _begun(file: Path | None, mark: Fingerprint) -> Survey | None:
+    """The survey that the file holds, if it is there."""
+    if file is None or not file.exists():
+        return None
+    begun = read(file)
+    if why := differences(begun.mark, mark):
+        raise ValueError(
+            f"{str(file)!r} is not of this survey: {why}. It was left as it is: move it away, or "
+            "give another path=."
+        )
+    return begun
 
 
 def _check(
@@ -203,12 +228,11 @@ def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[s
 def _pass(
     work: _Work,
     batches: Iterator[Batch],
-    shards: Shards,
     save_every: float,
     on_error: str,
     told: Callable[[int], object],
-) -> KeyboardInterrupt | None:
-    """Take in the batches, and write now and then; an interrupt that ended it is returned."""
+) -> bool:
+    """Take in the batches, and write now and then; return whether it was interrupted."""
     written, done = time.monotonic(), 0
     try:
         with work.session.active(grad=False), work:
@@ -223,24 +247,27 @@ def _pass(
                 done += len(batch.span)
                 told(done)
                 if time.monotonic() - written >= save_every:
-                    shards.keep(work.result())
+                    work.keep()
                     written = time.monotonic()
-    except KeyboardInterrupt as interrupt:
-        shards.keep(work.result())
-        return interrupt
+    except KeyboardInterrupt:
+        return True
     except Exception:
-        shards.keep(work.result())
+        work.keep()
         raise
-    return None
+    return False
 
 
 class _Work(HookManager):
     """The hooks of a survey, and what they have found."""
 
     def __init__(
-        self, session: Session, chosen: Mapping[nn.Module, list[str]], begun: Survey
+        self,
+        session: Session,
+        chosen: Mapping[nn.Module, list[str]],
+        begun: Survey,
+        file: Path | None,
     ) -> None:
-        self.session, self._begun = session, begun
+        self.session, self._begun, self._file = session, begun, file
         device, _ = where_inputs_go(session.model)
         # Others have no float64.
         self._device = device if device.type in ("cpu", "cuda") else torch.device("cpu")
@@ -270,6 +297,11 @@ class _Work(HookManager):
             fields=self.fields,
         )
 
+    def keep(self) -> None:
+        """Write what has been found so far, where there is a file for it."""
+        if self._file is not None:
+            self.result().save(self._file)
+
     def take(self, batch: Batch) -> None:
         """Run the model on a batch, and take in what the hooks found."""
         self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
@@ -293,7 +325,8 @@ class _Work(HookManager):
 
     @defer_interrupts  # half a batch would be no batch
     def _take_in(self, batch: Batch, labels: Tensor) -> None:
-        self._channels.add(batch.span, self._indices, labels, self._found)
+        before = not self._done.runs or self._done.runs[-1][1] <= batch.span.start
+        self._channels.add(self._indices, labels, self._found, in_order=before)
         self._done = self._done | IndexRanges([(batch.span.start, batch.span.stop)])
         self._unread |= batch.unread
 

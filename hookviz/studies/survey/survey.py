@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ...files import page_to, read_whole, write_whole
+from ...files import page_to, read_arrays, write_arrays
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, text_table
 from ...run.inputs import Transform
@@ -19,7 +19,7 @@ from ...run.progress import Progress
 from ...run.target import class_index
 from ..showing import widget
 from .channels import NONE, RunningStatistics
-from .file import pack, unpack
+from .file import FORMAT, pack, unpack
 from .fingerprint import Fingerprint, IndexRanges, data_marks, differences, model_marks
 from .layer_survey import HEADER, SPARE, Key, LayerSurvey, layer_row, nan_words
 from .page import write_page
@@ -70,13 +70,12 @@ class Survey(PatchMixin):
     @cached_property
     def _layers(self) -> dict[Key, LayerSurvey]:
         found: dict[Key, LayerSurvey] = {}
-        moments = self.channels.moments()
         for column, here in self.channels.slices().items():
             key = (column.name, column.call) if column.call else column.name
             data = {name: each[..., here].cpu() for name, each in self.channels.data.items()}
             shape = self.channels.layout[column]
             field = None if column.call else (self.fields or {}).get(column.name)
-            found[key] = LayerSurvey(column, shape, data, moments[:, here], self.class_names, field)
+            found[key] = LayerSurvey(column, shape, data, self.class_names, field)
         return found
 
     def __getitem__(self, key: Key) -> LayerSurvey:
@@ -188,7 +187,7 @@ class Survey(PatchMixin):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load`."""
-        write_whole(path, pack(self))
+        write_arrays(path, *pack(self), small=True)
 
     # Shown
 
@@ -299,12 +298,10 @@ def _common(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[st
 
 def read(path: str | os.PathLike) -> Survey:
     """Read what `Survey.save` wrote."""
-    return read_whole(path, unpacked, "survey")
+    return read_arrays(path, FORMATS, "survey")
 
 
-def unpacked(content: bytes) -> Survey:
-    """The survey of a file's content."""
-    return Survey(**unpack(content))
+FORMATS = {FORMAT: lambda about, arrays: Survey(**unpack(about, arrays))}
 
 
 def with_data(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ...draw import html
 from ...draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, to_levels
-from ...draw.document import document, json_text, script, style
+from ...draw.document import document, fitting, json_text, script, style
 from ...draw.shown import small_png
 from ...hooking.tables import megabytes, number
 from .events import BACKWARD, RECEIVED, SIDES, Event, event_picture, numbers, shapes, side, when
@@ -58,13 +58,11 @@ def write_page(
         css = style("style", "trace")
         return document(named, script("trace"), css, texts, f"{named}: {words}", still)
 
-    least = len(made([]).encode())
-    if least > max_bytes:
-        raise ValueError(
-            f"max_bytes={max_bytes:g} is too little: this trace of {len(trace):,} events takes "
-            f"{megabytes(least)} without any picture. Give more, or take a part: trace[:100]."
-        )
-    pictures, left = _pictures(trace, events, max_bytes - least)
+    takes = (
+        f": this trace of {len(trace):,} events takes {{takes}} without any picture; give more, "
+    )
+    bare = fitting([made([])], max_bytes, takes + "or take a part: trace[:100]")
+    pictures, left = _pictures(trace, events, max_bytes - len(bare.encode()))
     facts["note"] = _note(max_bytes, left) if left else ""
     return made(pictures)
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from ...files import pack_arrays, read_whole, unpack_arrays, write_whole
+from ...files import read_arrays, write_arrays
 from .log import KINDS, PHASES, FirstNonFinite, History, Layout, Step, TrainingLog
 from .recorder import Row
 
@@ -34,16 +34,11 @@ PAUSE = 60.0  # seconds between two writes
 
 def read(path: str | os.PathLike) -> TrainingLog:
     """What a file holds."""
-    return read_whole(path, unpack, "watch")
+    return read_arrays(path, {FORMAT: unpack}, "watch")
 
 
 def write(log: TrainingLog, path: str | os.PathLike) -> None:
     """Write it whole or not at all: beside the old file, which it then replaces."""
-    write_whole(path, pack(log))
-
-
-def pack(log: TrainingLog) -> bytes:
-    """The file's content."""
     groups: list[dict[str, Any]] = []
     arrays: dict[str, np.ndarray] = {}
     about: dict[str, Any] = {"format": FORMAT, "model": log.model, "groups": groups}
@@ -57,12 +52,11 @@ def pack(log: TrainingLog) -> bytes:
             groups.append({"phase": phase, "steps": steps, **vars(layout)})
     about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
-    return pack_arrays(about, arrays, small=False)  # the training waits meanwhile
+    write_arrays(path, about, arrays, small=False)  # the training waits meanwhile
 
 
-def unpack(content: bytes) -> TrainingLog:
+def unpack(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
     """The log that a file's content is of; many kinds of errors if it is of none."""
-    about, held = unpack_arrays(content, FORMAT)
     histories = {phase: History(**about[phase]) for phase in PHASES}
     for place, group in enumerate(about["groups"]):
         rows = tuple(Row(*row) for row in group["rows"])

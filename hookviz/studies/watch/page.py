@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, palette_text
-from ...draw.document import document, json_text, script, style
+from ...draw.document import document, fitting, json_text, script, style
 from ...draw.shown import small_png
-from ...hooking.tables import megabytes
 from .log import Layout, Recorded, Step
 from .measured import BINS, LEAST, OCTAVES, STATISTICS
 from .strips import first_seen, named
@@ -79,22 +79,17 @@ def write_page(training: Recorded, phase: str, max_bytes: float, title: str | No
     still = html.data_url(small_png(training.figure(phase=phase)))
     facts = facts_of(training, phase)
     words, count = facts["words"], len(steps)
-    while True:
-        blocks = {"facts": json_text(facts), "steps": json_text(steps)}
-        page = document(
-            title or facts["model"],
-            script("training"),
-            style("style", "steps"),
-            blocks,
-            f"{facts['model']}: {facts['words']}",
-            still,
-        )
-        if len(page.encode()) <= max_bytes:
-            return page
-        if len(steps) <= 2:
-            raise ValueError(
-                f"max_bytes={max_bytes:g} is too small: a page of two steps takes "
-                f"{megabytes(len(page))}; watch fewer layers, or none of a probe's."
-            )
-        steps = steps[::2]
-        facts["words"] = f"{words}; {len(steps)} of {count} recorded steps are in this page"
+
+    def pages() -> Iterator[str]:
+        program, css, kept = script("training"), style("style", "steps"), steps
+        while True:
+            blocks = {"facts": json_text(facts), "steps": json_text(kept)}
+            alt = f"{facts['model']}: {facts['words']}"
+            yield document(title or facts["model"], program, css, blocks, alt, still)
+            if len(kept) <= 2:
+                return
+            kept = kept[::2]
+            facts["words"] = f"{words}; {len(kept)} of {count} recorded steps are in this page"
+
+    least = ": a page of two steps takes {takes}; watch fewer layers, or none of a probe's"
+    return fitting(pages(), max_bytes, least)
