@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .findings import Finding
+from .grouping import one_a_cause
 from .magnitudes import scales
 from .model_error import raised
 from .nonfinite import nan_and_inf
 from .observation import Observation
 from .train_eval import batchnorm, dropout, in_place, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
-from .values import half_precision, silent_maps
+from .values import half_precision, saturated, silent_maps
+from .weights import same_channels, zero_weights
 
 Check = Callable[[Observation], Iterator[Finding]]
 
@@ -19,7 +21,10 @@ CHECKS: dict[Check, str] = {
     raised: "whether the model runs",
     nan_and_inf: "NaN and Inf in {operations} operations, forward and backward",
     half_precision: "half precision",
-    silent_maps: "dead, constant and saturated channels",
+    zero_weights: "weights that are zero",
+    same_channels: "channels with the same weights",
+    silent_maps: "dead and constant channels",
+    saturated: "sigmoids and tanhs at their ends",
     scales: "the size of activations and gradients along {looks} calls of layers",
     no_gradient: "parameters that no gradient reaches",
     unused: "layers that never ran",
@@ -33,8 +38,8 @@ CHECKS: dict[Check, str] = {
 
 
 def findings_in(seen: Observation) -> list[Finding]:
-    """All that the checks find."""
-    return [finding for check in CHECKS for finding in check(seen)]
+    """All that the checks find, one finding a cause."""
+    return one_a_cause(finding for check in CHECKS for finding in check(seen))
 
 
 def looked_at(seen: Observation) -> list[str]:

@@ -42,6 +42,14 @@ class Finding:
     line: int = 0  #: in that file, from 1
     #: The numbers behind it, by name.
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    layers: list[str] = field(default_factory=list)  #: every layer that shows it, `layer` first
+    #: Findings of one kind with the same cause are told as one; empty if it stands for itself.
+    cause: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """A finding of one layer is in that layer."""
+        if not self.layers:
+            self.layers.append(self.layer)
 
     @property
     def where(self) -> str:
@@ -74,7 +82,7 @@ class Finding:
     def record(self) -> dict[str, Any]:
         """All of it as one flat dict of plain Python values."""
         plain = {name: getattr(self, name) for name in (*PLAIN, "advice")}
-        return plain | {"evidence": dict(self.evidence)}
+        return plain | {"layers": list(self.layers), "evidence": dict(self.evidence)}
 
 
 class Diagnosis(Sequence[Finding]):

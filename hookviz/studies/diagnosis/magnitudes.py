@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import LayerCall, Observation
+from .weights import is_zero, learns, weighted
 
 LIMIT = 1e6
 """By which factor something has exploded or vanished between two layers."""
@@ -23,9 +24,12 @@ def scales(seen: Observation) -> Iterator[Finding]:
     open: what has vanished is the largest of all that lie further on.
     """
     leaves = [each for each in seen.calls if each.leaf]
-    ran = [each for each in leaves if _weighty(each)]
+    zero = {name for name, module in weighted(seen) if is_zero(module)}
+    ran = [each for each in leaves if _weighty(each) and each.layer not in zero]
     advice = _untrained(seen)
     yield from _judged("activation", [(each, each.size) for each in ran], advice)
+    if any(learns(seen, name) for name in zero):
+        return  # in the first step nothing comes to what lies before such a layer
     gradients = [(each, each.gradient) for each in reversed(ran)]
     yield from _judged("gradient", gradients, advice, leaves)
 

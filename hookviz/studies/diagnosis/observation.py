@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,11 +18,8 @@ from ...hooking.tensors import at_least_float32
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ...run.session import Session
 from ...run.target import Target
-from .facts import look_at_maps, look_at_precision
+from .facts import LOOKS, Seen, is_batchnorm
 from .operations import OperationRecord, Place, Range, origin_of, range_of, record_of
-
-LOOKS = (look_at_maps, look_at_precision)
-"""Who adds facts to an operation that has just run."""
 
 
 @dataclass(eq=False)
@@ -84,12 +81,23 @@ class Observation:
     operations: list[OperationRecord] = field(default_factory=list)
     sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
     samples: int = 1  # of the batch
-    reached: set[str] = field(default_factory=set)  # parameters that a gradient reached
+    reached: dict[str, float] = field(default_factory=dict)  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     backward: bool = False  # whether there was one
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
+
+    @cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """The modules by their names."""
+        return {name: module for module, name in self.names.items()}
+
+    @cached_property
+    def writers(self) -> dict[str, OperationRecord]:
+        """By layer, the last of its forward's operations that made channels."""
+        looked = (each for each in self.operations if "channels" in each.facts)
+        return {each.layer: each for each in looked}
 
 
 class RunObserver(Listener):
@@ -119,6 +127,7 @@ class RunObserver(Listener):
         self._returned: StorageMap[LayerCall] = StorageMap()
         self._writers: StorageMap[OperationRecord] = StorageMap()
         self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
+        self._normed = False  # whether a BatchNorm has run
 
     def begin(self, recorder: OperationRecorder) -> None:
         self._start()
@@ -206,9 +215,9 @@ class RunObserver(Listener):
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
-            self.found.reached.add(name)
             self.found.backward = True
             with self.recorder.silent():
+                self.found.reached[name] = self.found.reached.get(name, 0.0) + _norm(gradient)
                 self._reaches(gradient)
 
     def _reaches(self, tensor: Tensor) -> None:
@@ -252,24 +261,19 @@ class RunObserver(Listener):
             record.given = tuple(filter(None, map(range_of, given)))
             record.origin = origin_of(record, given, writers)
         elif not record.again:
-            self._add_facts(record, returned[0], given, writers[0] if writers else None)
+            self._add_facts(Seen(record, operation, given, writers, not self._normed))
+            self._normed |= is_batchnorm(record)
         self.found.operations.append(record)
         for tensor in returned:
             self._writers[tensor] = record
 
-    def _add_facts(
-        self,
-        record: OperationRecord,
-        output: Tensor,
-        given: list[Tensor],
-        maker: OperationRecord | None,
-    ) -> None:
-        if record.overwrites and record.phase == "forward":
-            look = self._returned.pop(output)  # it is another layer's from now on
+    def _add_facts(self, seen: Seen) -> None:
+        if seen.record.overwrites and seen.record.phase == "forward":
+            look = self._returned.pop(seen.output)  # it is another layer's from now on
             if look is not None:
-                look.overwritten = record
+                look.overwritten = seen.record
         for look_at in LOOKS:
-            look_at(record, output, given, maker)
+            look_at(seen)
 
     def _note_detached(self, record: OperationRecord, output: Tensor) -> None:
         look = self._returned.get(output)

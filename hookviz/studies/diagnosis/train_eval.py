@@ -10,41 +10,50 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import Observation
+from .weights import is_zero, weighted
 
 
 def batchnorm(seen: Observation) -> Iterator[Finding]:
-    """BatchNorm layers that divide by hardly any variance."""
-    for look in seen.calls:
-        norm = look.module
-        if not isinstance(norm, _BatchNorm) or norm.training or norm.running_var is None:
-            continue
-        low, count = norm.running_var.min().item(), int((norm.running_var < norm.eps).sum())
-        if count:
-            yield _flat(look.layer, look.call, count, norm, low)
+    """BatchNorm layers that divide by hardly any variance.
+
+    A channel that was trained away has none, neither then nor now, and does no harm.
+    """
+    named = {name for name, module in weighted(seen) if is_zero(module)}
     for operation in seen.operations:
-        if not operation.name.endswith("batch_norm") or len(operation.made) < 3:
+        facts = operation.facts
+        flat, channels = facts.get("flat") or facts.get("blown up") or (0, 1)
+        if not flat or facts["after"] in named:
             continue
-        norm = next((m for m, n in seen.names.items() if n == operation.layer), seen.model)
-        if not isinstance(norm, _BatchNorm) or operation.phase == "backward":
+        if "blown up" in facts:
+            yield Finding(
+                "batchnorm",
+                "warning",
+                f"{flat} of {channels} channels of BatchNorm {operation.layer!r} had hardly any "
+                f"variance in training ({number(facts['least variance'])}), and have some in this "
+                f"batch: what it returns is up to {number(facts['factor'])} times too large.",
+                "Load its statistics, or let it see training batches again: "
+                "reset_running_stats(), then batches in training mode.",
+                operation.layer,
+                operation.call,
+                evidence={"channels": flat, "of": channels, "factor": facts["factor"]},
+                cause="blown up",
+            )
             continue
-        inverse = operation.made[2].high  # 1 / sqrt(variance + eps), of the batch
-        if inverse and inverse**-2 - norm.eps < norm.eps / 10:
-            low = max(inverse**-2 - norm.eps, 0.0)
-            yield _flat(operation.layer, operation.call, 1, norm, low)
-
-
-def _flat(layer: str, call: int, count: int, norm: _BatchNorm, low: float) -> Finding:
-    of = "its batch" if norm.training else "training"
-    return Finding(
-        "batchnorm",
-        "warning",
-        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had, in {of}, "
-        f"a variance of {number(low)}, below its eps ({norm.eps:g}): differences are blown up.",
-        "Look at the layer before: these channels are the same everywhere.",
-        layer,
-        call,
-        evidence={"channels": count, "smallest variance": low},
-    )
+        whole = flat > channels / 2
+        yield Finding(
+            "batchnorm",
+            "warning" if whole and seen.samples > 1 else "note",
+            f"{flat} of {channels} channels of BatchNorm {operation.layer!r} are the same "
+            f"everywhere in this batch (variance {number(facts['least variance'])}, eps "
+            f"{facts['eps']:g}): " + ("it makes noise of them." if whole else "trained away."),
+            f"Look at {facts['after']!r}, which returns the same whatever it is given."
+            if whole
+            else "Nothing is wrong; such channels could be pruned.",
+            operation.layer,
+            operation.call,
+            evidence={"channels": flat, "of": channels, "variance": facts["least variance"]},
+            cause="flat" if whole else "trained away",
+        )
 
 
 def dropout(seen: Observation) -> Iterator[Finding]:
@@ -112,5 +121,5 @@ def in_place(seen: Observation) -> Iterator[Finding]:
         "what came after.",
         "Use hookviz.capture, which copies, or clone() in a hook of your own.",
         **by.place | {"layer": first.layer, "call": first.call},
-        evidence={"layers": names},
+        layers=names,
     )

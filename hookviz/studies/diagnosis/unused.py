@@ -57,7 +57,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     lacking = {
         module: name
         for module, name in seen.names.items()
-        if (own := _parameters(module, name) - frozen) & seen.used and not own & seen.reached
+        if (own := _parameters(module, name) - frozen) & seen.used and not own & seen.reached.keys()
     }
     for name in _outermost(lacking.values()):
         module = next(each for each, known in lacking.items() if known == name)
