@@ -284,8 +284,9 @@ class Segmenter(nn.Module):
             nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()
         )
         self.deep = nn.Sequential(
-            nn.MaxPool2d(2), nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(),
-            nn.MaxPool2d(2), nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(),
+            nn.MaxPool2d(2), nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width),
+            nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(width, width, 3, padding=1),
+            nn.BatchNorm2d(width), nn.ReLU(),
             nn.Upsample(scale_factor=4, mode="bilinear"),
         )  # fmt: skip
         self.head = nn.Conv2d(2 * width, 11, 1)

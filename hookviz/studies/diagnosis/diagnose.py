@@ -102,12 +102,37 @@ def diagnose(
     check_model(model)
     if x is None:
         return Guard(model)
+    _refuse_labels(target)
     inputs = prepare_input(x, model, weights=weights, transform=transform, finite=False)
+    for _, tensor in tensors_in((inputs.args, inputs.kwargs)):
+        if not tensor.numel():
+            raise ValueError(
+                f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."
+            )
     session = Session(model, inputs, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name)
     seen = examine(session, target, score_of=any_score)
     diagnosis.settle(findings_in(seen), looked_at(seen), partial(_explored, session, seen))
     return diagnosis
+
+
+def _refuse_labels(target: Any) -> None:
+    """Say what to write where labels, or a loss that needs them, stand in a target's place."""
+    if isinstance(target, Tensor):
+        raise ValueError(
+            f"target= is a tensor, shape {tuple(target.shape)}: give what is computed with it, "
+            "lambda output: torch.nn.functional.cross_entropy(output, y)."
+        )
+    if isinstance(target, nn.modules.loss._Loss):
+        raise ValueError(
+            f"target= is {type(target).__name__}(), which takes the truth, too: give "
+            "lambda output: loss(output, y)."
+        )
+    if isinstance(target, tuple) and any(isinstance(each, Tensor) for each in target):
+        raise ValueError(
+            "target= is a tuple with tensors: give the input as x, and as target "
+            "lambda output: loss(output, y)."
+        )
 
 
 def _explored(session: Session, seen: Observation, finding: Finding) -> Any:

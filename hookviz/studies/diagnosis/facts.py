@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ...run.recorder import Operation
 from .operations import OperationRecord, range_of
+from .seen import Seen
+from .wiring import look_at_wiring
 
 _RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
 _SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -22,25 +22,6 @@ from end to end."""
 FAR = 5.0
 """By so many of its own standard deviations a channel stays below zero: it is no chance that it is
 silent."""
-
-
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """An operation that has just run: what it was given, as it was, and who made that."""
-
-    record: OperationRecord
-    operation: Operation
-    given: Sequence[Tensor]
-    makers: Sequence[OperationRecord | None]
-    first: bool  # whether no BatchNorm has run before
-
-    @property
-    def output(self) -> Tensor:
-        return self.operation.outputs[0]
-
-    @property
-    def maker(self) -> OperationRecord | None:
-        return self.makers[0] if self.makers else None
 
 
 def look_at_maps(seen: Seen) -> None:
@@ -213,5 +194,6 @@ LOOKS = (
     look_at_batchnorm,
     look_at_scale,
     look_at_precision,
+    look_at_wiring,
 )
 """Who adds facts to an operation that has just run."""

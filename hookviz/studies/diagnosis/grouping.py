@@ -25,6 +25,34 @@ def one_a_cause(findings: Iterable[Finding]) -> list[Finding]:
     return [_together(group) for group in groups.values()]
 
 
+def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave out what another finding explains.
+
+    Numbers that grow from layer to layer come to Inf, and then to NaN, wherever that happens to be;
+    what a layer of zeros makes is told of that layer.
+    """
+    found = list(findings)
+    grows = [e for e in found if e.kind == "exploding" and e.evidence.get("everywhere")]
+    lost = [each for each in found if each.kind in ("nan", "inf") and _overflown(each)]
+    if grows and lost:
+        found = [each for each in found if each not in lost and each not in grows]
+        worst = [replace(each, severity="error", message=each.message + _TO_INF) for each in grows]
+        found = worst + [each for each in found if each.kind not in ("half precision", "dead")]
+    if any(each.kind == "zero weights" and each.severity == "warning" for each in found):
+        found = [each for each in found if each.kind != "vanishing"]
+    return found
+
+
+_TO_INF = " In the end it is more than the type holds, and NaN comes of it."
+
+
+def _overflown(finding: Finding) -> bool:
+    """Whether it says that a result was too large, or what comes of that."""
+    given = " ".join(finding.evidence.get("given", ()))
+    too_large = "than its type holds" in finding.message or "its sums are larger" in finding.message
+    return too_large or finding.phase == "backward" or "e+" in given
+
+
 def _together(group: list[Finding]) -> Finding:
     first = group[0]
     layers = list(dict.fromkeys(name for each in group for name in each.layers))

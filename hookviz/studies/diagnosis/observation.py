@@ -15,11 +15,15 @@ from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.select import type_name
 from ...hooking.storage import StorageMap
 from ...hooking.tensors import at_least_float32
-from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
-from .facts import LOOKS, Seen, is_batchnorm
+from .facts import LOOKS, is_batchnorm
+from .in_place import culprit
 from .operations import OperationRecord, Place, Range, origin_of, range_of, record_of
+from .seen import Seen
+
+_CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
 
 
 @dataclass(eq=False)
@@ -42,8 +46,6 @@ class LayerCall:
         Whether autograd follows what it gave out.
     overwritten : OperationRecord or None
         What wrote over what it gave out.
-    detached : OperationRecord or None
-        What took it out of autograd's graph.
     leaf : bool
         Whether there are no modules in it.
     """
@@ -60,7 +62,6 @@ class LayerCall:
     tracked: bool = False
     finished: bool = False
     overwritten: OperationRecord | None = None
-    detached: OperationRecord | None = None
 
     @property
     def leaf(self) -> bool:
@@ -69,6 +70,15 @@ class LayerCall:
     @property
     def place(self) -> Place:
         return self.layer, self.call
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A place where autograd's graph ends: a detach, or numbers that were taken out of it."""
+
+    record: OperationRecord
+    behind: frozenset[str]  # the layers in the graph up to there; empty if it is not known
+    after: int  # so many calls of layers had begun
 
 
 @dataclass(eq=False)
@@ -84,6 +94,11 @@ class Observation:
     reached: dict[str, float] = field(default_factory=dict)  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     backward: bool = False  # whether there was one
+    cuts: list[Cut] = field(default_factory=list)
+    foreign: dict[int, OperationRecord] = field(default_factory=dict)  # weights of no module
+    idle: int = 0  # samples of the batch to whose output no gradient came
+    sliced: OperationRecord | None = None  # what took some of the samples for the score
+    write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
@@ -128,6 +143,7 @@ class RunObserver(Listener):
         self._writers: StorageMap[OperationRecord] = StorageMap()
         self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
         self._normed = False  # whether a BatchNorm has run
+        self._kept = 0  # the address of a result that autograd is about to keep
 
     def begin(self, recorder: OperationRecorder) -> None:
         self._start()
@@ -204,6 +220,14 @@ class RunObserver(Listener):
         look.size = _norm(first) / first.numel() ** 0.5
         if first.requires_grad:
             self.recorder.add(first, "tensor", partial(self._arrived, look))
+            if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
+                self.recorder.add(first, "tensor", self._arrived_at_output)
+
+    def _arrived_at_output(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            with self.recorder.silent():
+                silent = ~(gradient.detach().reshape(len(gradient), -1) != 0).any(1)
+                self.found.idle = int(silent.sum())
 
     # Gradients
 
@@ -239,6 +263,9 @@ class RunObserver(Listener):
         for tensor in given:
             self.found.used.update(self._unread.get(tensor) or ())
         writers = [self._writers.get(each) for each in given]
+        self._note_foreign(operation, record)
+        if operation.mutates and writers and record.phase == "forward":
+            record.facts["overwrote"] = writers[0]
         if operation.mutates and not record.unwritten:  # the values will be gone
             given = [each.clone() if each.is_floating_point() else each for each in given]
         operation.notes[self] = record, given, writers
@@ -251,8 +278,11 @@ class RunObserver(Listener):
     def after(self, operation: Operation) -> None:
         record, given, writers = operation.notes[self]
         returned = operation.outputs
-        if operation.name == "detach" and record.phase == "forward" and record.file:
-            self._note_detached(record, returned[0])
+        if operation.name in _CUTTING and record.phase == "forward" and record.file:
+            self._note_cut(record, operation)
+        self._note_kept(operation)
+        if record.phase == "forward" and operation.call is None and returned:
+            self._note_slice(record, operation)
         if operation.is_view or not returned:
             return
         if not record.unwritten:
@@ -260,6 +290,8 @@ class RunObserver(Listener):
         if not record.finite:
             record.given = tuple(filter(None, map(range_of, given)))
             record.origin = origin_of(record, given, writers)
+            made_by = [each.name for each in writers if each is not None]
+            record.facts["of"] = made_by[0] if made_by else ""
         elif not record.again:
             self._add_facts(Seen(record, operation, given, writers, not self._normed))
             self._normed |= is_batchnorm(record)
@@ -275,10 +307,48 @@ class RunObserver(Listener):
         for look_at in LOOKS:
             look_at(seen)
 
-    def _note_detached(self, record: OperationRecord, output: Tensor) -> None:
-        look = self._returned.get(output)
-        if look is not None and current_backward() == FORWARD:
-            look.detached = look.detached or record
+    # Where the graph ends
+
+    def _note_cut(self, record: OperationRecord, operation: Operation) -> None:
+        given = operation.inputs[0] if operation.inputs else None
+        if given is None or not torch.is_grad_enabled() or current_backward() != FORWARD:
+            return
+        if operation.name == "lift_fresh":  # torch.tensor, of what tolist() returned, maybe
+            if operation.call is not None and given.is_floating_point() and given.ndim:
+                self.found.cuts.append(Cut(record, frozenset(), len(self.found.calls)))
+        elif given.requires_grad and not self._is_kept(given):
+            self.found.cuts.append(Cut(record, layers_behind(given), len(self.found.calls)))
+
+    def _is_kept(self, tensor: Tensor) -> bool:
+        """Whether autograd detaches it: it does so next where a gradient needs the result."""
+        return tensor.data_ptr() == self._kept and hasattr(tensor.grad_fn, "_saved_result")
+
+    def _note_kept(self, operation: Operation) -> None:
+        returned = operation.outputs
+        self._kept = returned[0].data_ptr() if returned and operation.name != "detach" else 0
+
+    def _note_foreign(self, operation: Operation, record: OperationRecord) -> None:
+        """Weights that are read in the model and are in none of its modules."""
+        if operation.call is None or record.phase == "backward":
+            return
+        for each in operation.inputs:
+            if type(each) is nn.Parameter and each.requires_grad and not self._unread.get(each):
+                self.found.foreign.setdefault(id(each), record)
+
+    def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
+        """The loss takes some samples of the model's output alone."""
+        if operation.call is None and operation.name in ("select", "slice", "index"):
+            root = self.found.calls[0] if self.found.calls else None
+            ran = root is not None and root.finished and bool(root.shapes)
+            if root is not None and ran and operation.inputs[0] in self._returned:
+                taken = operation.outputs[0]
+                if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
+                    self.found.sliced = self.found.sliced or record
+
+
+def layers_behind(tensor: Tensor) -> frozenset[str]:
+    """The layers in a tensor's graph, as the recorder has labelled its nodes."""
+    return frozenset(label.call.layer for _, label in labelled(tensor) if label.call is not None)
 
 
 def _norm(tensor: Tensor) -> float:
@@ -305,9 +375,12 @@ def examine(
         observers.append(RunObserver(session.given, begin))
         return observers[-1].recorder
 
+    scores: list[Tensor | None] = []
+
     def score(*given: Any) -> Tensor | None:
         with nullcontext() if told else observers[-1].recorder.silent():
-            return score_of(*given)
+            scores.append(score_of(*given))
+            return scores[-1]
 
     try:
         session.forward_backward(target, observe, goal="parameters", keep_mode=True, score_of=score)
@@ -317,5 +390,8 @@ def examine(
         own = error.__cause__
         found = next((each for each in observers if each.recorder.error is error), observers[-1])
         found.found.error = own if isinstance(own, Exception) else error
+        found.found.write = culprit(
+            found.found.operations, found.found.error, scores[-1] if scores else None
+        )
         return found.found
     return observers[-1].found

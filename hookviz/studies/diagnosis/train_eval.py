@@ -56,24 +56,53 @@ def batchnorm(seen: Observation) -> Iterator[Finding]:
         )
 
 
-def dropout(seen: Observation) -> Iterator[Finding]:
-    """Dropout that drops although the model is in eval mode."""
+def other_mode(seen: Observation) -> Iterator[Finding]:
+    """Single BatchNorms and dropouts in another mode than the model."""
     root = next(iter(seen.names))
-    if root.training:
-        return
-    active = [n for m, n in seen.names.items() if isinstance(m, _DropoutNd) and m.training and m.p]
-    if active:
+    ran = {look.module for look in seen.calls}
+    for kind, types in (("batchnorm", _BatchNorm), ("dropout", _DropoutNd)):
+        acts = [(m, n) for m, n in seen.names.items() if isinstance(m, types) and m in ran]
+        other = [n for m, n in acts if m.training != root.training and getattr(m, "p", True)]
+        if not other:
+            continue
+        if root.training:
+            yield Finding(
+                kind,
+                "note",
+                f"The model is in training mode, but {len(other)} of its {len(acts)} "
+                f"{_CALLED[kind]} layers are in eval mode: they {_RESTS[kind]}.",
+                "Nothing, if they are to stay as they are; else call model.train().",
+                other[0],
+                layers=list(other),
+            )
+            continue
         yield Finding(
-            "dropout",
+            kind,
             "warning",
-            f"The model is in eval mode, but {len(active)} of its dropout layers drop, such as "
-            f"{active[0]!r}: it returns something else each time.",
+            f"The model is in eval mode, but {len(other)} of its {_CALLED[kind]} layers are in "
+            f"training mode, such as {other[0]!r}: {_ACTS[kind]}.",
             "Call model.eval() after the layers were added.",
-            active[0],
+            other[0],
+            layers=list(other),
         )
+
+
+_CALLED = {"batchnorm": "BatchNorm", "dropout": "dropout"}
+_RESTS = {"batchnorm": "keep the statistics they have", "dropout": "drop nothing"}
+_ACTS = {
+    "batchnorm": "what is returned for a picture depends on the others in its batch, and each run "
+    "changes the statistics",
+    "dropout": "it drops, and the model returns something else each time",
+}
+
+
+def dropout(seen: Observation) -> Iterator[Finding]:
+    """Dropout as a function that drops although the model is in eval mode."""
+    if next(iter(seen.names)).training:
+        return
     for operation in seen.operations:
         if operation.name in ("dropout", "bernoulli") and operation.phase == "forward":
-            module = next((m for m, n in seen.names.items() if n == operation.layer), None)
+            module = seen.modules.get(operation.layer)
             if not isinstance(module, _DropoutNd):
                 yield Finding(
                     "dropout",

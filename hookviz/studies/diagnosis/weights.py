@@ -101,3 +101,42 @@ def _by_design(seen: Observation, name: str, learning: set[str]) -> bool:
         return False  # a norm makes noise of it, and the next layer has nothing to learn from
     # Without a backward nobody knows.
     return name in learning or bool(learning) or not seen.backward
+
+
+def not_registered(seen: Observation) -> Iterator[Finding]:
+    """Weights that the model reads and that are not in its ``parameters()``."""
+    for operation in seen.foreign.values():
+        yield Finding(
+            "not registered",
+            "warning",
+            f"{operation.name.capitalize()} reads weights that are not in model.parameters(): no "
+            "optimizer trains them, and neither state_dict() nor to(device) has them.",
+            "Keep layers in nn.ModuleList or nn.Sequential, not in a list or dict; lone weights in "
+            "nn.ParameterList.",
+            **operation.place,
+            evidence={"weights": len(seen.foreign)},
+            cause="not registered",
+        )
+
+
+def one_under_many_names(seen: Observation) -> Iterator[Finding]:
+    """One module with weights that stands several times in a list, as ``[block] * 4`` makes it."""
+    root = next(iter(seen.names))
+    for name, owner in root.named_modules():
+        if not isinstance(owner, (nn.Sequential, nn.ModuleList)):
+            continue
+        places: dict[nn.Module, list[str]] = {}
+        for place, module in owner._modules.items():
+            if module is not None and next(module.parameters(), None) is not None:
+                places.setdefault(module, []).append(f"{name}.{place}" if name else place)
+        for module, names in places.items():
+            if len(names) > 1:
+                yield Finding(
+                    "one module",
+                    "warning",
+                    f"{', '.join(map(repr, names[:4]))}{' …' * (len(names) > 4)} are one "
+                    f"{type(module).__name__} under {len(names)} names: they share their weights.",
+                    "Make each anew: [make() for _ in range(n)] in place of [block] * n.",
+                    names[0],
+                    layers=names,
+                )
