@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import linecache
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,10 +12,20 @@ from html import escape
 from textwrap import fill
 from typing import Any, overload
 
+from ...hooking.tables import number
 from ...run.code_line import line_of
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: what makes the model useless, what will hurt, what one should know."""
+
+KINDS = (
+    *("nan", "inf", "half precision", "shape", "error", "empty"),
+    *("exploding", "vanishing", "dead", "silent", "constant", "saturated"),
+    *("loss", "input scale", "zero weights", "same channels", "not registered", "one module"),
+    *("no gradient", "unused", "batchnorm", "dropout", "training mode", "in place"),
+    *("hooks left behind", "optimizer", "learning rate", "does not move", "adds up"),
+)
+"""All that a finding's ``kind`` can be."""
 
 _CHIPS = {
     "error": "background: #b3261e; color: #fff",
@@ -96,8 +108,8 @@ class Diagnosis(Sequence[Finding]):
         What was looked at, in words.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, keep: Callable[[list[Finding]], list[Finding]] = list) -> None:
+        self._name, self._keep = name, keep
         self._findings: list[Finding] = []
         self._explore: Callable[[Finding], Any] | None = None
         self.looked_at: list[str] = []
@@ -109,7 +121,8 @@ class Diagnosis(Sequence[Finding]):
         explore: Callable[[Finding], Any] | None = None,
     ) -> None:
         """Fill it, when the model has been examined; ``explore`` opens the explorer at one."""
-        self._findings = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+        found = self._keep(list(findings))
+        self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
 
     @overload
@@ -145,6 +158,36 @@ class Diagnosis(Sequence[Finding]):
         """One flat dict for each finding, as ``pandas.DataFrame`` takes them."""
         return [each.record() for each in self]
 
+    def raise_if(self, severity: str = "warning") -> None:
+        """Raise ``RuntimeError``, with all of it as text, if anything is as bad as this, or worse.
+
+        Also if nothing was looked at. For tests: ``hookviz.diagnose(model, x).raise_if("error")``.
+
+        Parameters
+        ----------
+        severity : {"error", "warning", "note"}
+        """
+        if severity not in SEVERITIES:
+            raise ValueError(f"severity={severity!r} is none of {', '.join(SEVERITIES)}.")
+        if not self.looked_at or self.worst(severity):
+            raise RuntimeError(repr(self))
+
+    def worst(self, severity: str) -> list[Finding]:
+        """Return the findings that are as bad as this, or worse."""
+        bad = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        return [each for each in self if each.severity in bad]
+
+    def to_json(self) -> str:
+        """Write all of it as strict JSON: NaN and Inf are strings in it."""
+        whole = {
+            "model": self._name,
+            "healthy": self.healthy,
+            "verdict": self.verdict,
+            "looked_at": self.looked_at,
+            "findings": self.records(),
+        }
+        return json.dumps(_plain(whole), allow_nan=False, ensure_ascii=False, indent=2)
+
     def show(self, finding: int = 0) -> Any:
         """Open the explorer at the layer of a finding, the first one by default.
 
@@ -179,6 +222,17 @@ class Diagnosis(Sequence[Finding]):
             + (f"<table>{rows}</table>" if rows else "")
             + f"<details><summary>What was looked at</summary>{looked_at}.</details>"
         )
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: tuples as lists, and what it lacks as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return number(value)
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 def _row(place: int, each: Finding) -> str:

@@ -25,9 +25,11 @@ from ...run.inputs import ModelInput
 from ...run.session import Session
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding
+from .ignored import Ignored, checked, without
 from .model_error import raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
 from .observation import Observation, examine
+from .optimizer import LOOKED, optimizers
 
 CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -77,11 +79,12 @@ class Sum:
 class Guard(HookManager, Diagnosis):
     """A `Diagnosis` that fills itself when its block ends; `hookviz.diagnose` makes it."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, optimizer: Any = None, ignore: Ignored = ()) -> None:
         self._model, self._core = model, unwrapped(model)[0]
+        self._optimizer = optimizer
         self._names = {module: known[0] for module, known in module_names(model).items()}
         HookManager.__init__(self, self._wanted())
-        Diagnosis.__init__(self, type_name(self._core))
+        Diagnosis.__init__(self, type_name(self._core), partial(without, pairs=checked(ignore)))
         self._sums: list[Sum] = []
         self._calls: list[RecordedCall] = []
         self._seen = 0  # calls of the model
@@ -198,6 +201,9 @@ class Guard(HookManager, Diagnosis):
         elif hits:
             hit = _first(hits)
             self._again(hit.started or (calls[0] if calls else None), hit)
+        if self._optimizer is not None and self._seen:
+            found = optimizers(self._core, self._optimizer)
+            self.settle([*self, *found], [*self.looked_at, LOOKED])
         empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
         if empty is not None:
             self.settle([*self, _EMPTY], self.looked_at)

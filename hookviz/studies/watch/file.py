@@ -56,6 +56,7 @@ def pack(log: TrainingLog) -> bytes:
             steps = [[step.number, step.at] for step in own]
             groups.append({"phase": phase, "steps": steps, **vars(layout)})
     about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
+    about["carried"] = {str(step): each for step, each in log.carried.items()}
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
     return pack_arrays(about, arrays, small=False)  # the training waits meanwhile
 
@@ -86,6 +87,7 @@ def unpack(content: bytes) -> TrainingLog:
         histories,
         None if trouble is None else FirstNonFinite(**trouble),
         about["left_out"],
+        {int(step): each for step, each in about.get("carried", {}).items()},  # since 0.3
     )
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ...files import page_to
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, megabytes, number, text_table
+from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
 from .recorder import Row
+from .verdicts import LOOKED, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,6 +109,19 @@ class Training:
             for step in self.history(phase).steps
             for record in step_records(self.log.types, step, phase)
         ]
+
+    @property
+    def findings(self) -> Diagnosis:
+        """The verdicts on what was recorded, as `hookviz.diagnose` returns them.
+
+        NaN and Inf, a learning rate that is far too high, layers that do not move although they
+        have a gradient, gradients that add up from step to step. Two recorded steps must be over
+        before anything is said of weights; of a healthy training it holds nothing.
+        """
+        found = Diagnosis(self.log.model)
+        steps = self.history().steps
+        found.settle(verdicts(self.log), LOOKED if steps else ())
+        return found
 
     # Shown
 

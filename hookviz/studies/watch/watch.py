@@ -222,6 +222,8 @@ class Watch(Block, Training):
                 return
             step = step_of(*place, found, norms, maps)
             self.log.add("eval" if self._validated else "train", step)
+            if not self._validated:
+                self.log.carried[step.at] = recorder.weights.carried
             self._recorded = None if self._validated else (step, recorder.weights)
         for each in self._shown:
             try:
