@@ -243,7 +243,7 @@ FAULTS: dict[str, Planted] = {
     ),
     "forty sigmoids": Planted(
         lambda: (deep(40, nn.Sigmoid, 1.0), vectors(8, 16)),
-        "vanishing", None, "not one layer is to blame", "Use ReLU",
+        "vanishing", None, "not one layer is to blame", "use ReLU",
     ),
     "numbers that grow to Inf": Planted(
         lambda: (deep(100, nn.Identity, 8.0), vectors(8, 16)),

@@ -134,9 +134,10 @@ def _recurrence(what: str, known: list[tuple[LayerCall, float]], advice: str) ->
     if factor <= LIMIT:
         return None
     kind, by = ("exploding", "larger") if end > begin else ("vanishing", "smaller")
+    # Where it shrinks, what is long ago is forgotten; the layer learns from what is late.
     return Finding(
         kind,
-        "warning",
+        "warning" if kind == "exploding" else "note",
         f"The {what} is {number(factor)} times {by} in {_run(last, True)} than in "
         f"{_run(first, True)}: it is the same layer, {number(factor ** (1 / (len(most) - 1)))} "
         "times from run to run.",
@@ -229,6 +230,6 @@ def _untrained(seen: Observation) -> str:
 _ADVICE = {
     "exploding": "Add a normalization after the layers, or initialise them smaller "
     "(nn.init.kaiming_normal_); while training, clip the gradient's norm.",
-    "vanishing": "Use ReLU in place of sigmoid or tanh, add a normalization or a residual "
-    "connection, or initialise the weights larger (nn.init.kaiming_normal_).",
+    "vanishing": "Add a residual connection and a normalization to each few layers, and use ReLU "
+    "in place of sigmoid or tanh.",
 }
