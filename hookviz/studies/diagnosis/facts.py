@@ -11,7 +11,7 @@ from .operations import OperationRecord, range_of
 from .seen import Seen
 from .wiring import look_at_wiring
 
-_RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
+RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
 _SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
 MAPS = {"convolution", "batch_norm", "group_norm"}
 NORMS = {"batch_norm", "cudnn_batch_norm", "group_norm", "layer_norm", "batch_norm_with_update"}
@@ -19,20 +19,18 @@ WEIGHTED = {"convolution", "addmm", "mm", "bmm", "linear"}
 NEAR = 0.01
 """How near to its end a sigmoid's or a tanh's value counts as saturated, as a fraction of the way
 from end to end."""
-FAR = 5.0
-"""By so many of its own standard deviations a channel stays below zero: it is no chance that it is
-silent."""
+FAR = 1.0
+"""A channel that stays below zero by this many times its range is silent by no chance."""
 
 
 def look_at_maps(seen: Seen) -> None:
     """Facts about an operation's channels: how many there are, how many are the same throughout."""
-    record, output, given = seen.record, seen.output, seen.given
-    if record.phase == "backward" or not output.numel() or output.ndim < 2:
+    record, output = seen.record, seen.output
+    if "ranges" not in record.facts:
         return
-    rectified = record.name in _RECTIFIERS and record.made[0].low == 0
-    if rectified or (record.name in MAPS and not _begins_at_zero(given)):
-        dimension = _channels(output, seen.maker) % output.ndim
-        least, most = channel_ranges(output, dimension)
+    rectified = record.name in RECTIFIERS and record.made[0].low == 0
+    if rectified or (record.name in MAPS and not _begins_at_zero(seen.given)):
+        least, most = record.facts["ranges"]
         still = least == most
         dead, count = still & (least == 0), len(least)
         record.facts["channels"] = count, output.numel() // count
@@ -40,8 +38,21 @@ def look_at_maps(seen: Seen) -> None:
         record.facts["constant"] = int(still.sum()) - record.facts["dead"]
         record.facts["still"] = still
         if rectified and record.facts["dead"] > count / 2:
-            record.facts["far"] = int((dead & far_below_zero(given[0], dimension)).sum())
+            before = _ranges_before(seen)
+            record.facts["far"] = int((dead & far_below_zero(*before)).sum()) if before else 0
         record.facts["after"] = seen.maker.layer if seen.maker is not None else ""
+
+
+def ranges_of_channels(
+    record: OperationRecord, output: Tensor, maker: OperationRecord | None
+) -> tuple[Tensor, Tensor] | None:
+    """Least and largest value of each channel, of an operation that makes or rectifies maps."""
+    floating = output.is_floating_point() and output.layout is torch.strided
+    if record.name not in RECTIFIERS | MAPS or record.phase == "backward" or not floating:
+        return None
+    if output.ndim < 2 or not output.numel() or output.is_meta:
+        return None
+    return channel_ranges(output, _channels(output, maker) % output.ndim)
 
 
 def channel_ranges(tensor: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
@@ -53,10 +64,18 @@ def channel_ranges(tensor: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
     return tensor.amin(others), tensor.amax(others)
 
 
-def far_below_zero(tensor: Tensor, dimension: int) -> Tensor:
+def _ranges_before(seen: Seen) -> tuple[Tensor, Tensor] | None:
+    """The same of what a rectifier was given, which it may have overwritten."""
+    if seen.maker is not None and "ranges" in seen.maker.facts:
+        return seen.maker.facts["ranges"]
+    if seen.record.overwrites:
+        return None
+    return channel_ranges(seen.given[0], _channels(seen.given[0], seen.maker) % seen.given[0].ndim)
+
+
+def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
     """Which channels stay below zero by far more than they vary."""
-    values = tensor.detach().movedim(dimension, 0).flatten(1).float()
-    return values.amax(1) < -FAR * values.std(1, correction=0)
+    return most < -FAR * (most - least)
 
 
 def look_at_gates(seen: Seen) -> None:
@@ -93,7 +112,7 @@ def look_at_uses(seen: Seen) -> None:
         elif name in NORMS and maker is seen.maker:
             source.facts["normed"] = True
         elif name == "mul" and "saturated" in maker.facts:
-            source.facts["gates"] = True  # what it scales goes its own way
+            maker.facts["gates"] = True  # what it scales goes its own way
         elif name in _PASSING or "pool" in name or "upsample" in name:
             seen.record.facts.setdefault("passes", source)
 
@@ -123,7 +142,8 @@ def look_at_batchnorm(seen: Seen) -> None:
         variance = (
             seen.operation.outputs[2].double() ** -2 - eps
         )  # kept as 1 / sqrt(variance + eps)
-        record.facts["flat"] = int((variance < eps / 10).sum()), len(variance)
+        rounding = FLAT + 0.1 * FLAT * seen.operation.outputs[1].double() ** 2
+        record.facts["flat"] = int((variance < rounding).sum()), len(variance)
         record.facts["least variance"] = max(variance.min().item(), 0.0)
     elif not training and running is not None:
         small = running < eps
@@ -140,6 +160,9 @@ def is_batchnorm(record: OperationRecord) -> bool:
     """Whether it is a BatchNorm's forward; they have several names."""
     return record.phase == "forward" and record.name.endswith("batch_norm")
 
+
+FLAT = 1e-9
+"""Below it, or below a tenth of it times the squared mean, a variance is of rounding errors."""
 
 BLOWN, NONE = 20.0, 1e-8
 """How large a BatchNorm's output is too large, as root mean square where 1 is expected, if there

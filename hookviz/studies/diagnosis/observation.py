@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +19,14 @@ from ...hooking.tensors import at_least_float32
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
-from .facts import LOOKS, is_batchnorm
+from .facts import (
+    HALF,
+    LOOKS,
+    RECTIFIERS,
+    is_batchnorm,
+    look_at_precision,
+    ranges_of_channels,
+)
 from .in_place import culprit
 from .operations import OperationRecord, Place, Range, origin_of, range_of, record_of
 from .seen import Seen
@@ -101,6 +109,7 @@ class Observation:
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
+    suspect: bool = False  # whether a gradient was not finite, or too large for its norm
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
 
     @cached_property
@@ -124,6 +133,8 @@ class RunObserver(Listener):
         In its wrappers, or without.
     begin : callable, optional
         Called when the hooks are on, before the model runs.
+    thorough : bool
+        Whether each operation of the backward is looked at, too, and not only what reaches layers.
 
     Attributes
     ----------
@@ -134,7 +145,13 @@ class RunObserver(Listener):
 
     labels_backward = True
 
-    def __init__(self, model: nn.Module, begin: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        begin: Callable[[], object] = lambda: None,
+        thorough: bool = True,
+    ) -> None:
+        self._thorough = thorough
         self.recorder = OperationRecorder(self, model=model)
         self.found = Observation(model, self.recorder.names)
         self._start = begin
@@ -217,7 +234,8 @@ class RunObserver(Listener):
         first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
         if first is None:
             return
-        look.size = _norm(first) / first.numel() ** 0.5
+        if not look.leaf or next(look.module.parameters(recurse=False), None) is not None:
+            look.size = _norm(first) / first.numel() ** 0.5
         if first.requires_grad:
             self.recorder.add(first, "tensor", partial(self._arrived, look))
             if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
@@ -234,15 +252,20 @@ class RunObserver(Listener):
     def _arrived(self, look: LayerCall, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                look.gradient = _norm(gradient)
+                look.gradient = self._norm(gradient)
                 self._reaches(gradient)
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
             self.found.backward = True
             with self.recorder.silent():
-                self.found.reached[name] = self.found.reached.get(name, 0.0) + _norm(gradient)
+                self.found.reached[name] = self.found.reached.get(name, 0.0) + self._norm(gradient)
                 self._reaches(gradient)
+
+    def _norm(self, gradient: Tensor) -> float:
+        norm = _norm(gradient)
+        self.found.suspect |= not math.isfinite(norm)
+        return norm
 
     def _reaches(self, tensor: Tensor) -> None:
         """Mark the origin of NaN and Inf as having propagated to this tensor."""
@@ -266,7 +289,8 @@ class RunObserver(Listener):
         self._note_foreign(operation, record)
         if operation.mutates and writers and record.phase == "forward":
             record.facts["overwrote"] = writers[0]
-        if operation.mutates and not record.unwritten:  # the values will be gone
+        rectifies = operation.name in RECTIFIERS  # NaN and Inf stay what they are
+        if operation.mutates and not record.unwritten and not rectifies:  # the values will be gone
             given = [each.clone() if each.is_floating_point() else each for each in given]
         operation.notes[self] = record, given, writers
 
@@ -285,8 +309,11 @@ class RunObserver(Listener):
             self._note_slice(record, operation)
         if operation.is_view or not returned:
             return
+        if record.phase == "backward" and not self._thorough:
+            self._note_lightly(record, operation, given, writers)
+            return
         if not record.unwritten:
-            record.made = tuple(filter(None, map(range_of, returned)))
+            record.made = self._ranges(record, returned, writers)
         if not record.finite:
             record.given = tuple(filter(None, map(range_of, given)))
             record.origin = origin_of(record, given, writers)
@@ -298,6 +325,36 @@ class RunObserver(Listener):
         self.found.operations.append(record)
         for tensor in returned:
             self._writers[tensor] = record
+
+    def _note_lightly(
+        self,
+        record: OperationRecord,
+        operation: Operation,
+        given: list[Tensor],
+        writers: list[OperationRecord | None],
+    ) -> None:
+        """Of a backward the layers' gradients say whether each operation has to be looked at."""
+        if operation.outputs[0].dtype in HALF:
+            record.made = tuple(filter(None, map(range_of, operation.outputs)))
+            if record.finite and not record.again:
+                look_at_precision(Seen(record, operation, given, writers, False))
+        self.found.operations.append(record)
+
+    def _ranges(
+        self,
+        record: OperationRecord,
+        returned: list[Tensor],
+        writers: list[OperationRecord | None],
+    ) -> tuple[Range, ...]:
+        """The ranges of what an operation returned; of maps those of each channel, in one pass."""
+        first, *others = returned
+        by_channel = ranges_of_channels(record, first, writers[0] if writers else None)
+        if by_channel is None:
+            return tuple(filter(None, map(range_of, returned)))
+        record.facts["ranges"] = by_channel
+        low, high = torch.stack([by_channel[0].amin(), by_channel[1].amax()]).tolist()
+        whole = Range(low, high, tuple(first.shape), first.dtype)
+        return whole, *filter(None, map(range_of, others))
 
     def _add_facts(self, seen: Seen) -> None:
         if seen.record.overwrites and seen.record.phase == "forward":
@@ -368,11 +425,29 @@ def examine(
 
     ``score_of`` is called with the output, the target and the names of the classes, and ``told``
     says whether what it computes is written down, too; ``begin`` is called before the model.
+
+    The operations of the backward are looked at one by one only if a gradient is not finite: then
+    it runs once more.
     """
+    found = _examined(session, target, score_of, begin, told, thorough=False)
+    if not found.suspect or found.error is not None:
+        return found
+    return _examined(session, target, score_of, begin, told, thorough=True)
+
+
+def _examined(
+    session: Session,
+    target: Target,
+    score_of: Callable[..., Tensor | None],
+    begin: Callable[[], object],
+    told: bool,
+    *,
+    thorough: bool,
+) -> Observation:
     observers: list[RunObserver] = []
 
     def observe() -> OperationRecorder:
-        observers.append(RunObserver(session.given, begin))
+        observers.append(RunObserver(session.given, begin, thorough))
         return observers[-1].recorder
 
     scores: list[Tensor | None] = []
