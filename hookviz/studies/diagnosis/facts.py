@@ -56,10 +56,14 @@ def ranges_of_channels(
 
 
 def channel_ranges(tensor: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
-    """Least and largest value of each channel, in one pass where the memory allows it."""
+    """Least and largest value of each channel.
+
+    A reduction over the last dimension is quick on a CPU, and ``aminmax`` over one twenty times
+    slower than two of them.
+    """
     if dimension == 1 and tensor.ndim > 2 and tensor.is_contiguous():
-        least, most = tensor.flatten(2).aminmax(dim=2)
-        return least.amin(0), most.amax(0)
+        maps = tensor.flatten(2)
+        return maps.amin(2).amin(0), maps.amax(2).amax(0)
     others = [d for d in range(tensor.ndim) if d != dimension]
     return tensor.amin(others), tensor.amax(others)
 
@@ -186,7 +190,8 @@ def look_at_scale(seen: Seen) -> None:
     kept = variance >= argument.get("eps", argument.get("epsilon"))
     values = _channel_values(seen.given[0])
     if bool(kept.any()) and values.shape[1] > 1:
-        spread, centre = torch.std_mean(values[kept], 1)
+        centre = values[kept].mean(1)
+        spread = (values[kept] - centre[:, None]).square().mean(1).sqrt()
         deviation = variance[kept].sqrt()
         record.facts["shift"] = ((centre - mean[kept]).abs() / deviation).median().item()
         record.facts["spread"] = (spread / deviation).median().item()
