@@ -248,6 +248,8 @@ class TrainingLog:
         Layers that could not be summed up, with the reason.
     carried : dict of int to bool
         Recorded steps of training, and whether backward added to gradients from before.
+    holes : list of tuple of int
+        First and last number of steps that came after the end of the file and were lost.
     """
 
     model: str
@@ -258,6 +260,7 @@ class TrainingLog:
     first_trouble: FirstNonFinite | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     carried: dict[int, bool] = field(default_factory=dict)
+    holes: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:

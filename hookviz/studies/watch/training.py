@@ -136,6 +136,10 @@ class Training:
             facts.append(f"{validations.seen:,} validations, {len(validations.steps):,} recorded")
         if log.first_trouble is not None:
             facts.append(str(log.first_trouble))
+        facts += [
+            f"steps {first:,} to {last:,} are missing: the file ended before them"
+            for first, last in log.holes
+        ]
         facts += [f"{name} was left out ({why})" for name, why in list(log.left_out.items())[:3]]
         return "; ".join([*facts, *self._notes()])
 
