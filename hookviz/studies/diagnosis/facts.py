@@ -109,9 +109,11 @@ def look_at_uses(seen: Seen) -> None:
     if seen.record.phase == "backward":
         return
     name = seen.record.name
+    # The product of two computed matrices, as in attention or a spatial transformer, is no layer.
+    layer = name in WEIGHTED and any(m is not None and m.name == "weights" for m in seen.makers)
     for maker in filter(None, seen.makers):
         source = maker.facts.get("passes", maker)
-        if name in WEIGHTED:
+        if layer:
             maker.facts["feeds"] = source.facts["feeds"] = True
         elif name in NORMS and maker is seen.maker:
             source.facts["normed"] = True

@@ -33,6 +33,7 @@ def unused(seen: Observation) -> Iterator[Finding]:
             f"Layer {name!r} ({type(module).__name__}) never ran, and nothing read its weights.",
             "Call it in forward, or remove it: its weights are never trained.",
             name,
+            cause="unused",
             evidence={"parameters": sorted(_parameters(module, name))},
         )
 
@@ -70,6 +71,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
             advice,
             name,
             phase="backward",
+            cause=why,
             evidence={"parameters": sorted(_parameters(module, name) - frozen)},
         )
 

@@ -24,6 +24,10 @@ HEADER = (
 )
 
 
+TOLD = "std", "gradient_std", "update_ratio", "dead"
+"""The numbers of `Training.to_tensorboard`, if no others are named."""
+
+
 class Training:
     """What every layer did in the recorded steps of a training.
 
@@ -230,6 +234,26 @@ class Training:
         from .page import write_page
 
         return page_to(path, write_page(self, phase, max_bytes))
+
+    def to_tensorboard(self, writer: Any, statistics: Sequence[str] = TOLD) -> None:
+        """Give what was recorded to a ``SummaryWriter``, or anything with its ``add_scalar``.
+
+        For wandb: ``for record in watch.records(): wandb.log(record)``.
+
+        Parameters
+        ----------
+        writer : torch.utils.tensorboard.SummaryWriter
+        statistics : sequence of str
+            Which numbers of `records`. A tag is ``"std/layer1.0.conv1"``, with ``#1`` for a second
+            run of the layer; those of validation begin with ``"eval/"``.
+        """
+        for record in self.records():
+            run = f"#{record['call']}" if record["call"] else ""
+            before = "eval/" if record["phase"] == "eval" else ""
+            for name in statistics:
+                if record[name] is not None:
+                    tag = f"{before}{name}/{record['layer'] or 'model'}{run}{record['path']}"
+                    writer.add_scalar(tag, record[name], record["step"])
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load`."""
