@@ -53,19 +53,27 @@ def _said(operation: OperationRecord) -> str:
     return f"{name}{layer}" + (f" ({operation.where})" if operation.where else "")
 
 
+MANY = 16
+"""So many samples are not all right beyond a margin."""
+
+
 def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
     if not seen.backward or seen.error is not None or idle <= count / 2:
         return
     if idle == count:
+        # A loss with a margin is 0 once all answers of a small batch are right beyond it.
+        done = seen.score == 0 and count < MANY and seen.zeroed is None
+        place = seen.zeroed.place if seen.zeroed is not None else {}
         yield Finding(
             "no gradient",
-            "warning",
+            "note" if done else "warning",
             f"The gradient of the score is 0 for all {count} samples: this step changes nothing.",
-            "Look at the loss: a clamp or ReLU in it that is closed, a factor of 0, or an answer "
-            "that is right beyond its margin.",
-            phase="backward",
+            "Nothing, if the loss has a margin; else look for a clamp in it that is closed."
+            if done
+            else "Look at the loss: a clamp or ReLU in it that is closed, or a factor of 0.",
+            **place | {"phase": "backward"},
         )
         return
     cut = seen.sliced

@@ -106,6 +106,8 @@ class Observation:
     foreign: dict[int, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
     sliced: OperationRecord | None = None  # what took some of the samples for the score
+    zeroed: OperationRecord | None = None  # what made the score of a product with 0
+    score: float | None = None
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
@@ -401,6 +403,10 @@ class RunObserver(Listener):
                 taken = operation.outputs[0]
                 if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
                     self.found.sliced = self.found.sliced or record
+        if operation.call is None and operation.name == "mul":
+            other = operation.args[1] if len(operation.args) > 1 else None
+            if isinstance(other, (int, float)) and other == 0:
+                self.found.zeroed = record
 
 
 def layers_behind(tensor: Tensor) -> frozenset[str]:
@@ -463,10 +469,12 @@ def _examined(
         if not observers:
             raise
         own = error.__cause__
-        found = next((each for each in observers if each.recorder.error is error), observers[-1])
-        found.found.error = own if isinstance(own, Exception) else error
-        found.found.write = culprit(
-            found.found.operations, found.found.error, scores[-1] if scores else None
-        )
-        return found.found
-    return observers[-1].found
+        blamed = next((each for each in observers if each.recorder.error is error), observers[-1])
+        found = blamed.found
+        found.error = own if isinstance(own, Exception) else error
+        found.write = culprit(found.operations, found.error, scores[-1] if scores else None)
+        return found
+    found = observers[-1].found
+    if scores and (last := scores[-1]) is not None:
+        found.score = float(last.detach())
+    return found
