@@ -166,6 +166,12 @@ CASES = {
         changed(lambda m: m.conv.weight.zero_()),
         changed(lambda m: nn.init.kaiming_normal_(m.conv.weight)),
     ),
+    "a bias far below zero": Case(
+        "dead",
+        "the bias with 0",
+        changed(lambda m: nn.init.constant_(m.norm.bias, -100.0)),
+        changed(lambda m: nn.init.zeros_(m.norm.bias)),
+    ),
     "same channels": Case(
         "same channels",
         "kaiming_normal_",

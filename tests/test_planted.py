@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from digits import NETS, digits, trained
+from heavy import heavy_but
 from test_healthy import lite0, photographs
 from torch import nn
 from torch.nn import functional as F
@@ -106,7 +107,11 @@ def told(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> list[str]:
     return [each.kind for each in findings if each.severity != "note"]
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+QUICK = {"to_255", "zero_convolution", "no_variance", "softmax_at_the_end"}
+NETWORKS = ["batchnorm", "depthwise", "resnet", "squeeze-excite"]
+
+
+@pytest.mark.parametrize("plant", heavy_but(QUICK, PLANTS, lambda plant: plant.__name__))
 def test_planted_in_lite0(lite0, photographs, plant):
     model = copy.deepcopy(lite0).eval()
     labels = torch.tensor([282, 967])
@@ -115,7 +120,7 @@ def test_planted_in_lite0(lite0, photographs, plant):
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-@pytest.mark.parametrize("name", ["batchnorm", "depthwise", "resnet", "squeeze-excite"])
+@pytest.mark.parametrize("name", heavy_but({"batchnorm"}, NETWORKS))
 def test_planted_in_a_network_of_digits(name, plant):
     model = copy.deepcopy(trained(name).stages["the end"]).eval()
     pictures, labels, _, _ = digits()

@@ -21,8 +21,6 @@ Check = Callable[[Observation], Iterator[Finding]]
 
 CHECKS: dict[Check, str] = {
     raised: "whether the model runs",
-    scales: "the size of activations and gradients along {looks} calls of layers",
-    overflows: "recurrent layers step by step",
     nan_and_inf: "NaN and Inf in {operations} operations, forward and backward",
     half_precision: "half precision",
     wiring: "how losses and softmaxes are wired",
@@ -34,6 +32,8 @@ CHECKS: dict[Check, str] = {
     one_under_many_names: "modules under several names",
     silent_maps: "dead and constant channels",
     saturated: "sigmoids and tanhs at their ends",
+    scales: "the size of activations and gradients along {looks} calls of layers",
+    overflows: "recurrent layers step by step",
     no_gradient: "parameters that no gradient reaches",
     unused: "layers that never ran",
     batchnorm: "BatchNorm's variances",

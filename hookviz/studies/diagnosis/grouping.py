@@ -38,9 +38,15 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each not in lost and each not in grows]
         worst = [replace(each, severity="error", message=each.message + _TO_INF) for each in grows]
         found = worst + [each for each in found if each.kind not in ("half precision", "dead")]
-    if any(each.kind == "zero weights" and each.severity == "warning" for each in found):
+    if any(each.severity != "note" and _closed(each) for each in found):
         found = [each for each in found if each.kind != "vanishing"]
     return found
+
+
+def _closed(finding: Finding) -> bool:
+    """Whether nothing comes through a layer, forward or back."""
+    whole = finding.evidence.get("channels") == finding.evidence.get("of")
+    return finding.kind == "zero weights" or (finding.kind == "dead" and whole)
 
 
 _TO_INF = " In the end it is more than the type holds, and NaN comes of it."

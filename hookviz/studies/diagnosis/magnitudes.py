@@ -80,7 +80,7 @@ def _told(
         "step": max(steps),
         "from": calls[0].layer,
         "to": calls[end].layer,
-        "path": [look.layer for look in calls],
+        "layers": [look.layer for look in calls],
         "sizes": sizes,
     }
     part = _everywhere(steps, sizes)

@@ -106,8 +106,8 @@ def _trained_away(seen: Observation, operation: OperationRecord) -> int:
 
 
 _ADVICE = {
-    "dead": "Look at the bias and the scale of {!r}, which this was made from; a smaller learning "
-    "rate or LeakyReLU keeps channels alive.",
+    "dead": "Look at the bias and the scale of {!r}, which this was made from: initialise them "
+    "anew, the bias with 0, since no gradient wakes it. A smaller learning rate keeps others alive.",
     "constant": "Look at the weights of {!r}: zero, or overwhelmed by the bias.",
 }
 
@@ -143,7 +143,7 @@ def saturated(seen: Observation) -> Iterator[Finding]:
 
 
 LOST = 0.1
-"""The share of numbers lost to half precision that is worth a word."""
+"""The fraction of numbers lost to half precision that is worth a word."""
 
 
 def half_precision(seen: Observation) -> Iterator[Finding]:
