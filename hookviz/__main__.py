@@ -43,21 +43,33 @@ several processes hookviz.load("survey.*-of-2.npz").
 """
 
 
+DIAGNOSE = """\
+examples:
+  hookviz diagnose mypackage.nets:check
+      check() returns (model, inputs) or (model, inputs, target); the exit status is 1 if there is
+      an error in what is found
+  hookviz diagnose mypackage.nets:check --json --fail-on warning --ignore "saturated:head.*"
+      for other programs; 1 also if there is a warning
+"""
+
+
 class CommandError(Exception):
     """What a user can mend, in a sentence."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0, or 2 where the user can mend what went wrong."""
+    """Run a command; the exit status is 0, or 2 where the user can mend what went wrong.
+
+    That of ``diagnose`` is 1 if what is found is as bad as ``--fail-on``.
+    """
     options = parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except KeyboardInterrupt:
         return 130
     except (CommandError, ValueError, TypeError, RuntimeError, OSError, ImportError) as error:
         print(f"hookviz: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -91,6 +103,7 @@ def parser() -> argparse.ArgumentParser:
     add("--max-bytes", type=float, default=10e6, metavar="N", help="how large it may be (10e6)")
     one.set_defaults(run=page)
     survey_parser(commands)
+    diagnose_parser(commands)
     return whole
 
 
@@ -117,6 +130,46 @@ def survey_parser(commands: Any) -> None:
     add("--save-every", type=float, default=60.0, metavar="S", help="seconds between saves (60)")
     add("--skip", action="store_true", help="go without pictures that cannot be read")
     add("--device", help="such as cuda:1; a GPU if there is one")
+
+
+def diagnose_parser(commands: Any) -> None:
+    """The options of a diagnosis."""
+    one = commands.add_parser(
+        "diagnose",
+        help="what is wrong with a model, for scripts and CI",
+        description="Run a model once, forward and backward, and say what is wrong with it.",
+        epilog=DIAGNOSE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    one.set_defaults(run=diagnose)
+    add = one.add_argument
+    add("function", help="package.module:function, which returns (model, inputs[, target])")
+    add("--json", action="store_true", help="as JSON")
+    add(
+        "--fail-on",
+        choices=["error", "warning", "note"],
+        default="error",
+        help="exit with 1 if there is one of these, or worse (error)",
+    )
+    add("--ignore", action="append", default=[], metavar="KIND[:LAYER]", help="do not tell these")
+
+
+def diagnose(options: argparse.Namespace) -> int:
+    """Print what is found; 1 if it is bad enough."""
+    from . import diagnose as diagnosed
+
+    module, _, name = options.function.partition(":")
+    made = imported(module, name)()
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise CommandError(
+            f"{options.function} returned a {type(made).__name__}: return (model, inputs) or "
+            "(model, inputs, target)."
+        )
+    pairs = [each.partition(":") for each in options.ignore]
+    ignore = [(kind, pattern or "*") for kind, _, pattern in pairs]
+    found = diagnosed(*made, ignore=ignore)
+    print(found.to_json() if options.json else found)
+    return int(bool(found.worst(options.fail_on)))
 
 
 def page(options: argparse.Namespace) -> None:
@@ -250,17 +303,22 @@ def timm_model(name: str, pretrained: bool) -> Any:
 
 def built(module: str, name: str) -> Any:
     """What a function of the user's returns."""
-    sys.path.insert(0, "")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise CommandError(f"{module}:{name} cannot be imported: {error}.") from None
+    found = imported(module, name)
     from torch import nn
 
     model = found if isinstance(found, nn.Module) else found()
     if not isinstance(model, nn.Module):
         raise CommandError(f"{module}:{name} gave a {type(model).__name__}, not a model.")
     return model
+
+
+def imported(module: str, name: str) -> Any:
+    """A function of the user's, by where it is."""
+    sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CommandError(f"{module}:{name} cannot be imported: {error}.") from None
 
 
 def load(model: Any, path: str) -> None:

@@ -253,13 +253,15 @@ def test_silent_channels(x):
 
     model = build()
     nn.init.zeros_(model[0].weight)
+    assert hookviz.diagnose(model, x)[0].kind == "zero weights"
+    nn.init.normal_(model[0].weight, std=1e-12)  # overwhelmed by the bias
     assert hookviz.diagnose(model, x)[0].kind == "constant"
 
     model = build(nn.Sigmoid())
     with torch.no_grad():
         model[0].weight.mul_(1e3)
     found = next(f for f in hookviz.diagnose(model, x) if f.kind == "saturated")
-    assert found.layer == "1" and found.evidence["share"] > 0.9
+    assert found.layer == "1" and found.evidence["fraction"] > 0.9
 
 
 def deep(act, scale=1.0):
@@ -352,7 +354,7 @@ def test_in_place(x):
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3)).eval()
     (found,) = hookviz.diagnose(model, x)
     assert (found.kind, found.severity) == ("in place", "note")
-    assert found.evidence["layers"] == ["0"]
+    assert found.layers == ["0"]
     assert not len(hookviz.diagnose(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval(), x))
 
 

@@ -158,11 +158,25 @@ def test_what_a_dead_layer_makes_of_those_behind_it_is_not_told():
 
 
 def test_constant_channels_are_blamed_on_their_own_weights():
-    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3))
-    nn.init.zeros_(model[2].weight)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3), nn.Tanh())
+    nn.init.normal_(model[2].weight, std=1e-12)
     found = hookviz.diagnose(model, torch.rand(2, 1, 16, 16))
-    assert found[0].kind == "constant"
+    assert (found[0].kind, found[0].severity) == ("constant", "warning")
     assert "Look at the weights of '2'" in found[0].advice
+
+
+@pytest.mark.parametrize("norm", [nn.Identity, lambda: nn.BatchNorm2d(4)])
+def test_a_convolution_of_zeros_is_blamed_and_not_what_follows_it(norm):
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), norm(), nn.ReLU(), nn.Conv2d(4, 4, 3)
+    )
+    nn.init.zeros_(model[2].weight)
+    nn.init.zeros_(model[2].bias)
+    for mode in (True, False):
+        found = hookviz.diagnose(model.train(mode), torch.rand(2, 1, 16, 16))
+        told = [(each.kind, each.layer) for each in found if each.severity != "note"]
+        assert told[0] == ("zero weights", "2")
+        assert {kind for kind, _ in told} <= {"zero weights", "vanishing"}
 
 
 def test_the_slope_of_a_logarithm():

@@ -648,17 +648,17 @@ def test_it_goes_on_where_it_was(tmp_path):
     assert again.steps == [0, 2, 4, 6]
 
 
-def test_it_is_written_at_most_once_a_minute(tmp_path, monkeypatch):
+def test_it_is_written_at_once_and_then_once_a_minute(tmp_path, monkeypatch):
     import hookviz.studies.watch.file as watch_file
 
     path, model, now = tmp_path / "run.npz", made(), [0.0]
     monkeypatch.setattr(watch_file.time, "monotonic", lambda: now[0])
-    watch, written = hookviz.watch(model, every=1, path=path), []
+    watch, written = hookviz.watch(model, every=1, path=path, save_every=60.0), []
     for second in range(0, 150, 10):
         now[0] = float(second)
         trained(model, 1, watch)
-        written.append(hookviz.load(path).steps[-1] if path.exists() else None)
-    assert written == [None] * 6 + [6] * 6 + [12] * 3
+        written.append(hookviz.load(path).steps[-1])
+    assert written == [0] * 6 + [6] * 6 + [12] * 3
 
 
 @pytest.mark.parametrize("content", [b"", b"PK no zip", b"half"])
@@ -699,11 +699,9 @@ def test_a_file_of_another_training_is_refused(tmp_path, model, options, words):
 KILLED = """
 import os, sys, torch, hookviz
 from torch import nn
-import hookviz.studies.watch.file as watch_file
-watch_file.PAUSE = 0.2
 path, ends = sys.argv[1:]
 model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
-watch = hookviz.watch(model, every=1, path=path)
+watch = hookviz.watch(model, every=1, path=path, save_every=0.2)
 print("from", watch.step, flush=True)
 for number in range(30 if ends == "end" else 10**9):
     with watch:
@@ -732,14 +730,32 @@ def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
     ]
 
 
-def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
-    import hookviz.studies.watch.file as watch_file
+def test_no_folder_is_told_at_once(tmp_path):
+    with pytest.raises(ValueError, match="There is no folder .*: make it"):
+        hookviz.watch(made(), path=tmp_path / "none" / "run.npz")
+    with pytest.raises(ValueError, match="save_every=-1 is negative"):
+        hookviz.watch(made(), save_every=-1)
 
-    monkeypatch.setattr(watch_file, "PAUSE", 0.0)
+
+def test_a_hole_after_going_on_is_told(tmp_path):
+    path, model = tmp_path / "run.npz", made()
+    watch = hookviz.watch(model, every=1, path=path)
+    trained(model, 3, watch)
+    watch.save(path)
+    again = hookviz.watch(model, every=1, path=path)
+    again.step = 8  # the checkpoint is of a later step than the file
+    trained(model, 1, again)
+    assert again.steps == [0, 1, 2, 8]
+    again.save(path)
+    for each in (again, hookviz.load(path)):
+        assert "steps 3 to 7 are missing" in each.title
+
+
+def test_a_disk_that_is_full_does_not_end_the_training(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
     model = made()
-    watch = hookviz.watch(model, every=1, path=folder / "run.npz")
+    watch = hookviz.watch(model, every=1, path=folder / "run.npz", save_every=0)
     folder.rmdir()
     with pytest.warns(RuntimeWarning, match="could not be written"):
         trained(model, 1, watch)

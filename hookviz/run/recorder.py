@@ -386,6 +386,21 @@ def _carried(node: Any) -> dict[str, _Label]:
     return node.metadata
 
 
+def labelled(tensor: Tensor, most: int = 20_000) -> Iterator[tuple[Any, _Label]]:
+    """The nodes of a tensor's graph and their labels, the last operation first."""
+    waiting, known = [tensor.grad_fn], {tensor.grad_fn}
+    while waiting and len(known) < most:
+        node = waiting.pop(0)
+        if node is None:
+            continue
+        label = _carried(node).get(_LABEL)
+        if label is not None:
+            yield node, label
+        behind = [each for each, _ in node.next_functions if each not in known]
+        known.update(behind)
+        waiting += behind
+
+
 def _overridden(listeners: Iterable[Listener], name: str) -> list[Callable[[Operation], None]]:
     """The methods of those listeners that have one of their own."""
     own = getattr(Listener, name)

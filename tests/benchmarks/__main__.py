@@ -9,10 +9,23 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, edits, guard, heatmaps, keypress, memory, pages, survey, watch
+from . import (
+    capture,
+    diagnose,
+    drawing,
+    edits,
+    guard,
+    heatmaps,
+    keypress,
+    memory,
+    pages,
+    survey,
+    watch,
+)
 
 BENCHMARKS = {
     "capture": capture.run,
+    "diagnose": diagnose.run,
     "drawing": drawing.run,
     "edits": edits.run,
     "guard": guard.run,

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .findings import Finding
-from .magnitudes import scales
+from .grouping import causes_alone, one_a_cause
+from .loss import idle_samples, wiring
+from .magnitudes import overflows, scales
 from .model_error import raised
 from .nonfinite import nan_and_inf
 from .observation import Observation
-from .train_eval import batchnorm, dropout, in_place, training_mode
+from .scale import input_scale
+from .train_eval import batchnorm, dropout, in_place, other_mode, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
-from .values import half_precision, silent_maps
+from .values import half_precision, saturated, silent_maps
+from .weights import not_registered, one_under_many_names, same_channels, zero_weights
 
 Check = Callable[[Observation], Iterator[Finding]]
 
@@ -19,12 +23,22 @@ CHECKS: dict[Check, str] = {
     raised: "whether the model runs",
     nan_and_inf: "NaN and Inf in {operations} operations, forward and backward",
     half_precision: "half precision",
-    silent_maps: "dead, constant and saturated channels",
+    wiring: "how losses and softmaxes are wired",
+    idle_samples: "samples without a gradient",
+    input_scale: "the scale of the input",
+    zero_weights: "weights that are zero",
+    same_channels: "channels with the same weights",
+    not_registered: "weights that are in no module",
+    one_under_many_names: "modules under several names",
+    silent_maps: "dead and constant channels",
+    saturated: "sigmoids and tanhs at their ends",
     scales: "the size of activations and gradients along {looks} calls of layers",
+    overflows: "recurrent layers step by step",
     no_gradient: "parameters that no gradient reaches",
     unused: "layers that never ran",
     batchnorm: "BatchNorm's variances",
-    dropout: "dropout in eval mode",
+    other_mode: "BatchNorm and dropout in another mode than the model",
+    dropout: "dropout as a function",
     training_mode: "the mode",
     in_place: "outputs that are overwritten in place",
     hooks_left_behind: "hooks on the model",
@@ -33,8 +47,9 @@ CHECKS: dict[Check, str] = {
 
 
 def findings_in(seen: Observation) -> list[Finding]:
-    """All that the checks find."""
-    return [finding for check in CHECKS for finding in check(seen)]
+    """All that the checks find, one finding a cause, without what follows from another."""
+    found = [finding for check in CHECKS for finding in check(seen)]
+    return one_a_cause(causes_alone(found))
 
 
 def looked_at(seen: Observation) -> list[str]:

@@ -17,7 +17,9 @@ from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding
 from .guard import Guard
+from .ignored import Ignored, checked, without
 from .observation import LayerCall, Observation, examine
+from .optimizer import LOOKED, optimizers
 
 
 def diagnose(
@@ -28,6 +30,8 @@ def diagnose(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
+    optimizer: Any = None,
+    ignore: Ignored = (),
 ) -> Diagnosis:
     """Say what is wrong with a model: in which layer, in which operation, why, and what to do.
 
@@ -51,6 +55,12 @@ def diagnose(
         scores each sample's own top class.
     weights, transform, class_names : optional
         As in `hookviz.explore`.
+    optimizer : torch.optim.Optimizer, optional
+        It is looked at, too: weights that it lacks, or holds twice, that are frozen or of another
+        model, a learning rate of 0 or far too high. It takes no step.
+    ignore : sequence of str or of (str, str)
+        Findings that are not to be told: kinds, or a kind and a pattern of layers, as in
+        ``["batchnorm", ("saturated", "head.*")]``.
 
     Returns
     -------
@@ -74,14 +84,24 @@ def diagnose(
     - ``"half precision"``: results above half of the type's largest number, or more than a tenth
       of a tensor's numbers that become 0 in the type.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,
-      or the same number, everywhere; or nine tenths of its values at a sigmoid's or tanh's ends.
+      or the same number, everywhere; or nine tenths of a sigmoid's or tanh's values at its ends.
+      A note where channels were trained away, or where a sigmoid gates or answers; ``"silent"``
+      where other inputs may wake the channels.
+    - ``"zero weights"``, ``"same channels"``, ``"not registered"``, ``"one module"``: weights that
+      are zero, or alike in all channels, or in no module, or under several names.
     - ``"exploding"``, ``"vanishing"``: activations (root mean square) or gradients (norm) that are
       a million times as large, or as small, further on.
-    - ``"shape"``, ``"error"``: the model raises.
+    - ``"shape"``, ``"error"``, ``"empty"``: the model, or the block, raises; a batch of nothing.
+    - ``"loss"``, ``"input scale"``: a softmax before a cross entropy, (N, 1) against (N,) and the
+      like; input on another scale than the first BatchNorm saw in training.
     - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, layers that never ran.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
-    - ``"in place"``: outputs that are overwritten by a later layer.
+    - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
+      needs what was there.
     - ``"hooks left behind"``: the same hook set several times, or one without a handle.
+    - ``"optimizer"``, ``"learning rate"``: what ``optimizer`` lacks, or does not move.
+
+    A finding is one cause: ``layers`` lists all that show it.
 
     In a ``with`` block compiled code runs eagerly, and a model's own hooks run again when it is
     examined. What the loss does is not seen there; give it as ``target`` to see it.
@@ -101,13 +121,44 @@ def diagnose(
     """
     check_model(model)
     if inputs is None:
-        return Guard(model)
+        return Guard(model, optimizer, ignore)
+    _refuse_labels(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
+    for _, tensor in tensors_in((prepared.args, prepared.kwargs)):
+        if not tensor.numel():
+            raise ValueError(
+                f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."
+            )
     session = Session(model, prepared, weights=weights, class_names=class_names)
-    diagnosis = Diagnosis(session.name)
+    diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
     seen = examine(session, target, score_of=any_score)
-    diagnosis.settle(findings_in(seen), looked_at(seen), partial(_explored, session, seen))
+    found, looked = findings_in(seen), looked_at(seen)
+    if optimizer is not None:
+        found, looked = (
+            [*found, *optimizers(session.model, optimizer, seen.reached)],
+            [*looked, LOOKED],
+        )
+    diagnosis.settle(found, looked, partial(_explored, session, seen))
     return diagnosis
+
+
+def _refuse_labels(target: Any) -> None:
+    """Say what to write where labels, or a loss that needs them, stand in a target's place."""
+    if isinstance(target, Tensor):
+        raise ValueError(
+            f"target= is a tensor, shape {tuple(target.shape)}: give what is computed with it, "
+            "lambda output: torch.nn.functional.cross_entropy(output, y)."
+        )
+    if isinstance(target, nn.modules.loss._Loss):
+        raise ValueError(
+            f"target= is {type(target).__name__}(), which takes the truth, too: give "
+            "lambda output: loss(output, y)."
+        )
+    if isinstance(target, tuple) and any(isinstance(each, Tensor) for each in target):
+        raise ValueError(
+            "target= is a tuple with tensors: give the input as x, and as target "
+            "lambda output: loss(output, y)."
+        )
 
 
 def _explored(session: Session, seen: Observation, finding: Finding) -> Any:

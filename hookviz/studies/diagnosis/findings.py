@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import linecache
 import os
 from collections import Counter
@@ -17,6 +18,15 @@ from ...run.code_line import line_of
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: what makes the model useless, what will hurt, what one should know."""
+
+KINDS = (
+    *("nan", "inf", "half precision", "shape", "error", "empty"),
+    *("exploding", "vanishing", "dead", "silent", "constant", "saturated"),
+    *("loss", "input scale", "zero weights", "same channels", "not registered", "one module"),
+    *("no gradient", "unused", "batchnorm", "dropout", "training mode", "in place"),
+    *("hooks left behind", "optimizer", "learning rate", "does not move", "adds up"),
+)
+"""All that a finding's ``kind`` can be."""
 
 _CHIPS = {
     "error": "background: #b3261e; color: #fff",
@@ -45,6 +55,14 @@ class Finding:
     line: int = 0  #: in that file, from 1
     #: The numbers behind it, by name.
     evidence: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    layers: list[str] = field(default_factory=list)  #: every layer that shows it, `layer` first
+    #: Findings of one kind with the same cause are told as one; empty if it stands for itself.
+    cause: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """A finding of one layer is in that layer."""
+        if not self.layers:
+            self.layers.append(self.layer)
 
     @property
     def where(self) -> str:
@@ -83,7 +101,7 @@ class Finding:
     def record(self) -> dict[str, Any]:
         """All of it as one dict of strict JSON, see `Diagnosis.records`."""
         known = {name: getattr(self, name) for name in (*PLAIN, "advice", "evidence")}
-        return plain(known)
+        return plain(known | {"layers": list(self.layers)})
 
 
 class Diagnosis(Sequence[Finding]):
@@ -97,8 +115,8 @@ class Diagnosis(Sequence[Finding]):
         What was looked at, in words.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, keep: Callable[[list[Finding]], list[Finding]] = list) -> None:
+        self._name, self._keep = name, keep
         self._findings: list[Finding] = []
         self._explore: Callable[[Finding], Any] | None = None
         self.looked_at: list[str] = []
@@ -110,7 +128,8 @@ class Diagnosis(Sequence[Finding]):
         explore: Callable[[Finding], Any] | None = None,
     ) -> None:
         """Fill it, when the model has been examined; ``explore`` opens the explorer at one."""
-        self._findings = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+        found = self._keep(list(findings))
+        self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
 
     @overload
@@ -152,6 +171,36 @@ class Diagnosis(Sequence[Finding]):
             and evidence, a dict. Strict JSON: NaN is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
         return [each.record() for each in self]
+
+    def raise_if(self, severity: str = "warning") -> None:
+        """Raise ``RuntimeError``, with all of it as text, if anything is as bad as this, or worse.
+
+        Also if nothing was looked at. For tests: ``hookviz.diagnose(model, x).raise_if("error")``.
+
+        Parameters
+        ----------
+        severity : {"error", "warning", "note"}
+        """
+        if severity not in SEVERITIES:
+            raise ValueError(f"severity={severity!r} is none of {', '.join(SEVERITIES)}.")
+        if not self.looked_at or self.worst(severity):
+            raise RuntimeError(repr(self))
+
+    def worst(self, severity: str) -> list[Finding]:
+        """Return the findings that are as bad as this, or worse."""
+        bad = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        return [each for each in self if each.severity in bad]
+
+    def to_json(self) -> str:
+        """Return all of it as strict JSON: NaN is null, an infinity ``"inf"`` or ``"-inf"``."""
+        whole = {
+            "model": self._name,
+            "healthy": self.healthy,
+            "verdict": self.verdict,
+            "looked_at": self.looked_at,
+            "findings": self.records(),
+        }
+        return json.dumps(plain(whole), allow_nan=False, ensure_ascii=False, indent=2)
 
     def show(self, finding: int = 0) -> Any:
         """Open the explorer at the layer of a finding, the first one by default.

@@ -25,8 +25,11 @@ from ...run.inputs import ModelInput
 from ...run.session import Session
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding
+from .ignored import Ignored, checked, without
+from .model_error import raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
 from .observation import Observation, examine
+from .optimizer import LOOKED, optimizers
 
 CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -76,11 +79,12 @@ class Sum:
 class Guard(HookManager, Diagnosis):
     """A `Diagnosis` that fills itself when its block ends; `hookviz.diagnose` makes it."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, optimizer: Any = None, ignore: Ignored = ()) -> None:
         self._model, self._core = model, unwrapped(model)[0]
+        self._optimizer = optimizer
         self._names = {module: known[0] for module, known in module_names(model).items()}
         HookManager.__init__(self, self._wanted())
-        Diagnosis.__init__(self, type_name(self._core))
+        Diagnosis.__init__(self, type_name(self._core), partial(without, pairs=checked(ignore)))
         self._sums: list[Sum] = []
         self._calls: list[RecordedCall] = []
         self._seen = 0  # calls of the model
@@ -192,13 +196,25 @@ class Guard(HookManager, Diagnosis):
         layers = f"{len(self._watched())} layers, forward and backward"
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
         self.settle([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
-        if error is not None and calls and not calls[-1].finished:
-            self._again(calls[-1], None)
+        if error is not None and calls:
+            self._again(calls[-1], None, error)
         elif hits:
             hit = _first(hits)
             self._again(hit.started or (calls[0] if calls else None), hit)
+        if self._optimizer is not None and self._seen:
+            found = optimizers(self._core, self._optimizer)
+            self.settle([*self, *found], [*self.looked_at, LOOKED])
+        empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
+        if empty is not None:
+            self.settle([*self, _EMPTY], self.looked_at)
+        if error is not None and not any(each.severity == "error" for each in self):
+            ended = calls and not calls[-1].finished
+            within = [type_name(self._core)] if ended else []
+            self.settle([raised_outside(error, within), *self], self.looked_at)
 
-    def _again(self, started: RecordedCall | None, hit: Sum | None) -> None:
+    def _again(
+        self, started: RecordedCall | None, hit: Sum | None, error: BaseException | None = None
+    ) -> None:
         """Do the call again and examine it; what cannot be done again is told by its layer."""
         why = "the model was not called within the block"
         if started is not None:
@@ -209,9 +225,11 @@ class Guard(HookManager, Diagnosis):
         if not why and started is not None:
             try:
                 seen = self._examined(started)
-            except Exception as error:
-                why = f"running it again raised {type(error).__name__}: {first_sentence(error)}"
+            except Exception as other:
+                why = f"running it again raised {type(other).__name__}: {first_sentence(other)}"
         found = findings_in(seen) if seen is not None else []
+        if error is not None:  # a run that went another way, or not so far, says too little
+            found = [each for each in found if seen is not None and seen.error is not None]
         if hit is not None and not any(each.kind in ("nan", "inf") for each in found):
             found.append(_coarse(hit, why or "it did not come again when the call was repeated"))
         self.settle(found, self.looked_at + (looked_at(seen) if seen is not None else []))
@@ -236,6 +254,18 @@ class Guard(HookManager, Diagnosis):
                 unscaled = again(score_of=partial(started.score, scale=scale))
                 seen.scale = scale if next(nan_and_inf(unscaled), None) is None else 0.0
         return seen
+
+
+def _is_empty(args: Any, kwargs: Any) -> bool:
+    return any(not tensor.numel() for _, tensor in tensors_in((args, kwargs)))
+
+
+_EMPTY = Finding(
+    "empty",
+    "error",
+    "The model was called with an empty batch: there is nothing in it to be looked at.",
+    "Leave empty batches out; look at how the data are divided into batches.",
+)
 
 
 def _first(hits: list[Sum]) -> Sum:

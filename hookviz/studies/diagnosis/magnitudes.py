@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import LayerCall, Observation
+from .weights import is_zero, learns, weighted
 
 LIMIT = 1e6
 """By which factor something has exploded or vanished between two layers."""
@@ -23,9 +25,12 @@ def scales(seen: Observation) -> Iterator[Finding]:
     open: what has vanished is the largest of all that lie further on.
     """
     leaves = [each for each in seen.calls if each.leaf]
-    ran = [each for each in leaves if _weighty(each)]
+    zero = {name for name, module in weighted(seen) if is_zero(module)}
+    ran = [each for each in leaves if _weighty(each) and each.layer not in zero]
     advice = _untrained(seen)
     yield from _judged("activation", [(each, each.size) for each in ran], advice)
+    if any(learns(seen, name) for name in zero):
+        return  # in the first step nothing comes to what lies before such a layer
     gradients = [(each, each.gradient) for each in reversed(ran)]
     yield from _judged("gradient", gradients, advice, leaves)
 
@@ -43,6 +48,9 @@ def _judged(
     known = [(look, size) for look, size in measured if size is not None and math.isfinite(size)]
     sizes = [size for _, size in known]
     if len(known) < 3 or not sizes[0]:
+        return
+    if (again := _recurrence(what, known, advice)) is not None:
+        yield again
         return
     # The largest that lies further on, and the largest so far.
     ahead = list(accumulate(reversed(sizes), max))[::-1]
@@ -64,37 +72,134 @@ def _told(
     shrinks = kind == "vanishing"
     ratio = _ratio if shrinks else lambda a, b: _ratio(b, a)
     steps = [ratio(a, b) for a, b in pairwise(sizes)]
+    end = sizes.index(sizes[-1])
+    factor = ratio(sizes[0], sizes[-1])
+    several = len({look.layer for look in calls}) < len(calls)
+    evidence = {
+        "factor": factor,
+        "step": max(steps),
+        "from": calls[0].layer,
+        "to": calls[end].layer,
+        "layers": [look.layer for look in calls],
+        "sizes": sizes,
+    }
+    part = _everywhere(steps, sizes)
+    phase = "forward" if what == "activation" else "backward"
+    if part:
+        layers = list(dict.fromkeys(look.layer for look in calls[part[0] + 1 :]))
+        each = math.exp(sum(math.log(steps[place]) for place in part) / len(part))
+        gone = " and comes to 0 there" if math.isinf(factor) else ""
+        by = "smaller" if shrinks else "larger"
+        message = (
+            f"The {what} is {number(ratio(sizes[0], sizes[part[-1] + 1]))} times {by} in "
+            f"{_run(calls[part[-1] + 1], several)} than in {_run(calls[0], several)}{gone}: not "
+            f"one layer is to blame, {len(part)} steps make it {number(each)} times {by} each."
+        )
+        at = calls[part[0] + 1]
+        advice = advice or _ADVICE[kind]
+        return Finding(
+            kind, "warning", message, advice, at.layer, at.call, phase,
+            evidence=evidence | {"everywhere": True}, layers=[at.layer, *layers[1:]],
+        )  # fmt: skip
     most = max(steps)
     first, step = calls[steps.index(most) :][:2]
     if leaves:
         step = _passing(leaves[leaves.index(step) : leaves.index(first) + 1], ratio)
-    end = sizes.index(sizes[-1])
-    factor = _ratio(sizes[0], sizes[-1]) if shrinks else _ratio(sizes[-1], sizes[0])
-    word = "smaller" if shrinks else "larger"
     message = (
-        f"The {what} is {number(factor)} times {word} in {calls[end].layer!r} than in "
-        f"{calls[0].layer!r}; the largest step, {number(most)} times, is in {step.layer!r}."
+        f"The {what} is {number(factor)} times {'smaller' if shrinks else 'larger'} in "
+        f"{_run(calls[end], several)} than in {_run(calls[0], several)}; the largest step, "
+        f"{number(most)} times, is in {_run(step, several)}."
     )
     if math.isinf(factor):
-        message = f"The {what} is 0 from {calls[end].layer!r} on: nothing comes through."
+        message = f"The {what} is 0 from {_run(calls[end], several)} on: nothing comes through."
         advice = advice or f"Look at {step.layer!r}, which may be dead or cut off."
+    advice = advice or _ADVICE[kind]
+    return Finding(
+        kind, "warning", message, advice, step.layer, step.call, phase, evidence=evidence
+    )
+
+
+def _recurrence(what: str, known: list[tuple[LayerCall, float]], advice: str) -> Finding | None:
+    """A layer that runs many times, in which numbers grow or shrink from run to run."""
+    runs: dict[str, list[tuple[LayerCall, float]]] = {}
+    for look, size in known:
+        if size:
+            runs.setdefault(look.layer, []).append((look, size))
+    many = [each for each in runs.values() if len(each) >= MANY]
+    if not many:
+        return None
+    most = max(many, key=lambda each: abs(math.log(each[-1][1] / each[0][1])))
+    (first, begin), (last, end) = most[0], most[-1]
+    factor = max(end / begin, begin / end)
+    if factor <= LIMIT:
+        return None
+    kind, by = ("exploding", "larger") if end > begin else ("vanishing", "smaller")
+    # Where it shrinks, what is long ago is forgotten; the layer learns from what is late.
     return Finding(
         kind,
-        "warning",
-        message,
-        advice or _ADVICE[kind],
-        step.layer,
-        step.call,
+        "warning" if kind == "exploding" else "note",
+        f"The {what} is {number(factor)} times {by} in {_run(last, True)} than in "
+        f"{_run(first, True)}: it is the same layer, {number(factor ** (1 / (len(most) - 1)))} "
+        "times from run to run.",
+        advice or _RECURRENT,
+        last.layer,
+        last.call,
         "forward" if what == "activation" else "backward",
-        evidence={
-            "factor": factor,
-            "step": most,
-            "from": calls[0].layer,
-            "to": calls[end].layer,
-            "layers": [look.layer for look in calls],
-            "sizes": sizes,
-        },
+        evidence={"factor": factor, "everywhere": True, "sizes": [size for _, size in most]},
     )
+
+
+_RECURRENT = (
+    "Put a tanh into the recurrence, or use nn.GRU; initialise its weights with "
+    "nn.init.orthogonal_, and clip the gradient's norm."
+)
+
+
+def _run(look: LayerCall, several: bool) -> str:
+    """A layer's name; where layers run several times, and which run."""
+    return f"{look.layer!r} (run {look.call})" if several else repr(look.layer)
+
+
+MANY = 8
+"""Of fewer steps none can be said to be one of many."""
+
+
+def _everywhere(steps: list[float], sizes: list[float]) -> list[int]:
+    """The steps, if many small ones make most of it; empty if one or a few do."""
+    some = [place for place, step in enumerate(steps) if 1 < step < math.inf]
+    logs = sorted((math.log(steps[place]) for place in some), reverse=True)
+    large = sum(logs) > math.log(LIMIT) and len(some) >= MANY
+    # What comes to 0 at once, from a size that is not small, is cut off.
+    left = sizes[0] / LIMIT
+    sunk = any(math.isinf(step) and sizes[i] > left for i, step in enumerate(steps))
+    return some if large and not sunk and sum(logs[:2]) < sum(logs) / 2 else []
+
+
+def overflows(seen: Observation) -> Iterator[Finding]:
+    """A recurrent layer in which numbers grow from step to step of a sequence."""
+    for look in seen.calls:
+        if not isinstance(look.module, nn.RNNBase):
+            continue
+        made = [
+            each.made[0].magnitude
+            for each in seen.operations
+            if each.phase == "forward" and (each.layer, each.call) == look.place
+            if each.name in ("relu", "tanh") and each.made
+        ]
+        finite = [size for size in made if math.isfinite(size) and size]
+        if len(finite) >= MANY and finite[-1] > LIMIT * finite[0]:
+            yield Finding(
+                "exploding",
+                "warning",
+                f"Within {look.layer!r} ({look.type}) the state is {number(finite[-1])} at step "
+                f"{len(finite) - 1} of the sequence and {number(finite[0])} at step 0: it grows "
+                "from step to step.",
+                "Use tanh, an LSTM or a GRU, or make its weights smaller: "
+                "nn.init.orthogonal_(rnn.weight_hh_l0).",
+                look.layer,
+                look.call,
+                evidence={"factor": finite[-1] / finite[0], "everywhere": True, "sizes": made},
+            )
 
 
 def _passing(leaves: Sequence[LayerCall], ratio: Callable[[float, float], float]) -> LayerCall:
@@ -125,6 +230,6 @@ def _untrained(seen: Observation) -> str:
 _ADVICE = {
     "exploding": "Add a normalization after the layers, or initialise them smaller "
     "(nn.init.kaiming_normal_); while training, clip the gradient's norm.",
-    "vanishing": "Use ReLU in place of sigmoid or tanh, add a normalization or a residual "
-    "connection, or initialise the weights larger (nn.init.kaiming_normal_).",
+    "vanishing": "Add a residual connection and a normalization to each few layers, and use ReLU "
+    "in place of sigmoid or tanh.",
 }

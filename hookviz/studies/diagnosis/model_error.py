@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from ...hooking.select import is_convolution
 from ...run.errors import first_line, innermost_call, takes
+from ...run.inputs import dimensions
 from .findings import Finding
 from .observation import LayerCall, Observation
 from .operations import OUTSIDE, OperationRecord
@@ -31,9 +34,10 @@ def raised(seen: Observation) -> Iterator[Finding]:
     if error is None:
         return
     look = _innermost(seen, error)
-    kind = next((kind for kind, words in KINDS.items() if words.search(str(error))), "error")
-    file, line, function = _users_place(error)
-    operation = seen.raised.name if seen.raised is not None else function
+    kind = kind_of(error)
+    place = _place(error)
+    operation = seen.raised.name if seen.raised is not None else place.pop("function")
+    place.pop("function", None)
     name = look.layer if look is not None else ""
     given = " and ".join(map(_said, look.given)) if look is not None else ""
     words = [f"The model raised {type(error).__name__} in {_named(look)}"]
@@ -42,19 +46,133 @@ def raised(seen: Observation) -> Iterator[Finding]:
         words.append(f", which was given {given}" + (f", made by {made}" if made else ""))
         if wants := takes(look.module):
             words.append(f", and takes {wants}")
+    message = "".join(words) + f": {first_line(error)}"
+    if seen.write is not None:
+        yield _overwritten(seen, *seen.write)
+        return
     yield Finding(
         kind,
         "error",
-        "".join(words) + f": {first_line(error)}",
-        _advice(look, kind),
+        message,
+        mended(error, look, seen) or _advice(look, kind, bool(place["file"])),
         name,
         look.call if look is not None else 0,
         "backward" if _in_backward(seen) else "forward",
         operation,
-        file,
-        line,
-        {"shapes": [(each.layer, each.type, each.shapes) for each in seen.calls if each.shapes]},
+        **place,
+        evidence={
+            "shapes": [(each.layer, each.type, each.shapes) for each in seen.calls if each.shapes]
+        },
     )
+
+
+def raised_outside(error: BaseException, seen_layers: Iterable[str]) -> Finding:
+    """What was raised in a guarded block behind the model, in the loss, say, or in the backward."""
+    place = _place(error)
+    function = place.pop("function")
+    within = " or ".join(map(repr, seen_layers))
+    backward = IN_PLACE.search(str(error)) or "backward" in str(error)
+    return Finding(
+        kind_of(error),
+        "error",
+        f"The block raised {type(error).__name__}"
+        + (f" in {within}" if within else " outside of the model")
+        + f": {first_line(error)}",
+        mended(error, None, None) or _advice(None, "error", bool(place["file"])),
+        phase="backward" if backward else "forward",
+        operation=function,
+        **place,
+    )
+
+
+IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
+
+
+def _overwritten(seen: Observation, write: OperationRecord, needing: str, at: str) -> Finding:
+    """An in-place error: what wrote, and what needed the value that was there."""
+    owner = f" in {write.layer!r}" if write.layer and write.layer != OUTSIDE else ""
+    return Finding(
+        "in place",
+        "error",
+        f"{write.name.capitalize()}{owner} overwrites a tensor in place that the gradient of "
+        f"{needing}{f' ({at})' if at else ''} needs as it was.",
+        f"Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or give "
+        f"it a clone() of what {needing} returned.",
+        **write.place | {"phase": "backward"},
+        evidence={"error": first_line(seen.error) if seen.error is not None else ""},
+    )
+
+
+def kind_of(error: BaseException) -> str:
+    """The kind of finding that an error is, by what stands in its message."""
+    if IN_PLACE.search(str(error)):
+        return "in place"
+    return next((kind for kind, words in KINDS.items() if words.search(str(error))), "error")
+
+
+def mended(error: BaseException, look: LayerCall | None, seen: Observation | None) -> str:
+    """What to write instead, where the error is one that is often met; else empty."""
+    said = str(error)
+    shape = look.given[0] if look is not None and look.given else ()
+    if (
+        look is not None
+        and is_convolution(look.module)
+        and len(shape) == dimensions(look.module) + 2
+    ):
+        channels = look.module.in_channels
+        if shape[-1] == channels != shape[1]:
+            order = (0, len(shape) - 1, *range(1, len(shape) - 1))
+            return f"Channels stand last in {shape}: give x.permute{order}, (N, C, …)."
+    if re.search("unsigned char|'Byte'|uint8|ByteTensor", said):
+        return "Give numbers of type float: x.float() / 255, and then what training did to them."
+    if ("target" in said.lower() and "out of bounds" in said) or "n_classes" in said:
+        classes = _classes(error)
+        return (
+            f"Labels must go from 0 to {classes - 1}: subtract 1 if they begin at 1."
+            if classes
+            else "Labels must go from 0 to the number of classes less 1."
+        )
+    if "index out of range in self" in said and look is not None:
+        count = getattr(look.module, "num_embeddings", 0)
+        return f"Indices must go from 0 to {count - 1}: clamp them, or make the embedding larger."
+    for words, advice in MENDED.items():
+        if re.search(words, said):
+            return advice
+    return ""
+
+
+def _classes(error: BaseException) -> int:
+    """How many classes a loss was given scores of, read off its frame in the traceback."""
+    traced, found = error.__traceback__, 0
+    while traced is not None:
+        given = traced.tb_frame.f_locals.get("input")
+        if isinstance(given, torch.Tensor) and given.ndim:
+            found = given.shape[1] if given.ndim > 1 else given.shape[0]
+        traced = traced.tb_next
+    return found
+
+
+MENDED = {
+    "modified by an inplace operation": "Write a new tensor in place of the old: x = x + 1, "
+    "x.relu(), inplace=False. hookviz.diagnose(model, x, lambda output: loss(output, y)) names the "
+    "line that writes.",
+    "leaf Variable that requires grad": "Change weights within torch.no_grad(), or a copy of them.",
+    "does not require grad": "The loss is detached from the model: look for detach(), .data, "
+    ".item(), argmax or torch.no_grad() on the way to it.",
+    "created only for scalar outputs": "Make one number of it first: loss.mean().backward().",
+    "backward through the graph a second time": "Call backward() once a forward; add losses up "
+    "first, and detach() what is kept from one step to the next.",
+    "same device": "Bring the input and the labels to where the model is: x.to(device).",
+    r"not subscriptable|got \(list|list' object|not list|must be Tensor": "Give the tensor itself, "
+    "not a list of it: model(x), not model([x]).",
+    r"positional arguments? but|unexpected keyword": "A tuple is all arguments of the model: give "
+    "x alone, and labels by a target, lambda output: loss(output, y).",
+    "dtype Long|expected scalar type Long|Expected floating point type for target": "Labels of "
+    "classes are whole numbers: y.long().",
+    "Double|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the weights: "
+    "x.float(), or x.to(next(model.parameters()).dtype).",
+}
+"""What stands in an error -> what to write instead."""
 
 
 def _innermost(seen: Observation, error: Exception) -> LayerCall | None:
@@ -71,7 +189,7 @@ def _in_backward(seen: Observation) -> bool:
     return root is not None and root.finished
 
 
-def _users_place(error: Exception) -> tuple[str, int, str]:
+def _place(error: BaseException) -> dict[str, Any]:
     """File and line of the innermost frame of the user's code, and torch's function within it."""
     foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
     frames = traceback.extract_tb(error.__traceback__)
@@ -79,7 +197,7 @@ def _users_place(error: Exception) -> tuple[str, int, str]:
     inner = frames[users[-1] :] if users else frames
     functional = [each.name for each in inner if each.filename.endswith("functional.py")]
     file, line = (inner[0].filename, inner[0].lineno or 0) if users else ("", 0)
-    return file, line, functional[0] if functional else ""
+    return {"file": file, "line": line, "function": functional[0] if functional else ""}
 
 
 def _said(shape: tuple[int, ...]) -> str:
@@ -104,11 +222,12 @@ def _named(look: LayerCall | None) -> str:
     return f"{named}, call {look.call}" if look.call else named
 
 
-def _advice(look: LayerCall | None, kind: str) -> str:
+def _advice(look: LayerCall | None, kind: str, line: bool) -> str:
     if kind == "batchnorm":
         return "Give a batch of two or more, call model.eval(), or use GroupNorm."
-    if kind == "error" or look is None:
-        return "Look at the end of the error's traceback; the line of your code is named here."
+    if kind in ("error", "in place") or look is None:
+        here = "; the line of your code is named here" if line else ""
+        return f"Look at the end of the error's traceback{here}."
     if look.made_by and look.made_by[0].index >= 0:
         return (
             f"Make {look.layer or 'forward'!r} fit what it is given, or change what made that; "

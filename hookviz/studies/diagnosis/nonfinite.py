@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -156,6 +157,11 @@ def _root(given: Given) -> str:
     return "the root's slope at 0 is infinite" if zero else ""
 
 
+def _spread(given: Given) -> str:
+    one = any(math.prod(each.shape) == 1 for each in given) or all(e.finite for e in given)
+    return "the standard deviation of one number, n − 1 = 0" if one else ""
+
+
 def _exp(given: Given) -> str:
     most = max((each.high for each in given), default=0.0)
     largest = torch.finfo(given[0].dtype).max if given else 0.0
@@ -183,6 +189,7 @@ CAUSES: dict[str, Callable[[Given], str]] = {
     **dict.fromkeys(("sqrt", "pow", "norm", "linalg_vector_norm"), _root),
     **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exp),
     **dict.fromkeys(("softmax", "log_softmax"), _softmax),
+    **dict.fromkeys(("std", "var", "var_mean", "std_mean"), _spread),
     "mul": _times,
     **dict.fromkeys(("add", "sub", "sum", "mean"), _plus),
 }
@@ -190,6 +197,8 @@ CAUSES: dict[str, Callable[[Given], str]] = {
 
 
 def _advice(operation: OperationRecord) -> str:
+    if operation.facts.get("of") == "softmax":
+        return "Use log_softmax(x) in place of log(softmax(x)); a small number added cures nothing."
     if operation.name in _ADVICE:
         return _ADVICE[operation.name]
     made = next((each for each in operation.made if not each.finite), None)
@@ -200,7 +209,10 @@ def _advice(operation: OperationRecord) -> str:
     return "Look at what this layer is given: explore(model, inputs) shows its values."
 
 
-_LOG = "Add a small number before the logarithm, or use log_softmax or a loss on logits."
+_LOG = (
+    "Keep what it is given above 0, x.clamp(min=1e-6).log(); of probabilities use log_softmax, or "
+    "a loss on logits."
+)
 _ROOT = "Add a small number under the root, (x + 1e-8).sqrt(), whose slope is then finite."
 _ADVICE = {
     **dict.fromkeys(("log", "log2", "log10", "log1p"), _LOG),
@@ -208,6 +220,10 @@ _ADVICE = {
     "reciprocal": "Add a small number to what is divided by, or clamp it away from 0.",
     "rsqrt": "Add a small number under the root.",
     **dict.fromkeys(("sqrt", "norm", "linalg_vector_norm"), _ROOT),
+    **dict.fromkeys(
+        ("std", "var", "var_mean", "std_mean"),
+        "Give it two numbers or more, or correction=0, which divides by n.",
+    ),
     **dict.fromkeys(
         ("exp", "expm1", "exp2"),
         "Subtract the largest value first, or use logsumexp, softmax or softplus.",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -15,14 +16,22 @@ from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.select import type_name
 from ...hooking.storage import StorageMap
 from ...hooking.tensors import at_least_float32
-from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
-from .facts import look_at_maps, look_at_precision
+from .facts import (
+    HALF,
+    LOOKS,
+    RECTIFIERS,
+    is_batchnorm,
+    look_at_precision,
+    ranges_of_channels,
+)
+from .in_place import culprit
 from .operations import OperationRecord, Place, Range, origin_of, range_of, record_of
+from .seen import Seen
 
-LOOKS = (look_at_maps, look_at_precision)
-"""Who adds facts to an operation that has just run."""
+_CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
 
 
 @dataclass(eq=False)
@@ -45,8 +54,6 @@ class LayerCall:
         Whether autograd follows what it gave out.
     overwritten : OperationRecord or None
         What wrote over what it gave out.
-    detached : OperationRecord or None
-        What took it out of autograd's graph.
     leaf : bool
         Whether there are no modules in it.
     """
@@ -63,7 +70,6 @@ class LayerCall:
     tracked: bool = False
     finished: bool = False
     overwritten: OperationRecord | None = None
-    detached: OperationRecord | None = None
 
     @property
     def leaf(self) -> bool:
@@ -72,6 +78,15 @@ class LayerCall:
     @property
     def place(self) -> Place:
         return self.layer, self.call
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """A place where autograd's graph ends: a detach, or numbers that were taken out of it."""
+
+    record: OperationRecord
+    behind: frozenset[str]  # the layers in the graph up to there; empty if it is not known
+    after: int  # so many calls of layers had begun
 
 
 @dataclass(eq=False)
@@ -84,12 +99,31 @@ class Observation:
     operations: list[OperationRecord] = field(default_factory=list)
     sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
     samples: int = 1  # of the batch
-    reached: set[str] = field(default_factory=set)  # parameters that a gradient reached
+    reached: dict[str, float] = field(default_factory=dict)  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     backward: bool = False  # whether there was one
+    cuts: list[Cut] = field(default_factory=list)
+    foreign: dict[int, OperationRecord] = field(default_factory=dict)  # weights of no module
+    idle: int = 0  # samples of the batch to whose output no gradient came
+    sliced: OperationRecord | None = None  # what took some of the samples for the score
+    zeroed: OperationRecord | None = None  # what made the score of a product with 0
+    score: float | None = None
+    write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
+    suspect: bool = False  # whether a gradient was not finite, or too large for its norm
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
+
+    @cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """The modules by their names."""
+        return {name: module for module, name in self.names.items()}
+
+    @cached_property
+    def writers(self) -> dict[str, OperationRecord]:
+        """By layer, the last of its forward's operations that made channels."""
+        looked = (each for each in self.operations if "channels" in each.facts)
+        return {each.layer: each for each in looked}
 
 
 class RunObserver(Listener):
@@ -101,6 +135,8 @@ class RunObserver(Listener):
         In its wrappers, or without.
     begin : callable, optional
         Called when the hooks are on, before the model runs.
+    thorough : bool
+        Whether each operation of the backward is looked at, too, and not only what reaches layers.
 
     Attributes
     ----------
@@ -111,7 +147,13 @@ class RunObserver(Listener):
 
     labels_backward = True
 
-    def __init__(self, model: nn.Module, begin: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        begin: Callable[[], object] = lambda: None,
+        thorough: bool = True,
+    ) -> None:
+        self._thorough = thorough
         self.recorder = OperationRecorder(self, model=model)
         self.found = Observation(model, self.recorder.names)
         self._start = begin
@@ -119,6 +161,8 @@ class RunObserver(Listener):
         self._returned: StorageMap[LayerCall] = StorageMap()
         self._writers: StorageMap[OperationRecord] = StorageMap()
         self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
+        self._normed = False  # whether a BatchNorm has run
+        self._kept = 0  # the address of a result that autograd is about to keep
 
     def begin(self, recorder: OperationRecorder) -> None:
         self._start()
@@ -192,24 +236,38 @@ class RunObserver(Listener):
         first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
         if first is None:
             return
-        look.size = _norm(first) / first.numel() ** 0.5
+        if not look.leaf or next(look.module.parameters(recurse=False), None) is not None:
+            look.size = _norm(first) / first.numel() ** 0.5
         if first.requires_grad:
             self.recorder.add(first, "tensor", partial(self._arrived, look))
+            if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
+                self.recorder.add(first, "tensor", self._arrived_at_output)
+
+    def _arrived_at_output(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            with self.recorder.silent():
+                silent = ~(gradient.detach().reshape(len(gradient), -1) != 0).any(1)
+                self.found.idle = int(silent.sum())
 
     # Gradients
 
     def _arrived(self, look: LayerCall, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                look.gradient = _norm(gradient)
+                look.gradient = self._norm(gradient)
                 self._reaches(gradient)
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
-            self.found.reached.add(name)
             self.found.backward = True
             with self.recorder.silent():
+                self.found.reached[name] = self.found.reached.get(name, 0.0) + self._norm(gradient)
                 self._reaches(gradient)
+
+    def _norm(self, gradient: Tensor) -> float:
+        norm = _norm(gradient)
+        self.found.suspect |= not math.isfinite(norm)
+        return norm
 
     def _reaches(self, tensor: Tensor) -> None:
         """Mark the origin of NaN and Inf as having propagated to this tensor."""
@@ -230,7 +288,11 @@ class RunObserver(Listener):
         for tensor in given:
             self.found.used.update(self._unread.get(tensor) or ())
         writers = [self._writers.get(each) for each in given]
-        if operation.mutates and not record.unwritten:  # the values will be gone
+        self._note_foreign(operation, record)
+        if operation.mutates and writers and record.phase == "forward":
+            record.facts["overwrote"] = writers[0]
+        rectifies = operation.name in RECTIFIERS  # NaN and Inf stay what they are
+        if operation.mutates and not record.unwritten and not rectifies:  # the values will be gone
             given = [each.clone() if each.is_floating_point() else each for each in given]
         operation.notes[self] = record, given, writers
 
@@ -242,39 +304,114 @@ class RunObserver(Listener):
     def after(self, operation: Operation) -> None:
         record, given, writers = operation.notes[self]
         returned = operation.outputs
-        if operation.name == "detach" and record.phase == "forward" and record.file:
-            self._note_detached(record, returned[0])
+        if operation.name in _CUTTING and record.phase == "forward" and record.file:
+            self._note_cut(record, operation)
+        self._note_kept(operation)
+        if record.phase == "forward" and operation.call is None and returned:
+            self._note_slice(record, operation)
         if operation.is_view or not returned:
             return
+        if record.phase == "backward" and not self._thorough:
+            self._note_lightly(record, operation, given, writers)
+            return
         if not record.unwritten:
-            record.made = tuple(filter(None, map(range_of, returned)))
+            record.made = self._ranges(record, returned, writers)
         if not record.finite:
             record.given = tuple(filter(None, map(range_of, given)))
             record.origin = origin_of(record, given, writers)
+            made_by = [each.name for each in writers if each is not None]
+            record.facts["of"] = made_by[0] if made_by else ""
         elif not record.again:
-            self._add_facts(record, returned[0], given, writers[0] if writers else None)
+            self._add_facts(Seen(record, operation, given, writers, not self._normed))
+            self._normed |= is_batchnorm(record)
         self.found.operations.append(record)
         for tensor in returned:
             self._writers[tensor] = record
 
-    def _add_facts(
+    def _note_lightly(
         self,
         record: OperationRecord,
-        output: Tensor,
+        operation: Operation,
         given: list[Tensor],
-        maker: OperationRecord | None,
+        writers: list[OperationRecord | None],
     ) -> None:
-        if record.overwrites and record.phase == "forward":
-            look = self._returned.pop(output)  # it is another layer's from now on
-            if look is not None:
-                look.overwritten = record
-        for look_at in LOOKS:
-            look_at(record, output, given, maker)
+        """Of a backward the layers' gradients say whether each operation has to be looked at."""
+        if operation.outputs[0].dtype in HALF:
+            record.made = tuple(filter(None, map(range_of, operation.outputs)))
+            if record.finite and not record.again:
+                look_at_precision(Seen(record, operation, given, writers, False))
+        self.found.operations.append(record)
 
-    def _note_detached(self, record: OperationRecord, output: Tensor) -> None:
-        look = self._returned.get(output)
-        if look is not None and current_backward() == FORWARD:
-            look.detached = look.detached or record
+    def _ranges(
+        self,
+        record: OperationRecord,
+        returned: list[Tensor],
+        writers: list[OperationRecord | None],
+    ) -> tuple[Range, ...]:
+        """The ranges of what an operation returned; of maps those of each channel, in one pass."""
+        first, *others = returned
+        by_channel = ranges_of_channels(record, first, writers[0] if writers else None)
+        if by_channel is None:
+            return tuple(filter(None, map(range_of, returned)))
+        record.facts["ranges"] = by_channel
+        low, high = torch.stack([by_channel[0].amin(), by_channel[1].amax()]).tolist()
+        whole = Range(low, high, tuple(first.shape), first.dtype)
+        return whole, *filter(None, map(range_of, others))
+
+    def _add_facts(self, seen: Seen) -> None:
+        if seen.record.overwrites and seen.record.phase == "forward":
+            look = self._returned.pop(seen.output)  # it is another layer's from now on
+            if look is not None:
+                look.overwritten = seen.record
+        for look_at in LOOKS:
+            look_at(seen)
+
+    # Where the graph ends
+
+    def _note_cut(self, record: OperationRecord, operation: Operation) -> None:
+        given = operation.inputs[0] if operation.inputs else None
+        if given is None or not torch.is_grad_enabled() or current_backward() != FORWARD:
+            return
+        if operation.name == "lift_fresh":  # torch.tensor, of what tolist() returned, maybe
+            if operation.call is not None and given.is_floating_point() and given.ndim:
+                self.found.cuts.append(Cut(record, frozenset(), len(self.found.calls)))
+        elif given.requires_grad and not self._is_kept(given):
+            self.found.cuts.append(Cut(record, layers_behind(given), len(self.found.calls)))
+
+    def _is_kept(self, tensor: Tensor) -> bool:
+        """Whether autograd detaches it: it does so next where a gradient needs the result."""
+        return tensor.data_ptr() == self._kept and hasattr(tensor.grad_fn, "_saved_result")
+
+    def _note_kept(self, operation: Operation) -> None:
+        returned = operation.outputs
+        self._kept = returned[0].data_ptr() if returned and operation.name != "detach" else 0
+
+    def _note_foreign(self, operation: Operation, record: OperationRecord) -> None:
+        """Weights that are read in the model and are in none of its modules."""
+        if operation.call is None or record.phase == "backward":
+            return
+        for each in operation.inputs:
+            if type(each) is nn.Parameter and each.requires_grad and not self._unread.get(each):
+                self.found.foreign.setdefault(id(each), record)
+
+    def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
+        """The loss takes some samples of the model's output alone."""
+        if operation.call is None and operation.name in ("select", "slice", "index"):
+            root = self.found.calls[0] if self.found.calls else None
+            ran = root is not None and root.finished and bool(root.shapes)
+            if root is not None and ran and operation.inputs[0] in self._returned:
+                taken = operation.outputs[0]
+                if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
+                    self.found.sliced = self.found.sliced or record
+        if operation.call is None and operation.name == "mul":
+            other = operation.args[1] if len(operation.args) > 1 else None
+            if isinstance(other, (int, float)) and other == 0:
+                self.found.zeroed = record
+
+
+def layers_behind(tensor: Tensor) -> frozenset[str]:
+    """The layers in a tensor's graph, as the recorder has labelled its nodes."""
+    return frozenset(label.call.layer for _, label in labelled(tensor) if label.call is not None)
 
 
 def _norm(tensor: Tensor) -> float:
@@ -294,16 +431,37 @@ def examine(
 
     ``score_of`` is called with the output, the target and the names of the classes, and ``told``
     says whether what it computes is written down, too; ``begin`` is called before the model.
+
+    The operations of the backward are looked at one by one only if a gradient is not finite: then
+    it runs once more.
     """
+    found = _examined(session, target, score_of, begin, told, thorough=False)
+    if not found.suspect or found.error is not None:
+        return found
+    return _examined(session, target, score_of, begin, told, thorough=True)
+
+
+def _examined(
+    session: Session,
+    target: Target,
+    score_of: Callable[..., Tensor | None],
+    begin: Callable[[], object],
+    told: bool,
+    *,
+    thorough: bool,
+) -> Observation:
     observers: list[RunObserver] = []
 
     def observe() -> OperationRecorder:
-        observers.append(RunObserver(session.given, begin))
+        observers.append(RunObserver(session.given, begin, thorough))
         return observers[-1].recorder
+
+    scores: list[Tensor | None] = []
 
     def score(*given: Any) -> Tensor | None:
         with nullcontext() if told else observers[-1].recorder.silent():
-            return score_of(*given)
+            scores.append(score_of(*given))
+            return scores[-1]
 
     try:
         session.forward_backward(target, observe, goal="parameters", keep_mode=True, score_of=score)
@@ -311,7 +469,12 @@ def examine(
         if not observers:
             raise
         own = error.__cause__
-        found = next((each for each in observers if each.recorder.error is error), observers[-1])
-        found.found.error = own if isinstance(own, Exception) else error
-        return found.found
-    return observers[-1].found
+        blamed = next((each for each in observers if each.recorder.error is error), observers[-1])
+        found = blamed.found
+        found.error = own if isinstance(own, Exception) else error
+        found.write = culprit(found.operations, found.error, scores[-1] if scores else None)
+        return found
+    found = observers[-1].found
+    if scores and (last := scores[-1]) is not None:
+        found.score = float(last.detach())
+    return found

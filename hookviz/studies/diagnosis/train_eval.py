@@ -10,61 +10,99 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import Observation
+from .weights import is_zero, weighted
 
 
 def batchnorm(seen: Observation) -> Iterator[Finding]:
-    """BatchNorm layers that divide by hardly any variance."""
-    for look in seen.calls:
-        norm = look.module
-        if not isinstance(norm, _BatchNorm) or norm.training or norm.running_var is None:
-            continue
-        low, count = norm.running_var.min().item(), int((norm.running_var < norm.eps).sum())
-        if count:
-            yield _flat(look.layer, look.call, count, norm, low)
+    """BatchNorm layers that divide by hardly any variance.
+
+    A channel that was trained away has none, neither then nor now, and does no harm.
+    """
+    named = {name for name, module in weighted(seen) if is_zero(module)}
     for operation in seen.operations:
-        if not operation.name.endswith("batch_norm") or len(operation.made) < 3:
+        facts = operation.facts
+        flat, channels = facts.get("flat") or facts.get("blown up") or (0, 1)
+        if not flat or facts["after"] in named:
             continue
-        norm = next((m for m, n in seen.names.items() if n == operation.layer), seen.model)
-        if not isinstance(norm, _BatchNorm) or operation.phase == "backward":
+        if "blown up" in facts:
+            yield Finding(
+                "batchnorm",
+                "warning",
+                f"{flat} of {channels} channels of BatchNorm {operation.layer!r} had hardly any "
+                f"variance in training ({number(facts['least variance'])}), and have some in this "
+                f"batch: what it returns is up to {number(facts['factor'])} times too large.",
+                "Load its statistics, or let it see training batches again: "
+                "reset_running_stats(), then batches in training mode.",
+                operation.layer,
+                operation.call,
+                evidence={"channels": flat, "of": channels, "factor": facts["factor"]},
+                cause="blown up",
+            )
             continue
-        inverse = operation.made[2].high  # 1 / sqrt(variance + eps), of the batch
-        if inverse and inverse**-2 - norm.eps < norm.eps / 10:
-            low = max(inverse**-2 - norm.eps, 0.0)
-            yield _flat(operation.layer, operation.call, 1, norm, low)
+        whole = flat > channels / 2
+        yield Finding(
+            "batchnorm",
+            "warning" if whole and seen.samples > 1 else "note",
+            f"{flat} of {channels} channels of BatchNorm {operation.layer!r} are the same "
+            f"everywhere in this batch (variance {number(facts['least variance'])}, eps "
+            f"{facts['eps']:g}): " + ("it makes noise of them." if whole else "trained away."),
+            f"Look at {facts['after']!r}, which returns the same whatever it is given."
+            if whole
+            else "Nothing is wrong; such channels could be pruned.",
+            operation.layer,
+            operation.call,
+            evidence={"channels": flat, "of": channels, "variance": facts["least variance"]},
+            cause="flat" if whole else "trained away",
+        )
 
 
-def _flat(layer: str, call: int, count: int, norm: _BatchNorm, low: float) -> Finding:
-    of = "its batch" if norm.training else "training"
-    return Finding(
-        "batchnorm",
-        "warning",
-        f"Of the {norm.num_features} channels of BatchNorm {layer!r} {count} or more had, in {of}, "
-        f"a variance of {number(low)}, below its eps ({norm.eps:g}): differences are blown up.",
-        "Look at the layer before: these channels are the same everywhere.",
-        layer,
-        call,
-        evidence={"channels": count, "smallest variance": low},
-    )
+def other_mode(seen: Observation) -> Iterator[Finding]:
+    """Single BatchNorms and dropouts in another mode than the model."""
+    root = next(iter(seen.names))
+    ran = {look.module for look in seen.calls}
+    for kind, types in (("batchnorm", _BatchNorm), ("dropout", _DropoutNd)):
+        acts = [(m, n) for m, n in seen.names.items() if isinstance(m, types) and m in ran]
+        other = [n for m, n in acts if m.training != root.training and getattr(m, "p", True)]
+        if not other:
+            continue
+        if root.training:
+            yield Finding(
+                kind,
+                "note",
+                f"The model is in training mode, but {len(other)} of its {len(acts)} "
+                f"{_CALLED[kind]} layers are in eval mode: they {_RESTS[kind]}.",
+                "Nothing, if they are to stay as they are; else call model.train().",
+                other[0],
+                layers=list(other),
+            )
+            continue
+        yield Finding(
+            kind,
+            "warning",
+            f"The model is in eval mode, but {len(other)} of its {_CALLED[kind]} layers are in "
+            f"training mode, such as {other[0]!r}: {_ACTS[kind]}.",
+            "Call model.eval() after the layers were added.",
+            other[0],
+            layers=list(other),
+        )
+
+
+_CALLED = {"batchnorm": "BatchNorm", "dropout": "dropout"}
+_RESTS = {"batchnorm": "keep the statistics they have", "dropout": "drop nothing"}
+_ACTS = {
+    "batchnorm": "what is returned for a picture depends on the others in its batch, and each run "
+    "changes the statistics",
+    "dropout": "it drops, and the model returns something else each time",
+}
 
 
 def dropout(seen: Observation) -> Iterator[Finding]:
-    """Dropout that drops although the model is in eval mode."""
-    root = next(iter(seen.names))
-    if root.training:
+    """Dropout as a function that drops although the model is in eval mode."""
+    if next(iter(seen.names)).training:
         return
-    active = [n for m, n in seen.names.items() if isinstance(m, _DropoutNd) and m.training and m.p]
-    if active:
-        yield Finding(
-            "dropout",
-            "warning",
-            f"The model is in eval mode, but {len(active)} of its dropout layers drop, such as "
-            f"{active[0]!r}: it returns something else each time.",
-            "Call model.eval() after the layers were added.",
-            active[0],
-        )
     for operation in seen.operations:
         if operation.name in ("dropout", "bernoulli") and operation.phase == "forward":
-            module = next((m for m, n in seen.names.items() if n == operation.layer), None)
+            module = seen.modules.get(operation.layer)
             if not isinstance(module, _DropoutNd):
                 yield Finding(
                     "dropout",
@@ -112,5 +150,5 @@ def in_place(seen: Observation) -> Iterator[Finding]:
         "what came after.",
         "Use hookviz.capture, which copies, or clone() in a hook of your own.",
         **by.place | {"layer": first.layer, "call": first.call},
-        evidence={"layers": names},
+        layers=names,
     )

@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from ..hook_table import HookTable, hooks
 from .findings import Finding
 from .observation import Observation
+from .operations import OUTSIDE
 
 
 def unused(seen: Observation) -> Iterator[Finding]:
@@ -32,6 +33,7 @@ def unused(seen: Observation) -> Iterator[Finding]:
             f"Layer {name!r} ({type(module).__name__}) never ran, and nothing read its weights.",
             "Call it in forward, or remove it: its weights are never trained.",
             name,
+            cause="unused",
             evidence={"parameters": sorted(_parameters(module, name))},
         )
 
@@ -57,11 +59,11 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     lacking = {
         module: name
         for module, name in seen.names.items()
-        if (own := _parameters(module, name) - frozen) & seen.used and not own & seen.reached
+        if (own := _parameters(module, name) - frozen) & seen.used and not own & seen.reached.keys()
     }
     for name in _outermost(lacking.values()):
         module = next(each for each, known in lacking.items() if known == name)
-        why, advice = _reason(module, seen)
+        why, advice = _reason(module, name, seen)
         yield Finding(
             "no gradient",
             "warning",
@@ -69,6 +71,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
             advice,
             name,
             phase="backward",
+            cause=why,
             evidence={"parameters": sorted(_parameters(module, name) - frozen)},
         )
 
@@ -96,24 +99,36 @@ def _outermost(names: Iterable[str]) -> list[str]:
     return [n for n in every if not any(n != o and (not o or n.startswith(o + ".")) for o in every)]
 
 
-def _reason(module: nn.Module, seen: Observation) -> tuple[str, str]:
+def _reason(module: nn.Module, name: str, seen: Observation) -> tuple[str, str]:
     calls = [look for look in seen.calls if look.module is module]
     if calls and not any(look.tracked for look in calls):
         return (
             "its output is not tracked, since it ran under torch.no_grad() or detached",
             _REMOVE,
         )
-    cut = next((look.detached for look in calls if look.detached is not None), None)
-    if cut is not None:
+    last = max((seen.calls.index(look) for look in calls), default=-1)
+    within = {name, *(n for m, n in seen.names.items() if m in set(module.modules()))}
+    known = [cut for cut in seen.cuts if cut.behind & within]
+    # Where numbers came back that tolist() or numpy() had taken out, nobody knows from where.
+    known = known or [cut for cut in seen.cuts if not cut.behind and cut.after > last >= 0]
+    if known:
+        cut = known[-1].record
         line = f" at {cut.where}" if cut.where else ""
-        return f"its output is detached in {cut.layer or 'the model'}{line}", _REMOVE
+        layer = "the score" if cut.layer == OUTSIDE else cut.layer or "the model"
+        if not known[-1].behind:
+            return f"numbers are made into a new tensor in {layer}{line}, without a graph", _NUMBERS
+        taken = "taken out as a number" if cut.name == "local_scalar_dense" else "detached"
+        return f"its output is {taken} in {layer}{line}", _REMOVE
     return (
         "the score does not depend on its output",
         "Use its output in what the loss is computed from, or remove the layer.",
     )
 
 
-_REMOVE = "Take the no_grad() or detach() away, or freeze the layer with requires_grad_(False)."
+_NUMBERS = "Compute with tensors throughout: without tolist(), item(), numpy() and torch.tensor()."
+_REMOVE = (
+    "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False)."
+)
 
 
 def _left(found: HookTable, severity: str, what: str, why: str) -> Finding:

@@ -5,73 +5,146 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from ...hooking.tables import number
 from .facts import HALF, MAPS
 from .findings import Finding
 from .observation import Observation
 from .operations import OperationRecord
+from .weights import is_zero, weighted
 
 FEW = 16
-"""Of fewer values of a channel nothing can be said."""
+"""Of fewer values of a channel, or fewer channels, nothing can be said."""
 
 
 def silent_maps(seen: Observation) -> Iterator[Finding]:
-    """Layers in which more than half of the channels are zero, or constant, or saturated.
+    """Layers in which more than half of the channels are zero, or constant.
 
-    Where all of them are, what is made of them alone can be nothing else, and is not told.
+    Where all of them are, what is made of them alone can be nothing else, and is not told. Channels
+    whose weights have become 0 are trained away; others may be silent on these inputs alone.
     """
-    silent: set[str] = set()
+    silent = {name for name, module in weighted(seen) if is_zero(module)}
     for operation in seen.operations:
         facts = operation.facts
-        if "saturated" in facts and facts["saturated"] > 0.9:
-            share = 100 * facts["saturated"]
-            yield Finding(
-                "saturated",
-                "warning",
-                f"{share:.3g} % of what {operation.name} returned is at its ends, over "
-                f"{seen.samples} inputs: hardly any gradient comes through.",
-                "Make smaller what it is given: a normalization before it, or smaller weights.",
-                **operation.place,
-                evidence={"share": facts["saturated"], "after": facts["after"]},
-            )
-        if "channels" not in facts or facts["channels"][1] < FEW:
+        if "channels" not in facts:
             continue
         channels, values = facts["channels"]
-        follows = facts["after"] in silent
+        follows = facts["after"] in silent or operation.layer in silent
         if facts["dead"] + facts["constant"] == channels:
             silent.add(operation.layer)
+        if values < FEW or follows:
+            continue
         for kind in ("dead", "constant"):
-            count = facts[kind]
-            if count <= channels / 2 or follows:
-                continue
-            what = "zero" if kind == "dead" else "the same number"
-            weighty = operation.name in MAPS or not facts["after"]
-            yield Finding(
-                kind,
-                "warning",
-                f"{count} of {channels} channels are {what} everywhere, over {seen.samples} "
-                f"inputs ({values} values a channel).",
-                _ADVICE[kind].format(operation.layer if weighty else facts["after"]),
-                **operation.place,
-                evidence={
-                    "channels": count,
-                    "of": channels,
-                    "values": values,
-                    "after": facts["after"],
-                },
-            )
+            if facts[kind] > channels / 2:
+                yield _silent(seen, operation, kind)
+
+
+def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding:
+    facts = operation.facts
+    count, (channels, values), after = facts[kind], facts["channels"], facts["after"]
+    away = min(_trained_away(seen, operation), count)
+    what = "zero" if kind == "dead" else "the same number"
+    said = f"{count} of {channels} channels are {what} everywhere, over {_inputs(seen)}"
+    owner = operation.layer if operation.name in MAPS or not after else after
+    severity, advice = "warning", _ADVICE[kind].format(owner)
+    if count - away <= channels / 2:
+        severity = "note"
+        said += f"; the weights of {away} of them are next to zero: they were trained away"
+        advice = "Nothing is wrong; such channels could be pruned."
+    elif seen.samples < 2 or not _no_chance(seen, operation, kind):
+        severity, kind = "note", "silent"
+        advice = "Give more and other inputs, to know whether it ever answers."
+    return Finding(
+        kind,
+        severity,
+        f"{said} ({values} values a channel).",
+        advice,
+        **operation.place,
+        evidence={"channels": count, "of": channels, "values": values, "after": after},
+        cause=f"{kind} {severity} {operation.name}",
+    )
+
+
+def _inputs(seen: Observation) -> str:
+    return f"{seen.samples} input{'s' * (seen.samples != 1)}"
+
+
+def _no_chance(seen: Observation, operation: OperationRecord, kind: str) -> bool:
+    """Whether other inputs would hardly wake it: far below zero, or not one of many channels."""
+    channels, values = operation.facts["channels"]
+    if kind == "constant":
+        return True
+    if values > seen.samples and operation.facts.get("far", 0) > channels / 2:
+        return True
+    return operation.facts["dead"] == channels and (
+        channels >= FEW or operation.facts.get("far") == channels or operation.name in MAPS
+    )
+
+
+SMALL = 1e-2
+"""A channel's weights are next to zero below this fraction of the largest channel's."""
+
+
+def _trained_away(seen: Observation, operation: OperationRecord) -> int:
+    """Of the channels that say nothing, how many have a scale or a kernel next to zero."""
+    still: Tensor = operation.facts["still"].clone()
+    away = torch.zeros_like(still)
+    name, seen_names = operation.layer, set()
+    if operation.name not in MAPS:
+        name = operation.facts["after"]
+    while name and name not in seen_names:
+        seen_names.add(name)
+        weight = getattr(seen.modules.get(name), "weight", None)
+        if isinstance(weight, Tensor) and not weight.is_meta and len(weight) == len(still):
+            strength = weight.detach().flatten(1).norm(dim=1) if weight.ndim > 1 else weight.abs()
+            strength = strength.detach().float().to(still.device)
+            away |= strength < SMALL * strength.max()
+        before = seen.writers.get(name)
+        name = before.facts["after"] if before is not None and before.name != "convolution" else ""
+    return int((still & away).sum())
 
 
 _ADVICE = {
-    "dead": "Look at the bias and the scale of {!r}, which this was made from; a smaller learning "
-    "rate or LeakyReLU keeps channels alive.",
+    "dead": "Look at the bias and the scale of {!r}, which this was made from: initialise them "
+    "anew, the bias with 0, since no gradient wakes it. A smaller learning rate keeps others "
+    "alive.",
     "constant": "Look at the weights of {!r}: zero, or overwhelmed by the bias.",
 }
 
 
+def saturated(seen: Observation) -> Iterator[Finding]:
+    """Sigmoids and tanhs at their ends, where hardly any gradient comes through.
+
+    An output and a gate live there once they are trained. Between layers with weights it is a
+    fault, and so is a gate that no input moves.
+    """
+    for operation in seen.operations:
+        facts = operation.facts
+        if facts.get("saturated", 0.0) <= 0.9:
+            continue
+        fault = facts.get("feeds") or (facts.get("gates") and facts["stuck"])
+        yield Finding(
+            "saturated",
+            "warning" if fault else "note",
+            f"{100 * facts['saturated']:.3g} % of what {operation.name} returned is at its ends, "
+            f"over {_inputs(seen)}"
+            + (
+                ": hardly any gradient comes through."
+                if fault
+                else ", where gates and outputs live."
+            ),
+            "Make smaller what it is given: a normalization before it, or smaller weights."
+            if fault
+            else "Nothing, if it is a gate or the answer.",
+            **operation.place,
+            evidence={"fraction": facts["saturated"], "after": facts["after"]},
+            cause="saturated",
+        )
+
+
 LOST = 0.1
-"""The share of numbers lost to half precision that is worth a word."""
+"""The fraction of numbers lost to half precision that is worth a word."""
 
 
 def half_precision(seen: Observation) -> Iterator[Finding]:

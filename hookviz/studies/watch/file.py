@@ -15,6 +15,7 @@ A number is that of a layout; steps in which other layers ran have another one.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
@@ -29,7 +30,6 @@ from .log import KINDS, PHASES, FirstNonFinite, History, Layout, Step, TrainingL
 from .recorder import Row
 
 FORMAT = "hookviz watch 1"
-PAUSE = 60.0  # seconds between two writes
 
 
 def read(path: str | os.PathLike) -> TrainingLog:
@@ -51,6 +51,8 @@ def write(log: TrainingLog, path: str | os.PathLike) -> None:
             steps = [[step.number, step.at] for step in own]
             groups.append({"phase": phase, "steps": steps, **vars(layout)})
     about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
+    about["holes"] = [list(each) for each in log.holes]
+    about["carried"] = {str(step): each for step, each in log.carried.items()}
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
     write_arrays(path, about, arrays, small=False)  # the training waits meanwhile
 
@@ -80,27 +82,41 @@ def unpack(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
         histories,
         None if trouble is None else FirstNonFinite(**trouble),
         about["left_out"],
+        {int(step): each for step, each in about.get("carried", {}).items()},  # since 0.3
+        [(first, last) for first, last in about.get("holes", [])],
     )
 
 
 class AutoSaver:
-    """Writes a log to a file, at most once in `PAUSE` seconds.
+    """Writes a log to a file: the first record at once, then at most once in a while.
 
     Parameters
     ----------
     path : path
         If there is a file, it is gone on with.
+    pause : float
+        So many seconds are between two writes.
+
+    Raises
+    ------
+    ValueError
+        There is no folder for the file, or it is broken.
     """
 
-    def __init__(self, path: str | os.PathLike) -> None:
+    def __init__(self, path: str | os.PathLike, pause: float = 60.0) -> None:
         self._path = Path(path).absolute()  # another folder may be the current one by then
+        if not self._path.parent.is_dir():
+            raise ValueError(
+                f"There is no folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
+            )
         self.had = read(path) if self._path.exists() else None
-        self._seen, self._written = -1, time.monotonic()
+        self._pause = pause
+        self._seen, self._written = -1, -math.inf
 
     def keep(self, log: TrainingLog, *, now: bool = False) -> None:
         """Write it if it is time, or ``now`` if there is anything new."""
         seen = sum(history.seen for history in log.histories.values())
-        if seen == self._seen or not (now or time.monotonic() - self._written >= PAUSE):
+        if seen == self._seen or not (now or time.monotonic() - self._written >= self._pause):
             return
         self._seen, self._written = seen, time.monotonic()
         try:
@@ -108,7 +124,7 @@ class AutoSaver:
         except OSError as error:  # a training does not end for its watcher's sake
             warnings.warn(
                 f"The watch could not be written to {str(self._path)!r} ({error}); it tries again "
-                "in a minute.",
+                f"in {self._pause:g} seconds.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -246,6 +246,10 @@ class TrainingLog:
     first_trouble : Trouble or None
     left_out : dict of str to str
         Layers that could not be summed up, with the reason.
+    carried : dict of int to bool
+        Recorded steps of training, and whether backward added to gradients from before.
+    holes : list of tuple of int
+        First and last number of steps that came after the end of the file and were lost.
     """
 
     model: str
@@ -255,6 +259,8 @@ class TrainingLog:
     histories: dict[str, History]
     first_trouble: FirstNonFinite | None = None
     left_out: dict[str, str] = field(default_factory=dict)
+    carried: dict[int, bool] = field(default_factory=dict)
+    holes: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:

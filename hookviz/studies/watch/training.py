@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ...files import page_to
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, megabytes, number, plain, text_table
+from ..diagnosis.findings import Diagnosis
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
 from .recorder import Row
+from .verdicts import LOOKED, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +25,10 @@ HEADER = (
 
 SPARE = ("type", "call", "min", "max", "weight norm", "mean")
 """Columns that a terminal can do without, the first ones first."""
+
+
+TOLD = "std", "gradient_std", "update_ratio", "dead"
+"""The numbers of `Training.to_tensorboard`, if no others are named."""
 
 
 class Training:
@@ -112,6 +118,19 @@ class Training:
             for record in step_records(self.log.types, step, phase)
         ]
 
+    @property
+    def findings(self) -> Diagnosis:
+        """The verdicts on what was recorded, as `hookviz.diagnose` returns them.
+
+        NaN and Inf, a learning rate that is far too high, layers that do not move although they
+        have a gradient, gradients that add up from step to step. Two recorded steps must be over
+        before anything is said of weights; of a healthy training it holds nothing.
+        """
+        found = Diagnosis(self.log.model)
+        steps = self.history().steps
+        found.settle(verdicts(self.log), LOOKED if steps else ())
+        return found
+
     # Shown
 
     @property
@@ -134,6 +153,10 @@ class Training:
             facts.append(f"{validations.seen:,} validations, {len(validations.steps):,} recorded")
         if log.first_trouble is not None:
             facts.append(str(log.first_trouble))
+        facts += [
+            f"steps {first:,} to {last:,} are missing: the file ended before them"
+            for first, last in log.holes
+        ]
         facts += [f"{name} was left out ({why})" for name, why in list(log.left_out.items())[:3]]
         return "; ".join([*facts, *self._notes()])
 
@@ -225,6 +248,26 @@ class Training:
         from .page import write_page
 
         return page_to(path, write_page(self, phase, max_bytes, title))
+
+    def to_tensorboard(self, writer: Any, statistics: Sequence[str] = TOLD) -> None:
+        """Give what was recorded to a ``SummaryWriter``, or anything with its ``add_scalar``.
+
+        For wandb: ``for record in watch.records(): wandb.log(record)``.
+
+        Parameters
+        ----------
+        writer : torch.utils.tensorboard.SummaryWriter
+        statistics : sequence of str
+            Which numbers of `records`. A tag is ``"std/layer1.0.conv1"``, with ``#1`` for a second
+            run of the layer; those of validation begin with ``"eval/"``.
+        """
+        for record in self.records():
+            run = f"#{record['call']}" if record["call"] else ""
+            before = "eval/" if record["phase"] == "eval" else ""
+            for name in statistics:
+                if record[name] is not None:
+                    tag = f"{before}{name}/{record['layer'] or 'model'}{run}{record['path']}"
+                    writer.add_scalar(tag, float(record[name]), record["step"])
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load`."""

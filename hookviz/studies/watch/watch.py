@@ -31,6 +31,7 @@ def watch(
     max_bytes: float = 50e6,
     path: str | os.PathLike | None = None,
     scaler: Any = None,
+    save_every: float = 60.0,
 ) -> Watch:
     """Record what every layer does, step by step, while a model learns.
 
@@ -57,10 +58,13 @@ def watch(
         What is kept stays within so many bytes. When they are full, every second recorded step
         goes, and ``every`` doubles.
     path : path, optional
-        A file for what is recorded, written at most once a minute and when Python ends. If it is
-        there already, the watch goes on where that one was.
+        A file for what is recorded: written with the first record, then every ``save_every``
+        seconds at most, and when Python ends. If it is there already, the watch goes on where that
+        one was.
     scaler : torch.amp.GradScaler, optional
         Gradients are divided by its scale; without it they are those of the scaled loss.
+    save_every : float
+        Seconds between two writes of the file: a training that is killed loses so much.
 
     Returns
     -------
@@ -70,8 +74,9 @@ def watch(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``; ``every`` or ``max_bytes`` is too small; a file at ``path`` that
-        is broken, or of another model, layers or ``every``; a probe that the model does not take.
+        Nothing matches ``layers``; ``every``, ``max_bytes`` or ``save_every`` is too small; no
+        folder for ``path``, or a file there that is broken, or of another model, layers or
+        ``every``; a probe that the model does not take.
     TypeError
         The model is no module, or a layer is part of a ``ScriptModule``.
 
@@ -101,7 +106,7 @@ def watch(
     >>> [record["layer"] for record in watch.records() if record["step"] == 0]
     ['0', '1', '2', '3']
     """
-    return Watch(model, layers, every, probe, max_bytes, path, scaler=scaler)
+    return Watch(model, layers, every, probe, max_bytes, path, scaler=scaler, save_every=save_every)
 
 
 class Watch(Block, Training):
@@ -117,11 +122,14 @@ class Watch(Block, Training):
         path: str | os.PathLike | None,
         *,
         scaler: Any,
+        save_every: float = 60.0,
     ) -> None:
         if every < 1:
             raise ValueError(f"every={every} is too small: give 1 for every step, or more.")
         if max_bytes < 1:
             raise ValueError(f"max_bytes={max_bytes:g} is too small: give a number of bytes.")
+        if save_every < 0:
+            raise ValueError(f"save_every={save_every:g} is negative: give a number of seconds.")
         Block.__init__(self)
         self._model, self._core = model, unwrapped(model)[0]
         chosen = select_layers(model, _layers if layers is None else layers)
@@ -139,7 +147,7 @@ class Watch(Block, Training):
         self._validated = False
         self._uncalled = False
         self._shown: list[Any] = []
-        self._keeper = None if path is None else AutoSaver(path)
+        self._keeper = None if path is None else AutoSaver(path, save_every)
         if self._keeper is not None:
             self._go_on(self._keeper)
 
@@ -169,6 +177,9 @@ class Watch(Block, Training):
         if number < 0:
             raise ValueError(f"step={number} is negative: give the number of the step to come.")
         self._recorded = None
+        seen = self.step
+        if 0 < seen < number:
+            self.log.holes.append((seen, number - 1))
         for history in self.log.histories.values():
             history.cut(number)
         self.log.histories["train"].seen = number
@@ -222,6 +233,8 @@ class Watch(Block, Training):
                 return
             step = step_of(*place, found, norms, maps)
             self.log.add("eval" if self._validated else "train", step)
+            if not self._validated:
+                self.log.carried[step.at] = recorder.weights.carried
             self._recorded = None if self._validated else (step, recorder.weights)
         for each in self._shown:
             try:

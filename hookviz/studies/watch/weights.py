@@ -29,6 +29,8 @@ class Weights:
             if (own := [p for p in module.parameters(recurse=False) if _is_plain(p)])
         }
         self._gradients: dict[int, Tensor] = {}
+        self._standing: dict[int, tuple[int, int]] = {}  # .grad of before: address and version
+        self._came = {True: 0, False: 0}  # to gradients that were there before, and not
         self._before: list[list[Tensor]] = []
         self._norms: list[Tensor] = []
 
@@ -42,6 +44,12 @@ class Weights:
         with torch.no_grad():
             self._before = [[p.detach().clone() for p in own] for own in self._layers.values()]
             self._norms = [_norm(own) for own in self._before]
+        every = [p for own in self._layers.values() for p in own]
+        self._standing = {
+            id(p): (p.grad.data_ptr(), p.grad._version)
+            for p in every
+            if p.grad is not None and not p.grad.is_inference() and bool(p.grad.any())
+        }
 
     def hooks(self) -> list[Hook]:
         """Hooks that see each parameter's gradient when backward has added its own to it."""
@@ -50,8 +58,17 @@ class Weights:
 
     def _arrived(self, parameter: Tensor, *_: object) -> None:
         if parameter.grad is not None:  # an optimizer within backward has taken it already
+            # zero_grad() would have made a new tensor, or written the zeros as one more version.
+            place, version = self._standing.pop(id(parameter), (0, 0))
+            added = place == parameter.grad.data_ptr()
+            self._came[added and parameter.grad._version == version + 1] += 1
             with torch.no_grad():
                 self._gradients[id(parameter)] = _norm([parameter.grad])
+
+    @property
+    def carried(self) -> bool:
+        """Whether backward added most gradients to those that were there before."""
+        return self._came[True] > self._came[False]
 
     def rows(self) -> list[Tensor]:
         """Norm and gradient's norm of each layer, on its device; NaN where no gradient came."""

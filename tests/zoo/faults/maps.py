@@ -37,7 +37,7 @@ def dead_by_a_function(model):
     patch(model.stage3[2], forward)
 
 
-@fault("torchvision/squeezenet1_1", "constant", "features.6.squeeze", "convolution")
+@fault("torchvision/squeezenet1_1", "zero weights", "features.6.squeeze")
 def weights_of_zero(model):
     """A convolution's weights are 0, its bias is not."""
     nn.init.zeros_(model.features[6].squeeze.weight)

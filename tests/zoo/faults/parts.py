@@ -92,7 +92,7 @@ def variance_of_zero(model):
     model.layer2[0].bn2.running_var.zero_()
 
 
-@fault("torchvision/mnasnet0_5", "batchnorm", "layers.9.0.layers.1")
+@fault("torchvision/mnasnet0_5", "zero weights", "layers.9.0.layers.0")
 def constant_before_a_norm(model):
     """A convolution of zeros before a BatchNorm in training."""
     nn.init.zeros_(model.layers[9][0].layers[0].weight)

