@@ -107,8 +107,7 @@ def _trained_away(seen: Observation, operation: OperationRecord) -> int:
 
 _ADVICE = {
     "dead": "Look at the bias and the scale of {!r}, which this was made from: initialise them "
-    "anew, the bias with 0, since no gradient wakes it. A smaller learning rate keeps others "
-    "alive.",
+    "anew, the bias with 0, since no gradient wakes it; a smaller learning rate keeps others.",
     "constant": "Look at the weights of {!r}: zero, or overwhelmed by the bias.",
 }
 
