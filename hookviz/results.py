@@ -10,6 +10,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "studies.compare.row": ["LayerDifference"],
         "studies.compare.similarity": ["Similarity"],
         "studies.diagnosis.findings": ["Diagnosis", "Finding"],
+        "studies.graph.graph": ["Graph"],
+        "studies.graph.listening": ["Node"],
         "studies.hook_table": ["HookInfo", "HookTable", "RemovedHooks"],
         "studies.receptive_field.field": ["ReceptiveField"],
         "studies.survey.layer_survey": ["LayerSurvey"],
