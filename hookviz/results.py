@@ -10,6 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "studies.compare.row": ["LayerDifference"],
         "studies.compare.similarity": ["Similarity"],
         "studies.diagnosis.findings": ["Diagnosis", "Finding"],
+        "studies.graph.contributions": ["Contributions"],
         "studies.graph.graph": ["Graph"],
         "studies.graph.listening": ["Node"],
         "studies.hook_table": ["HookInfo", "HookTable", "RemovedHooks"],

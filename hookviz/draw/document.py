@@ -119,6 +119,23 @@ def document(
 """
 
 
+def plain_document(title: str, sheet: str, body: str) -> str:
+    """A page without a program, which fetches nothing; ``body`` is HTML."""
+    policy = f"default-src 'none'; style-src '{_hash(sheet)}'; base-uri 'none'; form-action 'none'"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<style>{sheet}</style>
+</head>
+<body>{body}</body>
+</html>
+"""
+
+
 def in_frame(page: str, label: str) -> str:
     """A page as a part of another, which its program cannot reach."""
     return (
