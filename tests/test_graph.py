@@ -38,7 +38,8 @@ class Held:
             if not tensor.is_floating_point():
                 return tensor.clone()
             noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
-            return tensor + noise * (1 + tensor.abs().mean())
+            # Larger each time: a ReLU may stop a small change of a single channel.
+            return tensor + noise * 10**seed * (1 + tensor.abs().max())
 
         def before(name, args, kwargs):
             inputs[name, calls[name]] = [t.clone() for _, t in tensors_in((args, kwargs))]
@@ -78,7 +79,7 @@ class Held:
                 handle.remove()
         return outputs, inputs
 
-    def sources(self, rounds=8):
+    def sources(self, rounds=3):
         """By layer and call: the layers and inputs whose change arrives."""
         places = [*(("input", n) for n in range(len(self.args))), *self.outputs]
         found = {place: set() for place in self.inputs}
@@ -92,7 +93,7 @@ class Held:
         return found
 
 
-def check(model, *args, layers=None, rounds=8):
+def check(model, *args, layers=None, rounds=3):
     """Compare a graph with the oracle; return it."""
     model, args = model.double().eval(), [each.double() for each in args]
     randomize(model, torch.Generator().manual_seed(0), biases=True)
@@ -148,4 +149,4 @@ def test_of_torchvision(name):
         options |= {"image_size": 32}
     model = torchvision.models.get_model(name, **options)
     side = MODELS[name]
-    check(model, torch.randn(2, 3, side, side), rounds=8 if name.startswith("shuffle") else 1)
+    check(model, torch.randn(2, 3, side, side), rounds=3 if name.startswith("shuffle") else 1)

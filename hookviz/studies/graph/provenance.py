@@ -74,9 +74,11 @@ class Provenance:
         read = [] if rule is rules.unread else operation.reads
         if rule is rules.overwritten:
             read = [each for each in read if each is not operation.argument.get("self")]
-        found = {id(each): self._read(each) for each in read}
-        if all(isinstance(each, int) for each in found.values()):
-            together = self._number(self._united(set(found.values())))  # type: ignore[arg-type]
+        found = [self._read(each) for each in read]
+        numbers = {each for each in found if isinstance(each, int)}
+        apart = rule in _MOVES and len(numbers) > 1  # side by side
+        if not apart and not any(isinstance(each, Tensor) for each in found):
+            together = self._number(self._united(numbers))
             for each in targets:
                 self._write(each, together)
             return
