@@ -9,8 +9,9 @@ the rules of the receptive field say, which know no layers.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
+from math import prod
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ Sources = frozenset[Key]
 
 _BY_NUMBER = {rules.pointwise, rules.product, rules.added}
 _MOVES = {windows.moved, windows.joined, windows.padded}
+_WITHIN = {windows.pooled, windows.adaptively_pooled, windows.resampled}
+_WITHIN |= {rules.normalized_by_place}
 _INDICES = ("index", "indices", "mask")
 NOTHING = 0  # the number of the empty set
 
@@ -34,8 +37,8 @@ class _Shadow:
     """The numbers of the sets of a memory: one for all of it, or one for each number in it."""
 
     width: int  # bytes a number
-    sets: int | Tensor  # int32 (numbers in it), never written into
-    present: list[int] | None = field(default=None)
+    sets: int | Tensor  # int32, one for each block, never written into
+    block: int = 1  # so many numbers, one behind the other, have the same set, as channels do
 
 
 class Provenance:
@@ -91,21 +94,22 @@ class Provenance:
         self, operation: Operation, rule: object, read: list[Tensor], made: list[Tensor]
     ) -> list[int | Tensor]:
         by_batch = rule is rules.normalized_by_batch and not operation.argument.get("training")
-        shape = made[0].shape
         if rule in _BY_NUMBER or rule is rules.overwritten or by_batch:
-            first = self._combined([self._read(each) for each in read], shape)
+            first = self._combined([self._read(each) for each in read])
             return [first, *[NOTHING] * (len(made) - 1)]
+        if rule is windows.joined and (joined := self._joined(operation)) is not None:
+            return [joined]
+        if rule in _WITHIN and len(read) and _alike(found := self._read(read[0]), operation):
+            return [found, *[NOTHING] * (len(made) - 1)]
         indexed = [operation.argument.get(name) for name in _INDICES]
         computed = self.of(*tensors(indexed))
         if rule in _MOVES and not computed and not _adds(operation):
             return [self._moved(operation)]
         return self._by_planes(operation, rule, read, made)
 
-    def _combined(self, parts: list[int | Tensor], shape: torch.Size) -> int | Tensor:
+    def _combined(self, parts: list[int | Tensor]) -> int | Tensor:
         """Number by number, as torch broadcasts."""
         known = [each for each in parts if not (isinstance(each, int) and each == NOTHING)]
-        if len(known) == 1 and (isinstance(known[0], int) or known[0].shape == shape):
-            return known[0]
         return reduce(self._pairwise, known)
 
     def _pairwise(self, one: int | Tensor, other: int | Tensor) -> int | Tensor:
@@ -130,6 +134,20 @@ class Provenance:
         order[distinct] = torch.arange(len(distinct), device=device)
         return order[sets.long()]
 
+    def _joined(self, operation: Operation) -> Tensor | None:
+        """Side by side; None where sets differ behind the dimension that is joined, too."""
+        parts = [each for each in operation.argument["tensors"] if each.shape != (0,)]
+        axis = operation.argument["dim"] % parts[0].ndim
+        found = [self._read(each) for each in parts]
+        behind = [each.shape[axis + 1 :] for each in found if isinstance(each, Tensor)]
+        if any(prod(each) > 1 for each in behind):
+            return None
+        shapes = [(*each.shape[: axis + 1], *[1] * (each.ndim - axis - 1)) for each in parts]
+        device = parts[0].device
+        numbers = [torch.as_tensor(each, dtype=torch.int32, device=device) for each in found]
+        pairs = zip(numbers, shapes, strict=True)
+        return torch.cat([each.expand(shape) for each, shape in pairs], axis)
+
     def _moved(self, operation: Operation) -> Tensor:
         """The same move, done with the sets."""
 
@@ -147,7 +165,7 @@ class Provenance:
     def _filled(self, tensor: Tensor) -> Tensor:
         sets = self._read(tensor)
         if isinstance(sets, Tensor):
-            return sets
+            return sets.expand(tensor.shape)
         return torch.full((), sets, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
 
     def _by_planes(
@@ -191,7 +209,10 @@ class Provenance:
     # Memory
 
     def _read(self, tensor: Tensor) -> int | Tensor:
-        """The number of the set of all of a tensor, or of each number in it."""
+        """The number of the set of all of a tensor, or of each number in it.
+
+        Along dimensions of one the set is the same for all numbers.
+        """
         shadow = self._shadows.get(tensor)
         if shadow is None:
             return NOTHING
@@ -199,36 +220,40 @@ class Provenance:
             return shadow.sets
         if shadow.width != tensor.element_size():  # read as numbers of another width
             return self._number(self._united(_numbers_in(shadow.sets)))
-        return shadow.sets.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        whole = _whole_blocks(tensor, shadow.block)
+        if whole is None:
+            flat = shadow.sets.repeat_interleave(shadow.block)
+            return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return shadow.sets.as_strided(*whole)
 
     def _present(self, tensor: Tensor) -> list[int]:
-        shadow, sets = self._shadows.get(tensor), self._read(tensor)
-        if isinstance(sets, int):
-            return [sets]
-        if shadow is None or not _fills(tensor):
-            return _numbers_in(sets)
-        if shadow.present is None:
-            shadow.present = _numbers_in(sets)
-        return shadow.present
+        return self._distinct(self._read(tensor))
 
     def _write(self, tensor: Tensor, sets: int | Tensor) -> None:
-        width = tensor.element_size()
-        if isinstance(sets, int) and _fills(tensor):
+        width, filled = tensor.element_size(), _fills(tensor)
+        if isinstance(sets, int) and filled:
             self._shadows[tensor] = _Shadow(width, sets)
             return
-        shadow = self._shadows.get(tensor)
-        old = NOTHING if shadow is None else shadow.sets
+        if isinstance(sets, Tensor) and filled and tensor.is_contiguous():
+            lead = max((n + 1 for n, size in enumerate(sets.shape) if size > 1), default=0)
+            lead += tensor.ndim - sets.ndim
+            ones = [1] * (tensor.ndim - lead)
+            flat = sets.expand(*tensor.shape[:lead], *ones).reshape(-1)
+            self._shadows[tensor] = _Shadow(width, flat, prod(tensor.shape[lead:]))
+            return
+        shadow = self._shadows.get(tensor) or _Shadow(width, NOTHING)
+        old = shadow.sets
         if isinstance(old, int) and isinstance(sets, int) and old == sets:
             return
-        if isinstance(old, Tensor) and shadow is not None and shadow.width != width:
+        if isinstance(old, Tensor) and shadow.width != width:
             united = self._united([*_numbers_in(old), *self._distinct(sets)])
             self._shadows[tensor] = _Shadow(width, self._number(united))
             return
-        count = tensor.untyped_storage().nbytes() // width
         if isinstance(old, int):
+            count = tensor.untyped_storage().nbytes() // width
             flat = torch.full((count,), old, dtype=torch.int32, device=tensor.device)
         else:
-            flat = old.clone()
+            flat = old.repeat_interleave(shadow.block)
         view = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         view.copy_(torch.as_tensor(sets))
         self._shadows[tensor] = _Shadow(width, flat)
@@ -277,6 +302,36 @@ def _is_given(tensor: Tensor, operation: Operation) -> bool:
 
 def _adds(operation: Operation) -> bool:
     return bool(operation.argument.get("accumulate") or operation.argument.get("reduce"))
+
+
+def _alike(sets: int | Tensor, operation: Operation) -> bool:
+    """Whether the sets are the same along all dimensions that an operation mixes."""
+    if isinstance(sets, int):
+        return True
+    mixed = len(operation.argument.get("normalized_shape") or sets.shape[2:])
+    return prod(sets.shape[sets.ndim - mixed :]) == 1
+
+
+def _whole_blocks(
+    tensor: Tensor, block: int
+) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Shape, strides and offset by which a tensor's blocks stand in memory; None if it cuts them."""
+    lead, inner = tensor.ndim, 1
+    while inner < block and lead:
+        lead -= 1
+        size = tensor.shape[lead]
+        if size > 1 and tensor.stride(lead) != inner:
+            return None
+        inner *= size
+    strides, offset = tensor.stride()[:lead], tensor.storage_offset()
+    if inner != block or any(each % block for each in (*strides, offset)):
+        return None
+    ones = (1,) * (tensor.ndim - lead)
+    return (
+        (*tensor.shape[:lead], *ones),
+        (*(each // block for each in strides), *ones),
+        offset // block,
+    )
 
 
 def _fills(tensor: Tensor) -> bool:
