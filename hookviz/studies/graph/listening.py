@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +59,7 @@ class GraphListener(Listener):
 
     Parameters
     ----------
-    layers : container of torch.nn.Module
+    layers : collection of torch.nn.Module
         Each call of one of these is a node.
     keep : bool
         Whether to keep a copy of each node's value.
@@ -73,12 +73,13 @@ class GraphListener(Listener):
         The operations that a layer's output goes through, until the first layer that takes it.
     """
 
-    def __init__(self, layers: Container[nn.Module], keep: bool = False) -> None:
+    def __init__(self, layers: Collection[nn.Module], keep: bool = False) -> None:
         self.nodes: list[Node] = []
         self.edges: dict[tuple[int, int], None] = {}
         self.sources: dict[Place, list[Place]] = {}
         self.trails: dict[Place, list[str]] = {}
         self._layers, self._keep = layers, keep
+        self._innermost = {m for m in layers if not any(c in layers for c in [*m.modules()][1:])}
         self._open: list[ModuleCall] = []
         self._taken: dict[ModuleCall, list[int]] = {}  # nodes that reach a call's input
         self._ended: set[Place] = set()  # calls whose output a layer has taken
@@ -115,7 +116,9 @@ class GraphListener(Listener):
 
     def after(self, operation: Operation) -> None:
         """Follow an operation, and make a node of it where several meet in it."""
-        self._seen.follow(operation)
+        # All that an innermost layer returns is its own, whatever it was made of.
+        within = any(call.module in self._innermost for call in self._taken)
+        self._seen.follow(operation, apart=not within)
         if operation.is_view:
             return
         made = operation.outputs

@@ -65,8 +65,11 @@ class Provenance:
         """Unite the sources of all numbers of tensors."""
         return self._united(number for each in values for number in self._present(each))
 
-    def follow(self, operation: Operation) -> None:
-        """Write down what the operation's results were made of, once it has run."""
+    def follow(self, operation: Operation, apart: bool = True) -> None:
+        """Write down what the operation's results were made of, once it has run.
+
+        Not ``apart``, where nothing depends on it, all numbers get all sources.
+        """
         self._shadows.prune()
         targets = operation.written or operation.outputs
         targets = [each for each in targets if operation.written or not _is_given(each, operation)]
@@ -79,8 +82,10 @@ class Provenance:
             read = [each for each in read if each is not operation.argument.get("self")]
         found = [self._read(each) for each in read]
         numbers = {each for each in found if isinstance(each, int)}
-        apart = rule in _MOVES and len(numbers) > 1  # side by side
-        if not apart and not any(isinstance(each, Tensor) for each in found):
+        several = [each for each in found if isinstance(each, Tensor)]
+        side_by_side = bool(several) or (rule in _MOVES and len(numbers) > 1)
+        if not apart or not side_by_side:
+            numbers.update(number for each in several for number in _numbers_in(each))
             together = self._number(self._united(numbers))
             for each in targets:
                 self._write(each, together)
