@@ -150,3 +150,165 @@ def test_of_torchvision(name):
     model = torchvision.models.get_model(name, **options)
     side = MODELS[name]
     check(model, torch.randn(2, 3, side, side), rounds=3 if name.startswith("shuffle") else 1)
+
+
+class Net(nn.Module):
+    """Convolutions a to d from 4 channels to 4, and a forward of the test's own."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Conv2d(4, 4, 1) for _ in "abcd")
+        self.run = forward
+
+    def forward(self, *args):
+        return self.run(self, *args)
+
+
+def twice(net, x):
+    return net.b(net.a(net.a(x)))
+
+
+def swapped(net, x):
+    joined = torch.cat([net.a(x), net.b(x)], 1)
+    first, second = joined.roll(4, 1).chunk(2, 1)
+    return net.c(first), net.d(second * 2)
+
+
+def partly_overwritten(net, x):
+    y = net.a(x)
+    y[:, :2] = net.b(x)[:, 2:]
+    return net.c(y[:, :2].repeat(1, 2, 1, 1)), net.d(y[:, 2:].repeat(1, 2, 1, 1))
+
+
+def whole_overwritten(net, x):
+    y = net.a(x)
+    y.copy_(net.b(x))
+    return net.c(y)
+
+
+def gated(net, x):
+    y = net.a(x)
+    return net.c(y * net.b(y.mean((2, 3), keepdim=True)).sigmoid())
+
+
+def by_views(net, x):
+    y = net.a(x)
+    half = y[:, :2]
+    half.add_(net.b(x)[:, :2])
+    return net.c(y)
+
+
+def pooled_apart(net, x):
+    joined = F.max_pool2d(torch.cat([net.a(x), net.b(x)], 1), 2)
+    joined = F.batch_norm(joined, torch.zeros(8).to(x), torch.ones(8).to(x))
+    return net.c(joined[:, 4:]), net.d(F.interpolate(joined, scale_factor=2.0)[:, :4])
+
+
+def unused(net, x):
+    net.b(x)
+    return net.c(net.a(x))
+
+
+def zeros_like(net, x):
+    return net.c(torch.zeros_like(net.a(x)) + net.b(x))
+
+
+def unrolled(net, x):
+    y = x
+    for _ in range(3):
+        y = y + net.a(y).relu_()
+    return net.b(y)
+
+
+SMALL = [twice, swapped, partly_overwritten, whole_overwritten, gated, by_views, pooled_apart]
+SMALL += [unused, zeros_like, unrolled]
+
+
+@pytest.mark.parametrize("forward", SMALL, ids=lambda forward: forward.__name__)
+def test_is_what_changes_show(forward):
+    check(Net(forward), torch.randn(2, 4, 6, 6))
+
+
+def test_several_inputs():
+    def forward(net, x, y):
+        return net.c(net.a(x) + net.b(y))
+
+    graph = check(Net(forward), torch.randn(1, 4, 5, 5), torch.randn(1, 4, 5, 5))
+    assert graph.sources("a") == [("input", 0)]
+    assert graph.sources("b") == [("input", 1)]
+    assert [node.name for node in graph.nodes[:2]] == ["input", "input#1"]
+
+
+def test_layers_of_ones_choice():
+    """A layer that returns what it was given, and one that holds others."""
+
+    def forward(net, x):
+        y = net.a(x)
+        return net.c(y + net.drop(y))
+
+    net = Net(forward)
+    net.drop = nn.Sequential(nn.Dropout(), nn.Identity())
+    graph = check(net, torch.randn(1, 4, 5, 5), layers=["a", "c", "drop", "drop.*"])
+    assert graph.sources("c") == [("a", 0), ("drop", 0)]
+    assert graph.sources("drop.1") == [("drop.0", 0)]
+
+
+def test_calls_after_and_mistakes():
+    graph = hookviz.graph(Net(twice), torch.randn(1, 4, 5, 5))
+    assert graph.sources("a", call=0) == [("input", 0)]
+    assert graph.sources("a") == graph.sources("a", call=1) == [("a", 0)]
+    with pytest.raises(ValueError, match=r"'a' ran 2 times: there is no call=2"):
+        graph.sources("a", call=2)
+    with pytest.raises(ValueError, match=r"'d' did not run"):
+        graph.sources("d")
+    with pytest.raises(ValueError, match=r"No layer 'e' is in this graph"):
+        graph.after("e")
+
+
+def test_of_a_resnet():
+    model = torchvision.models.resnet18().eval()
+    x = torch.randn(1, 3, 32, 32)
+    before = snapshot(model)
+    graph = hookviz.graph(model, x)
+    assert_untouched(model, before)
+    assert graph.after("layer1.0.conv1") == ["batch_norm", "relu"]
+    assert graph.after("layer1.0.conv2") == ["batch_norm", "add", "relu"]
+    assert ("layer1.1.conv2", 0) in graph.sources("layer2.0.conv1")
+    assert sum(node.operation == "add" for node in graph.nodes) == 8
+    names = [node.name for node in graph.nodes]
+    assert len(set(names)) == len(names)
+    assert all(start < end for start, end in graph.edges)
+    assert max(map(len, repr(graph).splitlines())) <= 80
+    records = json.loads(json.dumps(graph.records(), allow_nan=False))
+    assert [each["name"] for each in records] == names
+    page = graph.to_html()
+    assert all(f">{name}<" in page for name in names)
+    assert "http" not in page.replace("http-equiv", "")
+    assert graph.nodes[1].value is None
+
+
+def test_keeps_values():
+    net, x = Net(twice), torch.randn(1, 4, 5, 5)
+    graph = hookviz.graph(net, x, keep=True)
+    values = {node.name: node.value for node in graph.nodes}
+    assert torch.equal(values["a#1"], net.a(net.a(x)))
+    assert torch.equal(values["input"], x)
+
+
+def test_a_forward_that_fails():
+    def forward(net, x):
+        return net.b(net.a(x)[:, :3])
+
+    graph = hookviz.graph(Net(forward), torch.randn(1, 4, 5, 5))
+    assert graph.failed.name == "b"
+    assert graph.sources("b") == [("a", 0)]
+    assert "failed" in graph.verdict
+    assert "✗ b" in repr(graph)
+    assert 'class="failed"' in graph.to_html()
+
+
+def test_as_networkx():
+    networkx = pytest.importorskip("networkx")
+    found = hookviz.graph(Net(unrolled), torch.randn(1, 4, 5, 5)).to_networkx()
+    assert networkx.is_directed_acyclic_graph(found)
+    assert networkx.has_path(found, "input", "b")

@@ -9,12 +9,25 @@ import platform
 import matplotlib
 import torch
 
-from . import capture, drawing, edits, guard, heatmaps, keypress, memory, pages, survey, watch
+from . import (
+    capture,
+    drawing,
+    edits,
+    graph,
+    guard,
+    heatmaps,
+    keypress,
+    memory,
+    pages,
+    survey,
+    watch,
+)
 
 BENCHMARKS = {
     "capture": capture.run,
     "drawing": drawing.run,
     "edits": edits.run,
+    "graph": graph.run,
     "guard": guard.run,
     "heatmaps": heatmaps.run,
     "keypress": keypress.run,

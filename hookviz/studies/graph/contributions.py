@@ -333,7 +333,9 @@ class _Listener(Listener):
     def _index(self, returned: Tensor, channels_last: bool) -> tuple[int, ...]:
         """The value's index in what the layer returned."""
         batched = returned.ndim == len(self._position) + 2
-        inner = (*self._position, self._channel) if channels_last else (self._channel, *self._position)
+        inner = (
+            (*self._position, self._channel) if channels_last else (self._channel, *self._position)
+        )
         index = (self._sample, *inner) if batched else inner
         if len(index) != returned.ndim or (not batched and self._sample):
             shape = "×".join(map(str, returned.shape))

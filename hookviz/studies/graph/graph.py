@@ -81,6 +81,7 @@ def graph(
     ...         super().__init__()
     ...         self.one, self.two = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
     ...         self.last = nn.Conv2d(1, 1, 1)
+    ...
     ...     def forward(self, x):
     ...         y = self.one(x)
     ...         return self.last(y + self.two(y.relu()))
@@ -129,14 +130,12 @@ def _has_matrix(module: nn.Module) -> bool:
     return type_name(module) == "Linear" or any(each.ndim > 1 for each in own)
 
 
-def observing(
-    session: Session, layers: dict[nn.Module, str], *listeners: Any
-) -> ExitStack:
+def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> ExitStack:
     """A block within which listeners are told of a run, each layer with memory of its own."""
 
     class Observing(ExitStack):
         def __enter__(self) -> Observing:
-            recorder = OperationRecorder(*listeners, model=session.model)
+            recorder = OperationRecorder(*listeners, model=session.model, backward=False)
             self.enter_context(HookManager(own_memory(layers, recorder)))
             self.enter_context(recorder)
             return self
@@ -310,7 +309,10 @@ class Graph:
         ]
 
     def __repr__(self) -> str:
-        rows = [tuple(_cut(cell, wide) for cell, wide in zip(row, _WIDE, strict=True)) for row in self.rows()]
+        rows = [
+            tuple(_cut(cell, wide) for cell, wide in zip(row, _WIDE, strict=True))
+            for row in self.rows()
+        ]
         return text_table(self.verdict, HEADER, rows)
 
     def _repr_html_(self) -> str:

@@ -56,6 +56,7 @@ class Provenance:
         self._sets: list[Sources] = [frozenset()]
         self._numbers: dict[Sources, int] = {frozenset(): NOTHING}
         self._shadows: StorageMap[_Shadow] = StorageMap()
+        self._rules: dict[object, object] = {}  # by torch's operation
 
     def mark(self, tensor: Tensor, source: Key) -> None:
         """Declare that a tensor's numbers are this source's, whatever they were made of."""
@@ -75,8 +76,10 @@ class Provenance:
         targets = [each for each in targets if operation.written or not _is_given(each, operation)]
         if not targets:
             return  # views
-        traced = TracedOperation(_NoPlanes(), operation)
-        rule = rules.rule_of(traced)
+        if operation.function not in self._rules:
+            traced = TracedOperation(_NoPlanes(), operation)
+            self._rules[operation.function] = rules.rule_of(traced)
+        rule = self._rules[operation.function]
         read = [] if rule is rules.unread else operation.reads
         if rule is rules.overwritten:
             read = [each for each in read if each is not operation.argument.get("self")]
