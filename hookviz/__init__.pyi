@@ -8,6 +8,8 @@ from .models import demo_images, demo_model, pretrained
 from .studies.compare.compare import compare
 from .studies.compare.similarity import similarity
 from .studies.diagnosis.diagnose import diagnose
+from .studies.graph.contributions import contributions
+from .studies.graph.graph import graph
 from .studies.hook_table import hooks, remove_hooks
 from .studies.load import load
 from .studies.receptive_field.field import receptive_field
@@ -27,6 +29,8 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "watch",
     "survey",
     "compare",
+    "graph",
+    "contributions",
     # What they come to later.
     "attribute",
     "similarity",

@@ -136,10 +136,19 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
     >>> "<script" in plain_page("Two layers", "<table></table>")
     False
     """
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    source = "" if png is None else base64.b64encode(png).decode()
-    alt = escape(title)
-    picture = f'<p><img alt="{alt}" src="data:image/png;base64,{source}"></p>' if source else ""
+    picture = ""
+    if png is not None:
+        source = base64.b64encode(png).decode()
+        picture = f'<p><img alt="{escape(title)}" src="data:image/png;base64,{source}"></p>'
+    return plain_document(title, _PLAIN, picture + body)
+
+
+def plain_document(title: str, sheet: str, body: str) -> str:
+    """Return a page without a program, which fetches nothing; ``body`` is HTML."""
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -147,12 +156,10 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
-<title>{alt}</title>
-<style>{_PLAIN}</style>
+<title>{escape(title)}</title>
+<style>{sheet}</style>
 </head>
-<body>
-{picture}{body}
-</body>
+<body>{body}</body>
 </html>
 """
 

@@ -198,6 +198,8 @@ class OperationRecorder(HookManager):
         Told in this order.
     model : torch.nn.Module, optional
         Its modules' calls are told, too, and each operation says in which it ran.
+    backward : bool
+        Whether a backward may follow, in which checkpointing runs modules again.
 
     Attributes
     ----------
@@ -219,11 +221,13 @@ class OperationRecorder(HookManager):
 
     missing_gradients = False  # nothing has to run again for its sake
 
-    def __init__(self, *listeners: Listener, model: nn.Module | None = None) -> None:
+    def __init__(
+        self, *listeners: Listener, model: nn.Module | None = None, backward: bool = True
+    ) -> None:
         known = module_names(model) if model is not None else {}
         self.names = {module: each[0] for module, each in known.items()}
         self.error: BaseException | None = None
-        self._listeners = listeners
+        self._listeners, self._backward = listeners, backward
         self._running: ModuleCallStack[tuple[ModuleCall, bool]] = ModuleCallStack()
         self._calls: dict[nn.Module, list[ModuleCall]] = {}
         self._reruns: Reruns[ModuleCall] = Reruns()
@@ -268,8 +272,10 @@ class OperationRecorder(HookManager):
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.silent():
             given = [tensor for _, tensor in tensors_in((args, kwargs))]
-            marks, calls = tuple(map(_mark, given)), self._calls.setdefault(module, [])
-            call = self._reruns.first(calls, lambda each: _same(each.marks, marks))
+            marks = tuple(map(_mark, given)) if self._backward else ()
+            calls, call = self._calls.setdefault(module, []), None
+            if self._backward:
+                call = self._reruns.first(calls, lambda each: _same(each.marks, marks))
             again = call is not None
             if call is None:
                 call = ModuleCall(self.names[module], len(calls), module, marks)

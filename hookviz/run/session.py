@@ -159,15 +159,15 @@ class Session:
         with self.edited(()).active(grad=False):
             return replay.run(lambda: run(self.edits), lambda: run(()))
 
-    def forward(self, observe: Callable[[], T]) -> T:
+    def forward(self, observe: Callable[[], T], *, grad: bool = True) -> T:
         """Run one forward, as `forward_backward` does it, without a backward; return the hooks.
 
-        ``observe`` makes them, a ``with`` block.
+        ``observe`` makes them, a ``with`` block. Without ``grad`` no graph is kept.
         """
 
         def once() -> T:
             observer: Any = observe()
-            with self.active():
+            with self.active(grad=grad):
                 given = self._inputs.args, self._inputs.kwargs
                 args, kwargs, _ = clone_inputs(self.model, *given)
                 with observer:

@@ -1,0 +1,347 @@
+"""What ran, and from where to where: the layers of a model as one forward connects them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch import nn
+
+from ...files import page_to
+from ...hooking.handles import HookManager
+from ...hooking.select import (
+    Layers,
+    close_names,
+    is_convolution,
+    module_names,
+    select_layers,
+    type_name,
+)
+from ...hooking.tables import html_table, text_table
+from ...run.errors import first_line
+from ...run.inputs import Transform, prepare_input
+from ...run.recorder import OperationRecorder
+from ...run.session import Session
+from .listening import INPUT, GraphListener, Node, Place, own_memory
+
+
+def graph(
+    model: nn.Module,
+    inputs: Any,
+    layers: Layers = None,
+    *,
+    keep: bool = False,
+    weights: Any = None,
+    transform: Transform | None = None,
+) -> Graph:
+    """Find what runs in one forward, and from where to where.
+
+    It is read off the operations that run, not off the code: functional operations, chunks,
+    shuffles, modules that run several times, several inputs and in-place operations are right by
+    themselves. A layer is a source of another exactly if its output reaches the other's input
+    through no third layer.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        It runs once, in eval mode, and stays as it is, to the bit.
+    inputs
+        What the model takes: whatever `hookviz.explore` does.
+    layers : optional
+        As in `hookviz.capture`; None is every layer that holds a matrix or kernels: convolutions,
+        linear, recurrent and embedding layers.
+    keep : bool
+        Whether each node keeps a copy of its value.
+    weights, transform : optional
+        As in `hookviz.explore`.
+
+    Returns
+    -------
+    Graph
+        If the forward fails: the graph up to there, with the failing place marked.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError, TypeError
+        As `hookviz.explore`, about the input or ``layers``.
+
+    Notes
+    -----
+    Numbers that leave torch, by ``.item()`` or numpy, and come back are constants to it. Where a
+    computed number says where to look, as in an index, all that it may look at counts.
+
+    Examples
+    --------
+    >>> import hookviz, torch
+    >>> from torch import nn
+    >>> class Residual(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.one, self.two = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 1)
+    ...         self.last = nn.Conv2d(1, 1, 1)
+    ...
+    ...     def forward(self, x):
+    ...         y = self.one(x)
+    ...         return self.last(y + self.two(y.relu()))
+    >>> graph = hookviz.graph(Residual(), torch.ones(1, 1, 4, 4))
+    >>> graph.sources("last")
+    [('one', 0), ('two', 0)]
+    >>> graph.sources("one"), graph.after("one")
+    ([('input', 0)], ['relu'])
+    """
+    session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
+    listeners: list[GraphListener] = []
+    chosen = chosen_layers(model, layers)
+
+    def observe() -> ExitStack:
+        listeners.append(GraphListener(chosen, keep))
+        return observing(session, chosen, listeners[-1])
+
+    try:
+        session.forward(observe, grad=False)
+    except Exception as error:
+        if not listeners or not listeners[0].nodes:
+            raise
+        seen, said = listeners[0], first_line(error)
+        seen.fail()
+    else:
+        seen, said = listeners[-1], ""
+    ran = {node.layer for node in seen.nodes}
+    unused = [name for name in chosen.values() if name not in ran]
+    return Graph(session.name, seen, unused, said)
+
+
+def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
+    """The layers that are nodes, and their names."""
+    if layers is not None:
+        return {module: names[0] for module, names in select_layers(model, layers).items()}
+    known = module_names(model).items()
+    return {module: names[0] for module, names in known if _has_matrix(module)}
+
+
+def _has_matrix(module: nn.Module) -> bool:
+    if is_convolution(module) or isinstance(module, nn.Linear):
+        return True  # parametrized ones, too
+    if isinstance(module, nn.LayerNorm) or next(module.children(), None) is not None:
+        return False
+    own = [*module.parameters(recurse=False)]
+    return type_name(module) == "Linear" or any(each.ndim > 1 for each in own)
+
+
+def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> ExitStack:
+    """A block within which listeners are told of a run, each layer with memory of its own."""
+
+    class Observing(ExitStack):
+        def __enter__(self) -> Observing:
+            recorder = OperationRecorder(*listeners, model=session.model, backward=False)
+            self.enter_context(HookManager(own_memory(layers, recorder)))
+            self.enter_context(recorder)
+            return self
+
+    return Observing()
+
+
+class Graph:
+    """What ran in one forward, and from where to where; `hookviz.graph` makes it.
+
+    Attributes
+    ----------
+    nodes : list of Node
+        In the order in which they ran: layers by call, operations in which several meet, the
+        model's inputs and outputs.
+    edges : list of (int, int)
+        From and to, as indices of ``nodes``.
+    unused : list of str
+        Layers that did not run.
+    error : str
+        Why the forward failed; empty if it did not.
+    """
+
+    def __init__(
+        self, model: str, seen: GraphListener, unused: Sequence[str] = (), error: str = ""
+    ) -> None:
+        self.model, self.unused, self.error = model, list(unused), error
+        self.nodes, self.edges = _without_dead_ends(seen.nodes, list(seen.edges))
+        self._sources, self._trails = seen.sources, seen.trails
+
+    def sources(self, layer: str, call: int = -1) -> list[Place]:
+        """List the layers whose outputs reach this layer's input through no other layer.
+
+        Returns
+        -------
+        list of (str, int)
+            A layer's name and which of its calls; ``("input", 0)`` is the model's input. In the
+            order in which they ran.
+
+        Raises
+        ------
+        ValueError
+            The layer is unknown, did not run, or not that often.
+        """
+        return list(self._sources[self._place(layer, call, self._sources)])
+
+    def after(self, layer: str, call: int = -1) -> list[str]:
+        """List the operations that a layer's output goes through until a layer takes it.
+
+        Views, which only rearrange numbers, are left out. After the last layer they are all that
+        follow.
+
+        Raises
+        ------
+        ValueError
+            As `sources`.
+        """
+        return list(self._trails[self._place(layer, call, self._trails)])
+
+    def _place(self, layer: str, call: int, known: dict[Place, Any]) -> Place:
+        calls = sorted(number for name, number in known if name == layer)
+        if not calls:
+            if layer in self.unused:
+                raise ValueError(f"Layer {layer!r} did not run: nothing is known of its sources.")
+            names = [*(name for name, _ in known), *self.unused]
+            raise ValueError(f"No layer {layer!r} is in this graph; {close_names(layer, names)}.")
+        if not -len(calls) <= call < len(calls):
+            times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
+            raise ValueError(f"Layer {layer!r} ran {times}: there is no call={call}.")
+        return layer, calls[call]
+
+    @property
+    def failed(self) -> Node | None:
+        """The node at which the forward ended, in an error."""
+        return next((node for node in self.nodes if node.failed), None)
+
+    @property
+    def verdict(self) -> str:
+        """The graph in one line."""
+        layers = {node.layer for node in self.nodes if node.layer not in ("", INPUT)}
+        calls = sum(node.layer not in ("", INPUT) for node in self.nodes)
+        given = sum(node.operation == INPUT for node in self.nodes)
+        joins = sum(not node.layer and node.operation != "output" for node in self.nodes)
+        facts = [_counted(given, "input"), _counted(len(layers), "layer")]
+        facts += [_counted(calls, "call")] * (calls != len(layers))
+        facts += [_counted(joins, "join")]
+        facts += [f"{len(self.unused)} unused"] * bool(self.unused)
+        end = f"; the forward failed: {self.error}" if self.error else ""
+        return f"{self.model}: {', '.join(facts)}{end}"
+
+    def records(self) -> list[dict[str, Any]]:
+        """Make one dict a node, for JSON or ``pandas.DataFrame``.
+
+        Returns
+        -------
+        list of dict
+            ``index name layer call operation module shape failed``, ``inputs`` (the indices of
+            the nodes from which edges lead here), ``sources`` (as `sources`, None where the node
+            is no layer) and ``after``.
+        """
+        found = []
+        for number, node in enumerate(self.nodes):
+            sources = self._sources.get((node.layer, node.call)) if node.layer else None
+            after = self._trails.get((node.layer, node.call)) if node.layer else None
+            found.append(
+                {
+                    "index": number,
+                    "name": node.name,
+                    "layer": node.layer,
+                    "call": node.call,
+                    "operation": node.operation,
+                    "module": node.module,
+                    "shape": None if node.shape is None else list(node.shape),
+                    "failed": node.failed,
+                    "inputs": [start for start, end in self.edges if end == number],
+                    "sources": None if sources is None else [list(each) for each in sources],
+                    "after": None if after is None else list(after),
+                }
+            )
+        return found
+
+    def to_networkx(self) -> Any:
+        """Make a ``networkx.DiGraph``: its nodes are the names, with what `records` says of each.
+
+        Raises
+        ------
+        ImportError
+            The package networkx is missing.
+        """
+        try:
+            import networkx
+        except ImportError:
+            raise ImportError("to_networkx() needs networkx: pip install networkx.") from None
+        found = networkx.DiGraph(model=self.model)
+        for record in self.records():
+            facts = {key: each for key, each in record.items() if key not in ("name", "inputs")}
+            found.add_node(record["name"], **facts)
+        names = [node.name for node in self.nodes]
+        found.add_edges_from((names[start], names[end]) for start, end in self.edges)
+        return found
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the graph as one page: a drawing, folded at the modules, and a table of all nodes.
+
+        It needs no network and runs no program.
+
+        Returns
+        -------
+        str or None
+            The page, where no path is given.
+        """
+        from .page import write_page
+
+        return page_to(path, write_page(self, title or f"Graph of {self.model}"))
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Each node as text: its name, operation, shape, and the nodes before it."""
+        before: dict[int, list[str]] = {}
+        for start, end in self.edges:
+            before.setdefault(end, []).append(self.nodes[start].name)
+        return [
+            (
+                f"✗ {node.name}" if node.failed else node.name,
+                node.operation,
+                "–" if node.shape is None else "×".join(map(str, node.shape)),
+                ", ".join(before.get(number, [])),
+            )
+            for number, node in enumerate(self.nodes)
+        ]
+
+    def __repr__(self) -> str:
+        rows = [
+            tuple(_cut(cell, wide) for cell, wide in zip(row, _WIDE, strict=True))
+            for row in self.rows()
+        ]
+        return text_table(self.verdict, HEADER, rows)
+
+    def _repr_html_(self) -> str:
+        return html_table(self.verdict, HEADER, self.rows())
+
+
+HEADER = ("node", "operation", "shape", "from")
+_WIDE = (26, 14, 14, 20)  # with the spaces between, 80 columns
+
+
+def _cut(text: str, wide: int) -> str:
+    """Cut in the middle what is too long."""
+    half = (wide - 1) // 2
+    return text if len(text) <= wide else f"{text[: wide - 1 - half]}…{text[-half:]}"
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
+def _without_dead_ends(
+    nodes: list[Node], edges: list[tuple[int, int]]
+) -> tuple[list[Node], list[tuple[int, int]]]:
+    """Leave out operations that lead to no layer and no output, such as those inside a layer."""
+    kept = {n for n, node in enumerate(nodes) if node.layer or node.failed}
+    kept |= {n for n, node in enumerate(nodes) if node.operation == "output"}
+    for start, end in reversed(edges):  # an edge's end is made after its start
+        if end in kept:
+            kept.add(start)
+    order = {old: new for new, old in enumerate(sorted(kept))}
+    left = [(order[s], order[e]) for s, e in edges if s in kept and e in kept]
+    return [nodes[each] for each in sorted(kept)], left

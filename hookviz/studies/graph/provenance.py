@@ -1,0 +1,358 @@
+"""Which sources each number in memory was made of: a set of them beside every tensor's memory.
+
+Nearly all tensors are made of the same sources throughout, and one set does for all their numbers.
+Where sources meet side by side, as channels do in a concatenation, each number has a set of its
+own, so that what a chunk or a shuffle takes from it is exact. How sets spread through operations,
+the rules of the receptive field say, which know no layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ...hooking.storage import StorageMap, share_memory
+from ...run.recorder import Operation, tensors
+from ..receptive_field import rules, windows
+from ..receptive_field.operation import EMPTY, TracedOperation
+
+Key = Hashable
+Sources = frozenset[Key]
+
+_BY_NUMBER = {rules.pointwise, rules.product, rules.added}
+_MOVES = {windows.moved, windows.joined, windows.padded}
+_WITHIN = {windows.pooled, windows.adaptively_pooled, windows.resampled}
+_WITHIN |= {rules.normalized_by_place}
+_INDICES = ("index", "indices", "mask")
+NOTHING = 0  # the number of the empty set
+
+
+@dataclass(eq=False)
+class _Shadow:
+    """The numbers of the sets of a memory: one for all of it, or one for each number in it."""
+
+    width: int  # bytes a number
+    sets: int | Tensor  # int32, one for each block, never written into
+    block: int = 1  # so many numbers, one behind the other, have the same set, as channels do
+
+
+class Provenance:
+    """Which sources the numbers of tensors were made of, as operations are told to `follow`.
+
+    Examples
+    --------
+    >>> seen, x = Provenance(), torch.zeros(2)
+    >>> seen.mark(x, "x")
+    >>> sorted(seen.of(x[:1])), sorted(seen.of(torch.zeros(2)))
+    (['x'], [])
+    """
+
+    def __init__(self) -> None:
+        self._sets: list[Sources] = [frozenset()]
+        self._numbers: dict[Sources, int] = {frozenset(): NOTHING}
+        self._shadows: StorageMap[_Shadow] = StorageMap()
+        self._rules: dict[object, object] = {}  # by torch's operation
+
+    def mark(self, tensor: Tensor, source: Key) -> None:
+        """Declare that a tensor's numbers are this source's, whatever they were made of."""
+        self._write(tensor, self._number(frozenset([source])))
+
+    def of(self, *values: Tensor) -> Sources:
+        """Unite the sources of all numbers of tensors."""
+        return self._united(number for each in values for number in self._present(each))
+
+    def follow(self, operation: Operation, apart: bool = True) -> None:
+        """Write down what the operation's results were made of, once it has run.
+
+        Not ``apart``, where nothing depends on it, all numbers get all sources.
+        """
+        self._shadows.prune()
+        targets = operation.written or operation.outputs
+        targets = [each for each in targets if operation.written or not _is_given(each, operation)]
+        if not targets:
+            return  # views
+        if operation.function not in self._rules:
+            traced = TracedOperation(_NoPlanes(), operation)
+            self._rules[operation.function] = rules.rule_of(traced)
+        rule = self._rules[operation.function]
+        read = [] if rule is rules.unread else operation.reads
+        if rule is rules.overwritten:
+            read = [each for each in read if each is not operation.argument.get("self")]
+        found = [self._read(each) for each in read]
+        numbers = {each for each in found if isinstance(each, int)}
+        several = [each for each in found if isinstance(each, Tensor)]
+        side_by_side = bool(several) or (rule in _MOVES and len(numbers) > 1)
+        if not apart or not side_by_side:
+            numbers.update(number for each in several for number in _numbers_in(each))
+            together = self._number(self._united(numbers))
+            for each in targets:
+                self._write(each, together)
+            return
+        for each, sets in zip(targets, self._spread(operation, rule, read, targets), strict=True):
+            self._write(each, sets)
+
+    # One set for each number
+
+    def _spread(
+        self, operation: Operation, rule: object, read: list[Tensor], made: list[Tensor]
+    ) -> list[int | Tensor]:
+        by_batch = rule is rules.normalized_by_batch and not operation.argument.get("training")
+        if rule in _BY_NUMBER or rule is rules.overwritten or by_batch:
+            first = self._combined([self._read(each) for each in read])
+            return [first, *[NOTHING] * (len(made) - 1)]
+        if rule is windows.joined and (joined := self._joined(operation)) is not None:
+            return [joined]
+        if rule in _WITHIN and len(read) and _alike(found := self._read(read[0]), operation):
+            return [found, *[NOTHING] * (len(made) - 1)]
+        indexed = [operation.argument.get(name) for name in _INDICES]
+        computed = self.of(*tensors(indexed))
+        if rule in _MOVES and not computed and not _adds(operation):
+            return [self._moved(operation)]
+        return self._by_planes(operation, rule, read, made)
+
+    def _combined(self, parts: list[int | Tensor]) -> int | Tensor:
+        """Number by number, as torch broadcasts."""
+        known = [each for each in parts if not (isinstance(each, int) and each == NOTHING)]
+        return reduce(self._pairwise, known)
+
+    def _pairwise(self, one: int | Tensor, other: int | Tensor) -> int | Tensor:
+        if isinstance(one, int) and isinstance(other, int):
+            return self._number(self._sets[one] | self._sets[other])
+        rows, columns = (self._distinct(each) for each in (one, other))
+        table = [[self._number(self._sets[r] | self._sets[c]) for c in columns] for r in rows]
+        device = one.device if isinstance(one, Tensor) else other.device  # type: ignore[union-attr]
+        looked = torch.tensor(table, dtype=torch.int32, device=device)
+        row, column = (self._places(each, looked.device) for each in (one, other))
+        return looked[row, column]
+
+    def _distinct(self, sets: int | Tensor) -> list[int]:
+        return [sets] if isinstance(sets, int) else _numbers_in(sets)
+
+    def _places(self, sets: int | Tensor, device: torch.device) -> Tensor:
+        """The place of each number's set among the distinct ones."""
+        if isinstance(sets, int):
+            return torch.zeros((), dtype=torch.long, device=device)
+        order = torch.zeros(len(self._sets), dtype=torch.long, device=device)
+        distinct = self._distinct(sets)
+        order[distinct] = torch.arange(len(distinct), device=device)
+        return order[sets.long()]
+
+    def _joined(self, operation: Operation) -> Tensor | None:
+        """Side by side; None where sets differ behind the dimension that is joined, too."""
+        parts = [each for each in operation.argument["tensors"] if each.shape != (0,)]
+        axis = operation.argument["dim"] % parts[0].ndim
+        found = [self._read(each) for each in parts]
+        behind = [each.shape[axis + 1 :] for each in found if isinstance(each, Tensor)]
+        if any(prod(each) > 1 for each in behind):
+            return None
+        shapes = [(*each.shape[: axis + 1], *[1] * (each.ndim - axis - 1)) for each in parts]
+        device = parts[0].device
+        numbers = [torch.as_tensor(each, dtype=torch.int32, device=device) for each in found]
+        pairs = zip(numbers, shapes, strict=True)
+        return torch.cat([each.expand(shape) for each, shape in pairs], axis)
+
+    def _moved(self, operation: Operation) -> Tensor:
+        """The same move, done with the sets."""
+
+        def sets(name: str, value: object) -> object:
+            if isinstance(value, Tensor):
+                return value if name in _INDICES else self._filled(value).float()
+            if isinstance(value, (list, tuple)):
+                return [sets(name, each) for each in value]
+            return 0 if name == "value" else value
+
+        pure = TracedOperation(_NoPlanes(), operation).pure or operation.function
+        given = {name: sets(name, value) for name, value in operation.argument.items()}
+        return pure(**given).int()
+
+    def _filled(self, tensor: Tensor) -> Tensor:
+        sets = self._read(tensor)
+        if isinstance(sets, Tensor):
+            return sets.expand(tensor.shape)
+        return torch.full((), sets, dtype=torch.int32, device=tensor.device).expand(tensor.shape)
+
+    def _by_planes(
+        self, operation: Operation, rule: object, read: list[Tensor], made: list[Tensor]
+    ) -> list[int | Tensor]:
+        """As the receptive field's rules have it, with a plane for each source."""
+        everything = self._number(self.of(*read))
+        sources = list(self._sets[everything])
+        traced = TracedOperation(_Planes(self, sources), operation)
+        traced.made = made
+        found = rule(traced) if callable(rule) else NotImplemented
+        if found is NotImplemented:
+            return [everything] * len(made)
+        several = found if isinstance(found, list) else [found] * len(made)
+        return [NOTHING if each is None else self._from_planes(each, sources) for each in several]
+
+    def planes(self, tensor: Tensor, sources: list[Key]) -> Tensor | None:
+        """Where a tensor has each of the sources: 1, elsewhere EMPTY; the first for any of them."""
+        sets = self._filled(tensor)
+        if _numbers_in(sets) in ([], [NOTHING]):
+            return None
+        has = torch.tensor(
+            [[bool(each), *(key in each for key in sources)] for each in self._sets],
+            device=tensor.device,
+        )
+        planes = torch.where(has[sets.long()], 1.0, EMPTY).movedim(-1, 0)
+        return torch.cat([planes, torch.full_like(planes, EMPTY)])
+
+    def _from_planes(self, planes: Tensor, sources: list[Key]) -> int | Tensor:
+        shape = planes.shape[1:]
+        has = (planes[1 : len(sources) + 1] > EMPTY).flatten(1).T
+        rows, which = has.unique(dim=0, return_inverse=True)
+        numbers = [
+            self._number(frozenset(key for key, there in zip(sources, row, strict=True) if there))
+            for row in rows.tolist()
+        ]
+        if len(numbers) == 1:
+            return numbers[0]
+        return torch.tensor(numbers, dtype=torch.int32, device=planes.device)[which].view(shape)
+
+    # Memory
+
+    def _read(self, tensor: Tensor) -> int | Tensor:
+        """The number of the set of all of a tensor, or of each number in it.
+
+        Along dimensions of one the set is the same for all numbers.
+        """
+        shadow = self._shadows.get(tensor)
+        if shadow is None:
+            return NOTHING
+        if isinstance(shadow.sets, int):
+            return shadow.sets
+        if shadow.width != tensor.element_size():  # read as numbers of another width
+            return self._number(self._united(_numbers_in(shadow.sets)))
+        whole = _whole_blocks(tensor, shadow.block)
+        if whole is None:
+            flat = shadow.sets.repeat_interleave(shadow.block)
+            return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return shadow.sets.as_strided(*whole)
+
+    def _present(self, tensor: Tensor) -> list[int]:
+        return self._distinct(self._read(tensor))
+
+    def _write(self, tensor: Tensor, sets: int | Tensor) -> None:
+        width, filled = tensor.element_size(), _fills(tensor)
+        if isinstance(sets, int) and filled:
+            self._shadows[tensor] = _Shadow(width, sets)
+            return
+        if isinstance(sets, Tensor) and filled and tensor.is_contiguous():
+            lead = max((n + 1 for n, size in enumerate(sets.shape) if size > 1), default=0)
+            lead += tensor.ndim - sets.ndim
+            ones = [1] * (tensor.ndim - lead)
+            flat = sets.expand(*tensor.shape[:lead], *ones).reshape(-1)
+            self._shadows[tensor] = _Shadow(width, flat, prod(tensor.shape[lead:]))
+            return
+        shadow = self._shadows.get(tensor) or _Shadow(width, NOTHING)
+        old = shadow.sets
+        if isinstance(old, int) and isinstance(sets, int) and old == sets:
+            return
+        if isinstance(old, Tensor) and shadow.width != width:
+            united = self._united([*_numbers_in(old), *self._distinct(sets)])
+            self._shadows[tensor] = _Shadow(width, self._number(united))
+            return
+        if isinstance(old, int):
+            count = tensor.untyped_storage().nbytes() // width
+            flat = torch.full((count,), old, dtype=torch.int32, device=tensor.device)
+        else:
+            flat = old.repeat_interleave(shadow.block)
+        view = flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        view.copy_(torch.as_tensor(sets))
+        self._shadows[tensor] = _Shadow(width, flat)
+
+    # Sets by their numbers
+
+    def _number(self, sources: Sources) -> int:
+        if sources not in self._numbers:
+            self._numbers[sources] = len(self._sets)
+            self._sets.append(sources)
+        return self._numbers[sources]
+
+    def _united(self, numbers: Iterable[int]) -> Sources:
+        return frozenset().union(*(self._sets[each] for each in numbers))
+
+
+class _Planes:
+    """What the receptive field's rules look sources up in."""
+
+    extent: tuple[int, ...] = ()
+
+    def __init__(self, seen: Provenance, sources: list[Key]) -> None:
+        self._seen, self._sources = seen, sources
+        self.planes = 2 * (len(sources) + 1)
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        return self._seen.planes(tensor, self._sources)
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        return True  # a zero may be learned away
+
+
+class _NoPlanes:
+    planes, extent = 0, ()
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        return None
+
+    def is_weight(self, tensor: Tensor) -> bool:
+        return True
+
+
+def _is_given(tensor: Tensor, operation: Operation) -> bool:
+    return any(share_memory(tensor, each) for each in operation.reads)
+
+
+def _adds(operation: Operation) -> bool:
+    return bool(operation.argument.get("accumulate") or operation.argument.get("reduce"))
+
+
+def _alike(sets: int | Tensor, operation: Operation) -> bool:
+    """Whether the sets are the same along all dimensions that an operation mixes."""
+    if isinstance(sets, int):
+        return True
+    mixed = len(operation.argument.get("normalized_shape") or sets.shape[2:])
+    return prod(sets.shape[sets.ndim - mixed :]) == 1
+
+
+def _whole_blocks(
+    tensor: Tensor, block: int
+) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Shape, strides and offset by which a tensor's blocks stand in memory; None if it cuts them."""
+    lead, inner = tensor.ndim, 1
+    while inner < block and lead:
+        lead -= 1
+        size = tensor.shape[lead]
+        if size > 1 and tensor.stride(lead) != inner:
+            return None
+        inner *= size
+    strides, offset = tensor.stride()[:lead], tensor.storage_offset()
+    if inner != block or any(each % block for each in (*strides, offset)):
+        return None
+    ones = (1,) * (tensor.ndim - lead)
+    return (
+        (*tensor.shape[:lead], *ones),
+        (*(each // block for each in strides), *ones),
+        offset // block,
+    )
+
+
+def _fills(tensor: Tensor) -> bool:
+    """Whether a tensor takes up all of its memory."""
+    try:
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    except (RuntimeError, NotImplementedError):  # a sparse one has none of its own
+        return True
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    reach = 1 + sum((size - 1) * stride for size, stride in pairs)
+    return tensor.numel() == reach == count
+
+
+def _numbers_in(sets: Tensor) -> list[int]:
+    """The numbers that occur."""
+    return torch.bincount(sets.flatten()).nonzero().flatten().tolist()

@@ -1,0 +1,211 @@
+"""Why a value: bias and products are what autograd says of the layer, whatever pads or masks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+from untouched import assert_untouched, snapshot
+
+import hookviz
+
+KINDS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
+
+
+def check(layer, x, channel, position, sample=0, model=None, name="0"):
+    """Compare with the layer's output and, by channel, with gradient times input."""
+    model = model or nn.Sequential(layer, nn.ReLU())
+    model.double().eval()
+    x = x.double()
+    why = hookviz.contributions(model, x, name, channel=channel, position=position, sample=sample)
+    given = x.clone().requires_grad_()
+    output = layer(given)
+    last = isinstance(layer, nn.Linear)
+    inner = (*position, channel) if last else (channel, *position)
+    value = output[(sample, *inner)]
+    (slope,) = torch.autograd.grad(value, given)
+    terms = (slope * given).detach()[sample]
+    by_channel = terms.view(-1, x.shape[-1]).sum(0) if last else terms.flatten(1).sum(1)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    assert why.value == value.item()
+    torch.testing.assert_close(why.by_channel, by_channel, **close)
+    assert abs(why.value - why.bias - why.products.sum().item()) < 1e-9
+    assert why.remainder == why.value - (why.bias + float(why.products.sum()))
+    assert torch.equal(why.products, why.kernel * why.patch)
+    assert len(why.by_channel) == x.shape[-1 if last else 1]
+    return why
+
+
+@pytest.mark.parametrize("dimensions", KINDS)
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_of_every_convolution(dimensions, groups, transposed):
+    torch.manual_seed(0)
+    kind = KINDS[dimensions][transposed]
+    x = torch.randn(2, 4, *(7, 6, 5)[:dimensions])
+    for stride, padding, dilation in itertools.product((1, 2), (0, 2), (1, 2)):
+        options = {"output_padding": stride - 1} if transposed and stride > 1 else {}
+        layer = kind(4, 8, 2, stride, padding, dilation=dilation, groups=groups, **options)
+        size = layer.double()(x.double()).shape[2:]
+        for position in (tuple(n - 1 for n in size), (0,) * dimensions):
+            why = check(layer, x, 5, position, sample=1)
+        own = {0, 1, 2, 3} if groups == 1 else {2, 3} if groups == 2 else {2}
+        others = [n for n in range(4) if n not in own]
+        assert not why.kernel[others].any()
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("padding", ["same", 2])
+def test_of_every_padding(mode, padding):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(3, 4, (4, 3), padding=padding, padding_mode=mode, dilation=(1, 2))
+    x = torch.randn(1, 3, 9, 8)
+    for position in ((0, 0), (4, 5), tuple(n - 1 for n in layer(x).shape[2:])):
+        check(layer, x, 2, position)
+
+
+class SamePadded(nn.Conv2d):
+    """As in TensorFlow: the layer's own code pads, more behind than before."""
+
+    def forward(self, x):
+        pads = []
+        for axis in (1, 0):
+            size, stride = x.shape[axis + 2], self.stride[axis]
+            more = max((-(-size // stride) - 1) * stride + self.kernel_size[axis] - size, 0)
+            pads += [more // 2, more - more // 2]
+        return F.conv2d(F.pad(x, pads), self.weight, self.bias, self.stride, 0)
+
+
+class Causal(nn.Conv1d):
+    """Cuts off what a symmetric padding adds at the end."""
+
+    def forward(self, x):
+        return super().forward(x)[..., : -self.padding[0]]
+
+
+def test_of_layers_that_pad_or_crop_themselves():
+    check(SamePadded(3, 4, 3, stride=2), torch.randn(1, 3, 8, 8), 1, (3, 3))
+    check(Causal(3, 4, 3, padding=2), torch.randn(2, 3, 8), 1, (6,), sample=1)
+
+
+def test_of_parametrized_weights():
+    layer = parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+    check(layer, torch.randn(1, 3, 6, 6), 3, (1, 2))
+    check(parametrizations.spectral_norm(nn.Linear(5, 3)), torch.randn(2, 5), 2, (), sample=1)
+
+
+def test_of_linear_layers():
+    check(nn.Linear(5, 3), torch.randn(2, 5), 1, (), sample=1)
+    check(nn.Linear(5, 3, bias=False), torch.randn(2, 7, 5), 1, (6,), sample=1)
+
+
+def test_of_one_sample_without_a_batch():
+    layer = nn.Conv2d(2, 3, 3)
+    x = torch.randn(2, 6, 6)
+    why = hookviz.contributions(layer, x, layer, channel=1, position=(2, 3))
+    assert why.value == pytest.approx(layer(x[None])[0, 1, 2, 3].item(), rel=1e-5)
+
+
+def test_rounding_is_the_floats():
+    """In single and half precision the sum is the value to within a few units of rounding."""
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = nn.Conv2d(64, 4, 3).to(dtype)
+        x = torch.randn(1, 64, 5, 5).to(dtype)
+        why = hookviz.contributions(layer, x, layer, channel=1, position=(1, 1))
+        size = why.products.abs().sum().item()
+        assert abs(why.remainder) <= 64 * torch.finfo(dtype).eps * size
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm, self.two = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x):
+        y = self.one(x)
+        z = F.relu(self.norm(y))
+        return self.two(torch.cat([x, z], 1))
+
+
+def test_the_value_on_its_way():
+    model, x = Residual().eval(), torch.randn(1, 2, 4, 4)
+    nn.init.uniform_(model.norm.running_mean)
+    before = snapshot(model)
+    why = hookviz.contributions(model, x, "one", channel=1, position=(2, 3))
+    assert_untouched(model, before)
+    normed = model.norm(model.one(x))[0, 1, 2, 3].item()
+    assert [name for name, _ in why.after] == ["batch_norm", "relu", "cat"]
+    assert [value for _, value in why.after] == [normed, max(normed, 0), max(normed, 0)]
+    two = hookviz.contributions(model, x, "two", channel=0, position=(0, 0))
+    assert two.sources == [("input", 0), ("one", 0)]
+    assert two.after == []
+
+
+def test_calls():
+    layer = nn.Conv2d(2, 2, 1)
+    model, x = nn.Sequential(layer, nn.Tanh(), layer), torch.randn(1, 2, 3, 3)
+    first, last = (
+        hookviz.contributions(model, x, layer, channel=0, position=(1, 1), call=call)
+        for call in (0, -1)
+    )
+    assert first.value == layer(x)[0, 0, 1, 1].item()
+    assert last.value == model(x)[0, 0, 1, 1].item()
+    assert (first.call, last.call, last.sources) == (0, 1, [("0", 0)])
+
+
+def test_shown():
+    layer = nn.Linear(30, 2)
+    why = hookviz.contributions(layer, torch.randn(1, 30), layer, channel=1)
+    assert max(map(len, repr(why).splitlines())) <= 80
+    records = json.loads(json.dumps(why.records(), allow_nan=False))
+    assert sum(each["contribution"] for each in records) == pytest.approx(why.value - why.bias)
+    assert "channel 29" in why.to_html()
+
+
+class Squared(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(x) ** 2
+
+
+class Rectified(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(x).relu_()
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (nn.BatchNorm2d(2), "is no convolution and no linear layer"),
+        (Squared(2, 2, 1), "does more than a convolution"),
+        (Rectified(2, 2, 1), "overwrites what its convolution made"),
+    ],
+)
+def test_refused(layer, said):
+    model = nn.Sequential(layer)
+    with pytest.raises(ValueError, match=said):
+        hookviz.contributions(model, torch.randn(1, 2, 3, 3), "0", channel=0, position=(1, 1))
+
+
+def test_mistakes():
+    model, x = nn.Sequential(nn.Conv2d(2, 2, 1), nn.Conv2d(2, 2, 1)), torch.randn(1, 2, 3, 3)
+    for options, said in [
+        ({"channel": 2, "position": (0, 0)}, "has no channel 2"),
+        ({"channel": 0, "position": (0, 3)}, "has no position 3"),
+        ({"channel": 0, "position": (0, 0), "sample": 1}, "has no sample 1"),
+        ({"channel": 0, "position": (0,)}, "is none of its map"),
+        ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: there is no call=1"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            hookviz.contributions(model, x, "0", **options)
+    with pytest.raises(ValueError, match="names 2 layers"):
+        hookviz.contributions(model, x, "?", channel=0, position=(0, 0))

@@ -1,0 +1,314 @@
+"""The graph of a run: a layer is a source of another exactly if a change of its output arrives."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torchvision
+from heavy import heavy_but
+from perturbed import randomize
+from torch import nn
+from torch.nn import functional as F
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.hooking.tensors import map_tensors, tensors_in
+
+# The oracle: hold the outputs of all layers but one, change that one, see whose inputs change
+
+
+class Held:
+    """A model whose layers return what they returned in its first run, but for one that changes."""
+
+    def __init__(self, model, args, layers):
+        self.model, self.args, self.layers = model, args, layers
+        self.outputs, self.inputs = {}, {}
+        self.changed_input = None
+        self.outputs, self.inputs = self.run(None)
+
+    def run(self, changed, seed=0):
+        """Outputs and inputs by layer and call, with the output of one changed and all others held."""
+        generator = torch.Generator().manual_seed(seed)
+        calls = dict.fromkeys(self.layers, 0)
+        outputs, inputs = {}, {}
+
+        def noisy(tensor):
+            if not tensor.is_floating_point():
+                return tensor.clone()
+            noise = torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
+            # Larger each time: a ReLU may stop a small change of a single channel.
+            return tensor + noise * 10**seed * (1 + tensor.abs().max())
+
+        def before(name, args, kwargs):
+            inputs[name, calls[name]] = [t.clone() for _, t in tensors_in((args, kwargs))]
+
+        def after(name, output):
+            place = name, calls[name]
+            calls[name] += 1
+            if not self.outputs:
+                outputs[place] = map_tensors(output, torch.clone)
+                return map_tensors(output, torch.clone)
+            held = self.outputs[place]
+            return map_tensors(held, noisy if place == changed else torch.clone)
+
+        handles = []
+        for name in self.layers:
+            module = self.model.get_submodule(name)
+            handles.append(
+                module.register_forward_pre_hook(
+                    lambda module, args, kwargs, name=name: before(name, args, kwargs),
+                    with_kwargs=True,
+                )
+            )
+            handles.append(
+                module.register_forward_hook(
+                    lambda module, args, output, name=name: after(name, output)
+                )
+            )
+        args = [
+            noisy(each) if changed == ("input", number) else each.clone()
+            for number, each in enumerate(self.args)
+        ]
+        try:
+            with torch.no_grad():
+                self.model(*args)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return outputs, inputs
+
+    def sources(self, rounds=3):
+        """By layer and call: the layers and inputs whose change arrives."""
+        places = [*(("input", n) for n in range(len(self.args))), *self.outputs]
+        found = {place: set() for place in self.inputs}
+        for source in places:
+            for seed in range(rounds):
+                _, inputs = self.run(source, seed)
+                for place, tensors in inputs.items():
+                    pairs = zip(tensors, self.inputs[place], strict=True)
+                    if not all(torch.equal(one, other) for one, other in pairs):
+                        found[place].add(source)
+        return found
+
+
+def check(model, *args, layers=None, rounds=3):
+    """Compare a graph with the oracle; return it."""
+    model, args = model.double().eval(), [each.double() for each in args]
+    randomize(model, torch.Generator().manual_seed(0), biases=True)
+    inputs = args[0] if len(args) == 1 else tuple(args)
+    graph = hookviz.graph(model, inputs, layers)
+    names = dict.fromkeys(node.layer for node in graph.nodes if node.layer not in ("", "input"))
+    truth = Held(model, args, list(names)).sources(rounds)
+    told = {place: set(graph.sources(*place)) for place in truth}
+    wrong = {place: (told[place], truth[place]) for place in truth if told[place] != truth[place]}
+    assert not wrong
+    assert len(truth) == sum(node.layer not in ("", "input") for node in graph.nodes)
+    return graph
+
+
+MODELS = {
+    "alexnet": 64,
+    "convnext_tiny": 32,
+    "densenet121": 32,
+    "efficientnet_b0": 32,
+    "efficientnet_v2_s": 32,
+    "fcn_resnet50": 32,
+    "googlenet": 64,
+    "inception_v3": 96,
+    "lraspp_mobilenet_v3_large": 32,
+    "mnasnet0_5": 32,
+    "mobilenet_v2": 32,
+    "mobilenet_v3_small": 32,
+    "regnet_x_400mf": 32,
+    "regnet_y_400mf": 32,
+    "resnet18": 32,
+    "resnext50_32x4d": 32,
+    "shufflenet_v2_x0_5": 32,
+    "squeezenet1_1": 48,
+    "swin_t": 32,
+    "vgg11_bn": 32,
+    "vit_b_16": 32,
+    "wide_resnet50_2": 32,
+}
+
+
+@pytest.mark.parametrize(
+    "name", heavy_but({"resnet18", "shufflenet_v2_x0_5", "squeezenet1_1"}, MODELS)
+)
+def test_of_torchvision(name):
+    options = {"weights": None}
+    if name in ("googlenet", "inception_v3"):
+        options |= {"init_weights": False, "aux_logits": True}
+    if name.startswith("fcn"):
+        options |= {"weights_backbone": None}
+    if name.startswith("lraspp"):
+        options |= {"weights_backbone": None}
+    if name == "vit_b_16":
+        options |= {"image_size": 32}
+    model = torchvision.models.get_model(name, **options)
+    side = MODELS[name]
+    check(model, torch.randn(2, 3, side, side), rounds=3 if name.startswith("shuffle") else 1)
+
+
+class Net(nn.Module):
+    """Convolutions a to d from 4 channels to 4, and a forward of the test's own."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Conv2d(4, 4, 1) for _ in "abcd")
+        self.run = forward
+
+    def forward(self, *args):
+        return self.run(self, *args)
+
+
+def twice(net, x):
+    return net.b(net.a(net.a(x)))
+
+
+def swapped(net, x):
+    joined = torch.cat([net.a(x), net.b(x)], 1)
+    first, second = joined.roll(4, 1).chunk(2, 1)
+    return net.c(first), net.d(second * 2)
+
+
+def partly_overwritten(net, x):
+    y = net.a(x)
+    y[:, :2] = net.b(x)[:, 2:]
+    return net.c(y[:, :2].repeat(1, 2, 1, 1)), net.d(y[:, 2:].repeat(1, 2, 1, 1))
+
+
+def whole_overwritten(net, x):
+    y = net.a(x)
+    y.copy_(net.b(x))
+    return net.c(y)
+
+
+def gated(net, x):
+    y = net.a(x)
+    return net.c(y * net.b(y.mean((2, 3), keepdim=True)).sigmoid())
+
+
+def by_views(net, x):
+    y = net.a(x)
+    half = y[:, :2]
+    half.add_(net.b(x)[:, :2])
+    return net.c(y)
+
+
+def pooled_apart(net, x):
+    joined = F.max_pool2d(torch.cat([net.a(x), net.b(x)], 1), 2)
+    joined = F.batch_norm(joined, torch.zeros(8).to(x), torch.ones(8).to(x))
+    return net.c(joined[:, 4:]), net.d(F.interpolate(joined, scale_factor=2.0)[:, :4])
+
+
+def unused(net, x):
+    net.b(x)
+    return net.c(net.a(x))
+
+
+def zeros_like(net, x):
+    return net.c(torch.zeros_like(net.a(x)) + net.b(x))
+
+
+def unrolled(net, x):
+    y = x
+    for _ in range(3):
+        y = y + net.a(y).relu_()
+    return net.b(y)
+
+
+SMALL = [twice, swapped, partly_overwritten, whole_overwritten, gated, by_views, pooled_apart]
+SMALL += [unused, zeros_like, unrolled]
+
+
+@pytest.mark.parametrize("forward", SMALL, ids=lambda forward: forward.__name__)
+def test_is_what_changes_show(forward):
+    check(Net(forward), torch.randn(2, 4, 6, 6))
+
+
+def test_several_inputs():
+    def forward(net, x, y):
+        return net.c(net.a(x) + net.b(y))
+
+    graph = check(Net(forward), torch.randn(1, 4, 5, 5), torch.randn(1, 4, 5, 5))
+    assert graph.sources("a") == [("input", 0)]
+    assert graph.sources("b") == [("input", 1)]
+    assert [node.name for node in graph.nodes[:2]] == ["input", "input#1"]
+
+
+def test_layers_of_ones_choice():
+    """A layer that returns what it was given, and one that holds others."""
+
+    def forward(net, x):
+        y = net.a(x)
+        return net.c(y + net.drop(y))
+
+    net = Net(forward)
+    net.drop = nn.Sequential(nn.Dropout(), nn.Identity())
+    graph = check(net, torch.randn(1, 4, 5, 5), layers=["a", "c", "drop", "drop.*"])
+    assert graph.sources("c") == [("a", 0), ("drop", 0)]
+    assert graph.sources("drop.1") == [("drop.0", 0)]
+
+
+def test_calls_after_and_mistakes():
+    graph = hookviz.graph(Net(twice), torch.randn(1, 4, 5, 5))
+    assert graph.sources("a", call=0) == [("input", 0)]
+    assert graph.sources("a") == graph.sources("a", call=1) == [("a", 0)]
+    with pytest.raises(ValueError, match=r"'a' ran 2 times: there is no call=2"):
+        graph.sources("a", call=2)
+    with pytest.raises(ValueError, match=r"'d' did not run"):
+        graph.sources("d")
+    with pytest.raises(ValueError, match=r"No layer 'e' is in this graph"):
+        graph.after("e")
+
+
+def test_of_a_resnet():
+    model = torchvision.models.resnet18().eval()
+    x = torch.randn(1, 3, 32, 32)
+    before = snapshot(model)
+    graph = hookviz.graph(model, x)
+    assert_untouched(model, before)
+    assert graph.after("layer1.0.conv1") == ["batch_norm", "relu"]
+    assert graph.after("layer1.0.conv2") == ["batch_norm", "add", "relu"]
+    assert ("layer1.1.conv2", 0) in graph.sources("layer2.0.conv1")
+    assert sum(node.operation == "add" for node in graph.nodes) == 8
+    names = [node.name for node in graph.nodes]
+    assert len(set(names)) == len(names)
+    assert all(start < end for start, end in graph.edges)
+    assert max(map(len, repr(graph).splitlines())) <= 80
+    records = json.loads(json.dumps(graph.records(), allow_nan=False))
+    assert [each["name"] for each in records] == names
+    page = graph.to_html()
+    assert all(f">{name}<" in page for name in names)
+    assert "http" not in page.replace("http-equiv", "")
+    assert graph.nodes[1].value is None
+
+
+def test_keeps_values():
+    net, x = Net(twice), torch.randn(1, 4, 5, 5)
+    graph = hookviz.graph(net, x, keep=True)
+    values = {node.name: node.value for node in graph.nodes}
+    assert torch.equal(values["a#1"], net.a(net.a(x)))
+    assert torch.equal(values["input"], x)
+
+
+def test_a_forward_that_fails():
+    def forward(net, x):
+        return net.b(net.a(x)[:, :3])
+
+    graph = hookviz.graph(Net(forward), torch.randn(1, 4, 5, 5))
+    assert graph.failed.name == "b"
+    assert graph.sources("b") == [("a", 0)]
+    assert "failed" in graph.verdict
+    assert "✗ b" in repr(graph)
+    assert 'class="failed"' in graph.to_html()
+
+
+def test_as_networkx():
+    networkx = pytest.importorskip("networkx")
+    found = hookviz.graph(Net(unrolled), torch.randn(1, 4, 5, 5)).to_networkx()
+    assert networkx.is_directed_acyclic_graph(found)
+    assert networkx.has_path(found, "input", "b")
