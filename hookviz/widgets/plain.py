@@ -40,11 +40,9 @@ class PlainFace(widgets.VBox):
         self._on_user, self._on_error = on_user, on_error
         self._frame: Frame | None = None  # None while it shows one
         self._drawn: list[Panel] = []  # those in the picture
-        self._title, self._note, self._heading, self._place, self._readings = (
-            widgets.HTML() for _ in range(5)
+        self._title, self._note, self._heading, self._place, self._picture, self._readings = (
+            widgets.HTML() for _ in range(6)
         )
-        self._picture = widgets.Image(format="png")
-        self._picture.layout.max_width = "100%"
         self._sliders = {name: widgets.IntSlider(min=0, max=0) for name in SLIDERS}
         self._menus = {name: widgets.Dropdown() for name in MENUS}
         self._target = widgets.Combobox(continuous_update=False, placeholder="any class …")
@@ -114,10 +112,10 @@ class PlainFace(widgets.VBox):
         visible(self._note, bool(frame.note))
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
-        self._place.value = html.plain(place_words(frame))
+        self._place.value = html.plain(*place_words(frame))
         self._readings.value = html.table(frame.readings)
         if self._drawn is not frame.panels:  # two frames may differ in words alone
-            self._picture.value = _png(draw_panels(frame))
+            self._picture.value = html.image(_png(draw_panels(frame)), frame.description)
             self._drawn = frame.panels
 
     def _show_controls(self, frame: Frame) -> None:
@@ -141,15 +139,13 @@ class PlainFace(widgets.VBox):
         visible(self._target, bool(frame.classes))
 
 
-def place_words(frame: Frame) -> str:
-    """Return where in the order the channel stands.
-
-    The number of channels, or the rank of the shown one.
-    """
+def place_words(frame: Frame) -> tuple[str, str, str]:
+    """Return where in the order the channel stands: in short, a class, and for a reader's voice."""
     count, order, here = frame.counts["channel"], frame.settings.order, frame.settings.channel
     if order == "index":
-        return f"of {count}"
-    return f"{ordinal(frame.position + 1)} of {count} by {order}: channel {here}"
+        return f"of {count}", "place", f"channel {here} of {count}"
+    text = f"{ordinal(frame.position + 1)} of {count} by {order}: channel {here}"
+    return text, "place", text
 
 
 def ordinal(number: int) -> str:

@@ -49,7 +49,7 @@ def test_it_takes_over(lab, browser, shots):
     notebook = opened(lab, browser)
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
+    assert page.locator(".hookviz img.smooth").count() == 0
     wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
     canvas = app.locator(".hv-activation canvas").first
     before = canvas_pixels(canvas)
@@ -61,17 +61,17 @@ def test_it_takes_over(lab, browser, shots):
 
 
 @pytest.mark.heavy
-def test_without_its_front_end_core_widgets_stay(browser, tmp_path, shots, monkeypatch):
+def test_without_its_front_end_the_plain_face_stays(browser, tmp_path, shots, monkeypatch):
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")  # the folder of its own goes first
     server = WithoutAnywidget(tmp_path)
     try:
         notebook = opened(server, browser)
         page = notebook.page
-        page.locator(".hookviz-explorer figure .frame img:visible").nth(3).wait_for()
+        page.locator(".hookviz img.smooth").wait_for()
         notebook.settle()
         assert page.locator(".hookviz-app").count() == 0
         one_to_the_right(page)
-        picture = page.locator("figure .frame img:visible").nth(1)
+        picture = page.locator(".hookviz img.smooth")
         assert "channel 1 of 24" in picture.get_attribute("alt")
         page.screenshot(path=shots / "canvas-classic-without.png")
         assert "rror" not in page.locator(".output_wrapper").first.inner_text()

@@ -26,6 +26,9 @@ TELL = (
 )
 
 
+PLAIN = ".hookviz-explorer .hookviz img.smooth"
+
+
 @pytest.fixture(scope="module")
 def twin():
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
@@ -46,7 +49,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert page.locator(".hookviz-explorer figure").count() == 0  # core pictures are gone
+    assert page.locator(PLAIN).count() == 0
     canvas = app.locator(".hv-activation canvas").first
     wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the first map")
     said = page.locator(".said").first
@@ -99,7 +102,7 @@ def test_an_explorer_without_a_canvas_beside_it(open_notebook):
     notebook = open_notebook([ON, MAKE, "explorer", off])
     app = notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    core = notebook.page.locator(".hookviz-find input").first
+    core = notebook.page.locator(".hookviz-by-target input").first
     core.wait_for()
     look = "all => [...new Set(all.map((e) => getComputedStyle(e).{}))]"
     sliders, ends = app.locator("input[type=range]"), app.locator("input.hv-end")
@@ -156,18 +159,17 @@ FAILS = "throw new Error('no canvas')"
     [
         f'patch.object(Canvas, "_esm", "{FAILS}").start();',
         f'patch.object(Canvas, "_esm", "export default {{initialize() {{{FAILS}}}}}").start();',
-        "import sys\npatch.dict(sys.modules, {'hookviz.widgets.canvas': None}).start();",
     ],
 )
-def test_where_it_does_not_run_core_widgets_stay(open_notebook, broken):
+def test_where_it_does_not_run_the_plain_face_stays(open_notebook, broken):
     spoil = f"import traitlets\nfrom hookviz.widgets.canvas import Canvas\n{broken}"
     notebook = open_notebook([ON, spoil, MAKE, "explorer"])
     page = notebook.page
-    page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for()
+    page.locator(PLAIN).first.wait_for()
     if FAILS in broken:
         wait_for(lambda: notebook.tells("[anywidget]"), "the page to have tried it")
     notebook.settle()
-    assert page.locator(".hookviz-explorer figure .frame img").count() >= 4
+    assert page.locator(PLAIN).count() == 1
     assert page.locator(".hookviz-app").count() == 0
     text = page.locator(".jp-Notebook").first.inner_text()
     assert "Error" not in text.replace(FAILS, "") and "Failed" not in text
@@ -185,13 +187,13 @@ class WithoutAnywidget(Lab):
 
 
 @pytest.mark.heavy
-def test_without_its_front_end_core_widgets_stay(browser, tmp_path):
+def test_without_its_front_end_the_plain_face_stays(browser, tmp_path):
     server = WithoutAnywidget(tmp_path)
     try:
         path = write_notebook(server.files / "explorer.ipynb", [ON, MAKE, "explorer"])
         notebook = Notebook(server, browser, path)
         page = notebook.page
-        page.locator(".hookviz-explorer figure .frame img").nth(1).wait_for()
+        page.locator(PLAIN).first.wait_for()
         wait_for(lambda: notebook.tells("anywidget"), "the page to have looked for it")
         notebook.settle()
         assert page.locator(".hookviz-app").count() == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
+from front_end import CANVAS_ON, WIDGETS, wait_for
 
 import hookviz
 
@@ -21,42 +21,6 @@ def twin():
 def share(prediction) -> str:
     """How it is said at a bar."""
     return f"{100 * prediction.value:.1f} %"
-
-
-def bar_words(widget) -> list[str]:
-    """What stands at the bars of the core widgets."""
-    ask = "bar => ['::after', '::before'].map(at => getComputedStyle(bar, at).content).join()"
-    return [each.evaluate(ask) for each in widget.locator(".hookviz-pred").all()]
-
-
-def test_with_core_widgets(open_notebook, twin, shots):
-    notebook = open_notebook(["import hookviz", MAKE, "explorer"])
-    page = notebook.page
-    widget = page.locator(".hookviz-explorer")
-    widget.locator("figure .frame img").nth(3).wait_for()
-    wait_for_names(widget)
-    assert share(twin.frame.predictions[0]) in bar_words(widget)[0]
-
-    widget.get_by_role("button", name="off", exact=True).focus()
-    page.keyboard.press("Space")
-    twin.reset()
-    twin.edit()
-    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], "the bars")
-    for words, each in zip(bar_words(widget), twin.frame.predictions, strict=True):
-        assert share(each) in words and each.change in words
-    chip = widget.get_by_role("button", name="layer3.1.conv2, channel 32: off")
-    chip.wait_for()
-    page.screenshot(path=shots / "hands.png")
-
-    widget.get_by_role("combobox", name="version").select_option("difference")
-    widget.locator("figcaption", has_text="edited − original").first.wait_for()
-    page.screenshot(path=shots / "hands-difference.png")
-    chip.focus()
-    page.keyboard.press("Enter")
-    wait_for(lambda: chip.count() == 0, "the edit to go")
-    twin.reset()
-    wait_for(lambda: share(twin.frame.predictions[0]) in bar_words(widget)[0], "the bars")
-    assert notebook.errors == []
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")

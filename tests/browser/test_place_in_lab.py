@@ -1,10 +1,10 @@
-"""A chosen place in JupyterLab: its box on a tall picture, by the canvas and by core widgets."""
+"""A chosen place in JupyterLab: its box on a tall picture, by the canvas."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, next_frame, wait_for
+from front_end import CANVAS_ON, WIDGETS, wait_for
 
 import hookviz
 from hookviz.studies.receptive_field.field import outline, words
@@ -61,24 +61,4 @@ def test_by_the_canvas(open_notebook, field, shots):
     assert "effective field of the place" in heat.get_attribute("aria-label")
     lands(heat.locator(".hv-field").bounding_box(), heat.bounding_box(), field)
     page.screenshot(path=shots / "place-canvas.png")
-    assert notebook.errors == []
-
-
-def test_by_core_widgets(open_notebook, field, shots):
-    notebook = open_notebook([MAKE])
-    page = notebook.page
-    typed = page.get_by_label("place: row, column")
-    typed.wait_for()
-    typed.fill(f"{ROW}, {COLUMN}")
-    page.keyboard.press("Enter")
-    seen = page.locator(".hookviz figure", has_text="input").first.locator(".spot rect")
-    seen.wait_for(state="attached")
-    next_frame(page)
-    # The picture is as high as its frame, and in the middle of it.
-    frame = page.locator(".hookviz figure", has_text="input").first.locator(".frame").bounding_box()
-    wide = frame["height"] * field.input_size[1] / field.input_size[0]
-    inside = {"x": frame["x"] + (frame["width"] - wide) / 2, "y": frame["y"]}
-    lands(seen.bounding_box(), inside | {"width": wide, "height": frame["height"]}, field)
-    assert words(field, (ROW, COLUMN)) in page.locator(".hookviz-explorer").first.inner_text()
-    page.screenshot(path=shots / "place-core.png")
     assert notebook.errors == []

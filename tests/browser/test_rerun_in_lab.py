@@ -63,7 +63,7 @@ def test_shift_enter_again_and_again(open_notebook):
     widget = page.locator(".hookviz-explorer")
     wait_for(lambda: widget.count() == 1, "the new explorer")
     wait_for_names(widget)
-    picture = widget.locator("figure .frame img:not(.dark)").nth(1)
+    picture = widget.locator(".hookviz img.smooth")
     widget.get_by_role("slider", name="channel").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")

@@ -59,7 +59,7 @@ def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
 def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     notebook = open_notebook([CELL, "'the next cell'"])
     page = notebook.page
-    page.locator(".hookviz-explorer figure .frame img").first.wait_for()
+    page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()
     still = page.locator("[id^=hookviz-still]")
     still.wait_for(state="attached")
     assert still.count() == 1
@@ -91,5 +91,5 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     assert difference.mean() < 4
 
     notebook.run_all()
-    page.locator(".hookviz-explorer figure .frame img").first.wait_for()
+    page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()
     assert not still.is_visible()

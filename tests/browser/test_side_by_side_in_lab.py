@@ -1,6 +1,9 @@
-"""Two runs beside each other in JupyterLab: one set of controls moves all three columns."""
+"""Two runs beside each other in JupyterLab: two explorers that move together."""
 
 from __future__ import annotations
+
+import pytest
+from front_end import CANVAS_ON, WIDGETS, wait_for
 
 TWO_PICTURES = [
     "import hookviz",
@@ -24,35 +27,41 @@ FINE_TUNED = [
 ]
 
 
-def maps(page):
-    """The addresses of the pictures of the three feature maps."""
-    return [page.locator(f".hookviz-side-{n} img").first.get_attribute("src") for n in range(3)]
+def columns(page):
+    """The picture of a, and that of b."""
+    return [page.locator(f".hookviz-side-{side} .hookviz img.smooth") for side in "ab"]
 
 
-def test_two_pictures(open_notebook, shots):
+def test_two_pictures_move_together(open_notebook, shots):
     notebook = open_notebook(TWO_PICTURES)
     page = notebook.page
-    page.locator(".hookviz-columns").wait_for()
-    page.locator(".hookviz-columns").scroll_into_view_if_needed()
-    before = maps(page)
-    assert len(set(before)) == 3
-    slider = page.locator(".hookviz-by-channel [role=slider], .hookviz-by-channel .noUi-handle")
-    slider.first.focus()
-    slider.first.press("ArrowRight")
-    page.wait_for_function(
-        "(before) => [0, 1, 2].every((n) =>"
-        " document.querySelector(`.hookviz-side-${n} img`).src !== before[n])",
-        arg=before,
-    )
+    left, right = columns(page)
+    for each in (left, right):
+        each.wait_for()
+    assert "channel 0 of 24" in left.get_attribute("alt")
+    assert right.get_attribute("alt").startswith("b less a: channel 0 of 24")
+    before = [each.get_attribute("src") for each in (left, right)]
+    slider = page.locator(".hookviz-side-a .hookviz-by-channel .noUi-handle")
+    slider.focus()
+    slider.press("ArrowRight")
+    for each, old in zip((left, right), before, strict=True):
+        wait_for(lambda e=each, o=old: e.get_attribute("src") != o, "the next channel")
+        wait_for(lambda e=each: "channel 1 of 24" in e.get_attribute("alt"), "its words")
+    page.get_by_role("combobox", name="version").last.select_option("edited")
+    wait_for(lambda: right.get_attribute("alt").startswith("channel 1"), "b itself")
     page.screenshot(path=shots / "side-by-side-pictures.png")
+    assert notebook.errors == []
 
 
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_before_and_after_fine_tuning(open_notebook, shots):
-    notebook = open_notebook(FINE_TUNED)
+    notebook = open_notebook([CANVAS_ON, *FINE_TUNED])
     page = notebook.page
-    page.locator(".hookviz-columns").wait_for()
-    page.locator(".hookviz-columns").scroll_into_view_if_needed()
-    assert len(set(maps(page))) == 3
-    assert page.get_by_text("channel 0", exact=True).count() >= 3
-    assert page.locator("figcaption", has_text="b − a").count() >= 2
+    for side in "ab":
+        page.locator(f".hookviz-side-{side} .hookviz-app .hv-tile").first.wait_for()
+    versions = page.locator(".hookviz-side-b").get_by_label("whose pictures are shown")
+    assert versions.locator("option").all_inner_texts() == ["b", "a", "b − a"]
+    wait_for(lambda: "b − a" in page.locator(".hookviz-side-b").inner_text(), "the difference")
+    assert page.locator(".hookviz-side-a").get_by_label("whose pictures").is_hidden()
     page.screenshot(path=shots / "side-by-side-tuned.png")
+    assert notebook.errors == []
