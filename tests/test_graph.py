@@ -29,7 +29,7 @@ class Held:
         self.outputs, self.inputs = self.run(None)
 
     def run(self, changed, seed=0):
-        """Outputs and inputs by layer and call, with the output of one changed and all others held."""
+        """Outputs and inputs by layer and call: one output changes, all others are held."""
         generator = torch.Generator().manual_seed(seed)
         calls = dict.fromkeys(self.layers, 0)
         outputs, inputs = {}, {}

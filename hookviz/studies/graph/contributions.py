@@ -203,7 +203,7 @@ class Contributions:
         ]
 
     def rows(self, most: int = 12) -> list[tuple[str, str]]:
-        """The terms as text: the bias, the largest channels, the rest together, and what follows."""
+        """The terms as text: the bias, the largest channels, the rest, and what follows."""
         order = self.by_channel.abs().argsort(descending=True, stable=True).tolist()
         rows = [("bias", number(self.bias))]
         rows += [(f"channel {n}", number(float(self.by_channel[n]))) for n in order[:most]]
@@ -217,7 +217,7 @@ class Contributions:
     ) -> str | None:
         """Write the terms as one page, which needs no network; without a path it is returned."""
         title = title or f"Why {self.layer}, channel {self.channel} is {number(self.value)}"
-        sheet = "body {margin: 1rem; font: 14px system-ui; color-scheme: light dark} td {padding: 0 1em}"
+        sheet = "body {margin: 1rem; font: 14px system-ui; color-scheme: light dark}"
         table = html_table(self.verdict, _HEADER, self.rows(len(self.by_channel)))
         return page_to(path, plain_document(title, sheet, table))
 

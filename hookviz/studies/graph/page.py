@@ -95,7 +95,7 @@ def folded(graph: Drawn) -> tuple[list[int], list[str]]:
 
 
 def _ranks(count: int, edges: set[tuple[int, int]]) -> list[int]:
-    """Rows, by the longest way; boxes are numbered as they first ran, and edges back do not count."""
+    """Rows, by the longest way; boxes are numbered as they first ran, edges back do not count."""
     ranks = [0] * count
     for start, end in sorted(edges, key=lambda edge: edge[1]):
         if start < end:
@@ -133,7 +133,8 @@ def _line(
     to_x, to_y = centre[end], ranks[end] * _STEP
     half = (_STEP - _HIGH) / 2
     if lane is None:
-        return f'<path d="M{x:.0f} {y}C{x:.0f} {y + half} {to_x:.0f} {to_y - half} {to_x:.0f} {to_y}"/>'
+        bend = f"C{x:.0f} {y + half} {to_x:.0f} {to_y - half} {to_x:.0f} {to_y}"
+        return f'<path d="M{x:.0f} {y}{bend}"/>'
     aside = room + _GAP / 2 + 7 * lane
     return (
         f'<path d="M{x:.0f} {y}C{x:.0f} {y + half} {aside:.0f} {y} {aside:.0f} {y + half}'

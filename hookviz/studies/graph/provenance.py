@@ -26,7 +26,7 @@ Sources = frozenset[Key]
 
 _BY_NUMBER = {rules.pointwise, rules.product, rules.added}
 _MOVES = {windows.moved, windows.joined, windows.padded}
-_WITHIN = {windows.pooled, windows.adaptively_pooled, windows.resampled}
+_WITHIN: set[object] = {windows.pooled, windows.adaptively_pooled, windows.resampled}
 _WITHIN |= {rules.normalized_by_place}
 _INDICES = ("index", "indices", "mask")
 NOTHING = 0  # the number of the empty set
@@ -295,7 +295,8 @@ class _Planes:
 
 
 class _NoPlanes:
-    planes, extent = 0, ()
+    planes = 0
+    extent: tuple[int, ...] = ()
 
     def of(self, tensor: Tensor) -> Tensor | None:
         return None
@@ -323,7 +324,7 @@ def _alike(sets: int | Tensor, operation: Operation) -> bool:
 def _whole_blocks(
     tensor: Tensor, block: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
-    """Shape, strides and offset by which a tensor's blocks stand in memory; None if it cuts them."""
+    """Shape, strides and offset of a tensor's blocks in memory; None if it cuts them."""
     lead, inner = tensor.ndim, 1
     while inner < block and lead:
         lead -= 1
@@ -331,7 +332,7 @@ def _whole_blocks(
         if size > 1 and tensor.stride(lead) != inner:
             return None
         inner *= size
-    strides, offset = tensor.stride()[:lead], tensor.storage_offset()
+    strides, offset = tensor.stride()[:lead], int(tensor.storage_offset())
     if inner != block or any(each % block for each in (*strides, offset)):
         return None
     ones = (1,) * (tensor.ndim - lead)

@@ -94,10 +94,11 @@ def index_at(tensor: Tensor, offset: int) -> tuple[int, ...] | None:
     >>> index_at(torch.zeros(2, 3).T, 4)
     (1, 1)
     """
-    left = offset - tensor.storage_offset()
+    left = offset - int(tensor.storage_offset())
     index = [0] * tensor.ndim
-    for axis in sorted(range(tensor.ndim), key=lambda axis: -tensor.stride(axis)):
-        stride = tensor.stride(axis)
+    strides: list[int] = list(tensor.stride())
+    for axis in sorted(range(tensor.ndim), key=lambda axis: -strides[axis]):
+        stride = strides[axis]
         if stride and tensor.shape[axis] > 1:
             index[axis] = left // stride
             left -= index[axis] * stride
@@ -108,4 +109,4 @@ def index_at(tensor: Tensor, offset: int) -> tuple[int, ...] | None:
 def offset_of(tensor: Tensor, index: Sequence[int]) -> int:
     """Where in its memory a number of a tensor stands."""
     pairs = zip(index, tensor.stride(), strict=True)
-    return tensor.storage_offset() + sum(n * stride for n, stride in pairs)
+    return int(tensor.storage_offset()) + sum(n * stride for n, stride in pairs)
