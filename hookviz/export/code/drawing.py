@@ -1,36 +1,76 @@
-"""The pictures: the feature map, its gradient and the heatmap, in the explorer's colours."""
+"""The heatmap and the pictures: feature map, gradient and overlay, in the explorer's colours."""
 
 from __future__ import annotations
 
-import numpy as np
-from torch import Tensor
+import ast
+import inspect
+from types import FunctionType
+from typing import Any
 
-from ...attribution.gradients import ATTRIBUTIONS
+import numpy as np
+
+from ...attribution import cam
 from ...draw.input_picture import undoing
 from ...draw.overlay import GAMMA, LUMINANCE, heat_colours
 from ...view.frame import Panel
+from ...view.settings import PRODUCT
 from ...view.view import ShownMaps
-from .draft import CodeContext, as_drawn
+from .context import CodeContext, as_drawn
 from .inputs import quoted
 
 
-def drawing_lines(draft: CodeContext) -> list[str]:
+def heatmap_lines(context: CodeContext) -> list[str]:
+    """``heatmap = ...``, by hookviz's own function, printed, or by the user's, taken."""
+    method, at = context.method, context.at
+    if method is None:
+        return []
+    if method == "saliency":
+        assert context.x is not None
+        end = f"[{context.view.input_sample}]{as_drawn(context.x)}"
+        return [f"heatmap = slopes.abs().amax(1){end}"]
+    if method == PRODUCT:
+        return [f"heatmap = (activation * gradient)[{at.sample}, {at.channel}]"]
+    function: Any = cam.HEATMAPS[method]
+    name, lines = getattr(function, "__name__", ""), []
+    if vars(cam).get(name) is function:
+        lines = ["", *_printed(function), ""]
+    else:
+        name = "method"
+        context.take("method", f"your function: hookviz.attribution.HEATMAPS[{quoted(method)}]")
+    alone = len(inspect.signature(function).parameters) == 1
+    given = "activation" if alone else f"activation, {'gradient' if context.graded else None}"
+    return [*lines, f"heatmap = {name}({given})[{at.sample}]"]
+
+
+def _printed(function: Any) -> list[str]:
+    """One of the functions of `cam` without its docstring, after its helpers."""
+    used = (vars(cam).get(name) for name in function.__code__.co_names)
+    helpers = [_printed(each) for each in used if isinstance(each, FunctionType)]
+    source = inspect.getsource(function)
+    lines, (node,) = source.splitlines(), ast.parse(source).body
+    assert isinstance(node, ast.FunctionDef)
+    docstring = node.body[0]
+    del lines[docstring.lineno - 1 : docstring.end_lineno]
+    return [*(line for helper in helpers for line in (*helper, "")), *lines]
+
+
+def drawing_lines(context: CodeContext) -> list[str]:
     """One row of pictures."""
-    panels = ShownMaps(draft.view).panels()
-    if len(panels) == 1 and draft.method is None:
-        return [f"plt.{_panel(draft, 'activation', panels[0])}", "plt.show()"]
+    panels = ShownMaps(context.view).panels()
+    if len(panels) == 1 and context.method is None:
+        return [f"plt.{_panel(context, 'activation', panels[0])}", "plt.show()"]
     named = zip(("activation", "gradient"), panels, strict=False)
-    lines = [f"axes[{i}].{_panel(draft, *each)}" for i, each in enumerate(named)]
+    lines = [f"axes[{i}].{_panel(context, *each)}" for i, each in enumerate(named)]
     count = len(panels)
-    if draft.heatmap.values is not None:
-        lines += _heatmap(draft, draft.heatmap.values, f"axes[{count}]")
+    if context.heatmap.values is not None:
+        lines += _heatmap(context, context.heatmap.values, f"axes[{count}]")
         count += 1
     return [f"_, axes = plt.subplots(1, {count})", *lines, "plt.show()"]
 
 
-def _panel(draft: CodeContext, name: str, panel: Panel) -> str:
-    values = f"{name}[{draft.index(draft.at.sample, draft.at.channel)}]"
-    if draft.spatial == 1:
+def _panel(context: CodeContext, name: str, panel: Panel) -> str:
+    values = f"{name}[{context.at.sample}, {context.at.channel}]"
+    if context.spatial == 1:
         return f"plot({values})"
     colours = _colours(panel.values, panel.low, panel.high)
     return f"imshow({values}, {quoted(panel.cmap)}{colours})"
@@ -46,71 +86,58 @@ def _colours(values: np.ndarray, low: float, high: float) -> str:
     return f", vmin={low:.7g}, vmax={high:.7g}"
 
 
-def _heatmap(draft: CodeContext, values: np.ndarray, axes: str) -> list[str]:
-    if len(values) == 1 and (draft.spatial == 1 or draft.method in ATTRIBUTIONS):
+def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
+    x, alpha, colours = context.x, context.at.alpha, heat_colours(values)
+    assert x is not None
+    if len(values) == 1 and (context.spatial == 1 or x.ndim == 3):
         return [f"{axes}.plot(heatmap)"]
-    colours = heat_colours(values)
-    name, low, high = colours or ("viridis", 0.0, 1.0)
-    x = draft.x
-    if draft.heatmap.alone or x is None or x.ndim < 4:
-        limits = _heat_range(values, low, high)
-        return [f"{axes}.imshow(heatmap, {quoted(name)}{limits})"]
-    lines = _picture(draft, x, axes, muted=colours is not None)
+    if context.heatmap.alone or x.ndim < 4:
+        name, low, high = colours or ("viridis", 0.0, 1.0)
+        return [f"{axes}.imshow(heatmap, {quoted(name)}{_colours(values, low, high)})"]
+    lines = _picture(context, axes, muted=colours is not None)
     if colours is None:
         return [*lines, f'{axes}.set_title("heatmap: zero everywhere")']
-    heatmap, limits = "heatmap", _heat_range(values, low, high)
+    name, low, _ = colours
+    shown = "heatmap"
     if values.shape != tuple(x.shape[-2:]):
-        heatmap, limits = "large", _heat_range(values, low, high, enlarged=True)
-        enlarge = 'interpolate(heatmap[None, None], x.shape[-2:], mode="bilinear")[0, 0]'
-        lines.append(f"large = {enlarge}")
-    # The larger the value, the less of the picture is seen.
+        shown = "large"
+        enlarged = 'interpolate(heatmap[None, None], x.shape[-2:], mode="bilinear")[0, 0]'
+        lines.append(f"large = {enlarged}")
+    # The larger the value, the less of the picture is seen; the range is that of the heatmap's
+    # own values.
     sign = "" if low == 0 else ".abs()"
-    share = f"({heatmap}{sign} / heatmap{sign}.max()).clip(0, 1)"
-    if not np.isfinite(values).all():
-        share = f"({heatmap}.abs() / {high:.7g}).nan_to_num(1).clip(0, 1)"
-    lines.append(f"opacity = {draft.at.alpha:g} * {share}")
-    return [*lines, f"{axes}.imshow({heatmap}, {quoted(name)}{limits}, alpha=opacity)"]
-
-
-def _heat_range(values: np.ndarray, low: float, high: float, enlarged: bool = False) -> str:
-    """The colours' range; of an enlarged heatmap still that of its own values."""
-    if not np.isfinite(values).all() or not values.any():
-        return f", vmin={low:.7g}, vmax={high:.7g}"
-    if low == 0:
-        return ", vmin=0" + (", vmax=heatmap.max()" if enlarged else "")
-    return f", norm=CenteredNorm({'halfrange=heatmap.abs().max()' if enlarged else ''})"
-
-
-def _picture(draft: CodeContext, x: Tensor, axes: str, muted: bool) -> list[str]:
-    """The input as the network saw it, the normalization undone; with less colour if ``muted``."""
-    colours = x.shape[1] == 3
-    less = [
-        f"light = {{}} ** {GAMMA}",
-        f"gray = (light @ {np.round(LUMINANCE.astype(float), 4).tolist()})[..., None]  # luminance",
-        f"{axes}.imshow((light + {draft.at.alpha:g} * (gray - light)) ** (1 / {GAMMA}))",
+    limits = "vmin=0, vmax=top" if low == 0 else "norm=CenteredNorm(halfrange=top)"
+    return [
+        *lines,
+        f"top = heatmap{sign}.max()",
+        f"opacity = {alpha:g} * ({shown}{sign} / top).clip(0, 1)",
+        f"{axes}.imshow({shown}, {quoted(name)}, {limits}, alpha=opacity)",
     ]
-    if draft.preparation is not None and draft.preparation.picture is not None:
-        if colours and muted:
-            return [less[0].format(f"(np.asarray({draft.preparation.picture}) / 255)"), *less[1:]]
-        gray = "" if colours else ', "gray", vmin=0, vmax=255'
-        return [f"{axes}.imshow({draft.preparation.picture}{gray})"]
-    at = [draft.view.input_sample, *(f":, {depth}" for depth in draft.x_depth)]
-    shown = x[draft.view.input_sample]
-    for depth in draft.x_depth:
-        shown = shown[:, depth]
-    own = (".detach()" if draft.scored else "") + as_drawn(x)
-    lines = [f"picture = x[{', '.join(map(str, at))}]{own}.permute(1, 2, 0)"]
-    lines += _undone(draft, shown.detach().float().cpu().numpy())
-    if colours and muted:
-        return [*lines, less[0].format("picture.numpy()"), *less[1:]]
-    if colours:
+
+
+def _picture(context: CodeContext, axes: str, muted: bool) -> list[str]:
+    """The input as the network saw it, the normalization undone; with less colour if ``muted``."""
+    x, sample, alpha = context.x, context.view.input_sample, context.at.alpha
+    assert x is not None
+    own = (".detach()" if context.scored else "") + as_drawn(x)
+    lines = [f"picture = x[{sample}]{own}.permute(1, 2, 0)"]
+    lines += _undone(context, x[sample].detach().float().cpu().numpy())
+    if x.shape[1] != 3:
+        return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']
+    if not muted:
         return [*lines, f"{axes}.imshow(picture)"]
-    return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']
+    luminance = np.round(LUMINANCE.astype(float), 4).tolist()
+    return [
+        *lines,
+        f"light = picture.numpy() ** {GAMMA}",
+        f"gray = (light @ {luminance})[..., None]  # luminance",
+        f"{axes}.imshow((light + {alpha:g} * (gray - light)) ** (1 / {GAMMA}))",
+    ]
 
 
-def _undone(draft: CodeContext, values: np.ndarray) -> list[str]:
-    """What brings one sample ``(C, H, W)`` to 0..1."""
-    scale, offset, words = undoing(values, draft.inputs)
+def _undone(context: CodeContext, values: np.ndarray) -> list[str]:
+    """The lines that bring one sample ``(C, H, W)`` to 0..1."""
+    scale, offset, words = undoing(values, context.inputs)
     if not words:
         return []
     if words.startswith("stretched"):

@@ -31,9 +31,8 @@ class Given:
 class Preparation:
     """How a picture becomes the tensor that went in."""
 
-    lines: tuple[str, ...]  # what comes before the last step
+    lines: tuple[str, ...]  # the lines before the last step
     last: str  # an expression that gives (1, C, H, W)
-    picture: str | None = None  # the variable with the PIL picture, cropped and not normalized
 
 
 def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
@@ -107,8 +106,8 @@ def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Pre
         return None
     line = f"transform = get_weight({quoted(name)}).transforms()"
     if text == "image":
-        return _moved((line,), "transform(image)", None, made, x)
-    return _moved((f"picture = {text}", line), "transform(picture)", None, made, x)
+        return _moved((line,), "transform(image)", made, x)
+    return _moved((f"picture = {text}", line), "transform(picture)", made, x)
 
 
 _STEPS: dict[str, Callable[[Any, str], str]] = {
@@ -129,28 +128,24 @@ def _how(step: Any) -> str:
 def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation | None:
     """By the steps of `prepare_input`'s own transform, those left out that do nothing."""
     lines = [] if text == "image" else [f"picture = {text}"]
-    of = name = "picture" if lines else "image"
+    of = "picture" if lines else "image"
     for step in transform.transforms:
         made = step(value)
         if _same(made, value):
             continue
-        if isinstance(made, Tensor) and isinstance(value, Image.Image) and of != name:
-            lines.append(f"picture = {of}")
-            of = name = "picture"
         of, value = _STEPS[type(step).__name__](step, of), made
-        if type(step).__name__ == "ToDtype":
-            lines.append(f"x = {of}")
-            of = "x"
-    return _moved(tuple(lines), of, name, value, x)
+        kind = type(step).__name__
+        if kind in ("CenterCrop", "ToDtype"):
+            lines.append(f"{'x' if kind == 'ToDtype' else 'picture'} = {of}")
+            of = "x" if kind == "ToDtype" else "picture"
+    return _moved(tuple(lines), of, value, x)
 
 
-def _moved(
-    lines: tuple[str, ...], of: str, picture: str | None, made: Tensor, x: Tensor
-) -> Preparation | None:
+def _moved(lines: tuple[str, ...], of: str, made: Tensor, x: Tensor) -> Preparation | None:
     """The preparation, with a move to where x is, if what it made is x."""
     if not torch.equal(made[None].to(x.device, x.dtype), x):
         return None
     moves = [quoted(str(x.device))] if x.device.type != "cpu" else []
     moves += [str(x.dtype)] if x.dtype != torch.float32 else []
     move = f".to({', '.join(moves)})" if moves else ""
-    return Preparation(lines, f"{of}[None]{move}", picture)
+    return Preparation(lines, f"{of}[None]{move}")

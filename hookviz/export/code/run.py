@@ -1,214 +1,166 @@
-"""The input, the hook, the forward and the backward, and the score between them."""
+"""The input, the edits, the hook, the forward and the backward, and the score between them."""
 
 from __future__ import annotations
 
-import ast
+import textwrap
 from os import PathLike
 from typing import Any
 
 from torch import Tensor
 
-from ...hooking.tensors import tensors_in
-from ...run.target import Target, class_index
-from .draft import WIDTH, CodeContext, as_drawn
-from .edits import edit_hooks
+from ...hooking.edit import LayerEdit, index_words
+from ...hooking.tensors import channel_dimension
+from ...run.target import class_index
+from .context import WIDTH, CodeContext, as_drawn
 from .inputs import quoted
 
 
-def input_lines(draft: CodeContext) -> list[str]:
+def input_lines(context: CodeContext) -> list[str]:
     """``model`` and ``x``, made or taken."""
-    asking = ".requires_grad_()" if draft.scored and draft.differentiable else ""
-    name, weights, x = draft.given.name, draft.given.weights, draft.x
+    asking = ".requires_grad_()" if context.scored else ""
+    name, weights, x = context.given.name, context.given.weights, context.x
+    lines = []
     if name is None:
-        draft.take("model", f"your {type(draft.user_model).__name__}")
-        lines = []
+        context.take("model", f"your {type(context.user_model).__name__}")
     else:
-        lines = [f"model = get_model({quoted(name)}, weights={quoted(weights.name)})"]
-    if draft.preparation is not None:
-        if not isinstance(draft.given.image, (str, PathLike)):
-            draft.take("image", "the picture that you gave")
-        return [*lines, *draft.preparation.lines, f"x = {draft.preparation.last}{asking}"]
-    if x is None:
-        names = ["args", *(["kwargs"] if draft.inputs.kwargs else [])]
-        for name in names:
-            draft.take(name, f"what went in: explorer.inputs.{name}")
-        if draft.scored:
-            copies = ", ".join(f"own({name})" for name in names)
-            return [*lines, *_OWN.splitlines(), "", f"{', '.join(names)} = {copies}"]
-        return [*lines, *(f"{name} = deepcopy({name})" for name in names)]
-    draft.take("x", f"what went in, shape {tuple(x.shape)}: explorer.inputs.{draft.x_at}")
+        lines.append(f"model = get_model({quoted(name)}, weights={quoted(weights.name)})")
+    if context.preparation is not None:
+        if not isinstance(context.given.image, (str, PathLike)):
+            context.take("image", "the picture that you gave")
+        made = context.preparation
+        return [*lines, *made.lines, f"x = {made.last}{asking}"]
+    assert x is not None
+    context.take("x", f"the input, shape {tuple(x.shape)}: explorer.inputs.{context.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
 
 
-_OWN = """sources = []
-
-def own(value):  # copies: the model may write into lists, and the gradient is asked of tensors
-    if isinstance(value, (list, tuple)):
-        return [own(each) for each in value]
-    if isinstance(value, dict):
-        return {key: own(each) for key, each in value.items()}
-    if not torch.is_tensor(value) or not value.is_floating_point():
-        return value
-    sources.append(value.clone().requires_grad_())
-    return sources[-1].clone()
-"""
-
-
-def hook_lines(draft: CodeContext) -> list[str]:
-    """``keep``, the forward hook, and the lists that it fills."""
-    calls, path = draft.record.calls, draft.call.outputs[0].path
-    kept = "output.detach().clone()"
-    why = "  # before in-place ReLUs overwrite it"
-    where = [f"    output = output{_checked(path)}"] if path else []
-    if len(calls) > 1:
-        lines = ["calls = []", "", "def keep(module, args, output):", *where]
-        lines += [f'    call = {{"activation": {kept}}}{why}', "    calls.append(call)"]
-        watch = "output.register_hook(lambda gradient: call.update(gradient=gradient))"
-    else:
-        lists = "activations, gradients = [], []" if draft.graded else "activations = []"
-        lines = [lists, "", "def keep(module, args, output):", *where]
-        lines += [f"    activations.append({kept}){why}"]
-        watch = "output.register_hook(gradients.append)"
-    if not draft.graded:
-        return lines
-    if any(call.outputs[0].hooked_in_task is None for call in calls):
-        return [*lines, "    if output.requires_grad:", f"        {watch}"]
-    lines.append(f"    {watch}")
-    # What overwrites a view in place takes the view's hook out of the graph; a sample without
-    # batch dimension comes as a view, and so do tensors of other classes.
-    if draft.arrangement == "[None]" or type(draft.call.activation) is not Tensor:
-        lines.append("    return output.clone()")
+def edit_lines(context: CodeContext) -> list[str]:
+    """The explorer's edits as plain forward hooks, ``edit_0`` and so on."""
+    lines: list[str] = []
+    for number, edit in enumerate(context.view.session.edits):
+        chosen, old = _chosen(context, edit), ""
+        if edit.factor:
+            old = f"output[{chosen}] * "
+        lines += [
+            f"def edit_{number}(module, args, output):  # {_said(edit)}",
+            "    output = output.clone()  # a new tensor, or backward may break",
+            f"    output[{chosen}] = {old}{edit.factor!r}",
+            "    return output",
+            "",
+        ]
     return lines
 
 
-def _checked(path: str) -> str:
-    """Where in its output a layer's tensor is, if Python can read that back."""
-    try:
-        node: Any = ast.parse(f"output{path}", mode="eval").body
-    except SyntaxError:
-        node = None
-    while isinstance(node, ast.Attribute) or (
-        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)
-    ):
-        node = node.value
-    if not isinstance(node, ast.Name):
-        raise ValueError(
-            f"There is no short code for a tensor at {path!r} of what a layer returns."
-        )
-    return path
+def _chosen(context: CodeContext, edit: LayerEdit) -> str:
+    """The index of the channels that an edit scales."""
+    if edit.factor is None or edit.where is not None:
+        raise _refusal(edit, "it does more than scale channels; hookviz.edit makes it")
+    record = context.view.cache.get(edit.layer)
+    if record is None:
+        raise _refusal(edit, "its layer is not captured; name it in layers=")
+    call = record.last
+    plain = [each.path for each in call.outputs] == [""]
+    if not plain or channel_dimension(call.activation, record.module, call.grid) != 1:
+        raise _refusal(edit, "the layer's output is no batch of maps; edit a layer within it")
+    channels: Any = edit.channels
+    if channels is None:
+        return ":"
+    if isinstance(channels, (int, slice)):
+        return f":, {index_words(channels)}"
+    return f":, {channels.tolist() if isinstance(channels, Tensor) else list(channels)}"
 
 
-def run_lines(draft: CodeContext) -> list[str]:
-    """Eval mode, the forward under the hook, and the backward."""
-    model, layer = draft.model, draft.layer(draft.record.name)
-    lines = []
-    if len({module.training for module in draft.core.modules()}) > 1:
-        every = f"for module in {model}.modules()"
-        lines.append(f"training = {{module: module.training {every}}}")
-    lines += [f"{model}.requires_grad_()"] if _thawed(draft) else []
-    lines += [f"{model}.eval()"]
+def _said(edit: LayerEdit) -> str:
+    return quoted(str(edit))[1:-1]
+
+
+def _refusal(edit: LayerEdit, why: str) -> ValueError:
+    return ValueError(f"There is no short code for the edit of {_said(edit)}: {why}.")
+
+
+def hook_lines(context: CodeContext) -> list[str]:
+    """``keep``, the forward hook, and the lists that it fills."""
+    calls, kept = context.record.calls, "output.detach().clone()"
+    why = "  # before in-place ReLUs overwrite it"
+    if len(calls) > 1:
+        lines = ["calls = []", "", "def keep(module, args, output):"]
+        lines += [f'    call = {{"activation": {kept}}}{why}', "    calls.append(call)"]
+        register = "output.register_hook(lambda gradient: call.update(gradient=gradient))"
+    else:
+        lists = "activations, gradients = [], []" if context.graded else "activations = []"
+        lines = [lists, "", "def keep(module, args, output):"]
+        lines += [f"    activations.append({kept}){why}"]
+        register = "output.register_hook(gradients.append)"
+    if not context.graded:
+        return lines
+    if any(call.outputs[0].hooked_in_task is None for call in calls):
+        return [*lines, "    if output.requires_grad:", f"        {register}"]
+    return [*lines, f"    {register}"]
+
+
+def run_lines(context: CodeContext) -> list[str]:
+    """Eval mode, the forward under the hooks, the backward, and the mode as it was."""
+    model, edits = context.model, context.view.session.edits
+    flags = {module.training for module in context.core.modules()}
+    lines, back = [f"{model}.eval()"], [f"{model}.train()"] if flags == {True} else []
+    if len(flags) > 1:
+        lines.insert(0, f"training = {{module: module.training for module in {model}.modules()}}")
+        back = ["for module, was in training.items():", "    module.training = was"]
     # The handle takes the hook off at the end of the block, also if the model raises.
-    blocks = [*edit_hooks(draft), f"{layer}.register_forward_hook(keep)"]
-    blocks = blocks if draft.scored else ["torch.no_grad()", *blocks]
+    hooked = [(each.layer, f"edit_{number}") for number, each in enumerate(edits)]
+    blocks = [] if context.scored else ["torch.no_grad()"]
+    for name, hook in [*hooked, (context.record.name, "keep")]:
+        blocks.append(f"{context.layer(name)}.register_forward_hook({hook})")
     start = [f"with {', '.join(blocks)}:"]
     if len(start[0]) > WIDTH and len(blocks) > 1:
         start = ["with (", *(f"    {block}," for block in blocks), "):"]
-    if not draft.scored:
-        return [*lines, *start, f"    {draft.calling}"]
-    scored = [f"    {line}" for line in score_lines(draft)]
-    return [*lines, *start, *scored, *_backward(draft)]
+    if not context.scored:
+        return [*lines, *start, f"    {context.calling}", *back]
+    scored = [f"    {line}" for line in _score_lines(context)]
+    return [*lines, *start, *scored, *_backward(context), *back]
 
 
-def mode_back(draft: CodeContext) -> list[str]:
-    """The end of eval mode, where it was off."""
-    flags = {module.training for module in draft.core.modules()}
-    if flags == {True}:
-        return [f"{draft.model}.train()"]
-    if flags == {False}:
-        return []
-    return ["for module, was in training.items():", "    module.training = was"]
-
-
-def _thawed(draft: CodeContext) -> bool:
-    """Whether the parameters, all frozen, must be asked for want of an input that can be."""
-    frozen = not any(parameter.requires_grad for parameter in draft.core.parameters())
-    given = tensors_in((draft.inputs.args, draft.inputs.kwargs))
-    return draft.scored and frozen and not any(t.is_floating_point() for _, t in given)
-
-
-def _backward(draft: CodeContext) -> list[str]:
-    why = "  # sets off the hook; no .grad is touched" if draft.graded else ""
-    saliency = draft.method == "saliency"
-    if draft.differentiable and draft.run.goal == "inputs":
+def _backward(context: CodeContext) -> list[str]:
+    why = "  # sets off the hook; no .grad is touched" if context.graded else ""
+    saliency = context.method == "saliency"
+    if context.run.goal == "inputs":
         return [f"{'(slopes,) = ' * saliency}torch.autograd.grad(score, x){why}"]
-    sources = ["x"] if draft.differentiable else []
-    thawed, parameters = _thawed(draft), list(draft.core.parameters())
-    if thawed or all(parameter.requires_grad for parameter in parameters):
-        sources.append(f"*{draft.model}.parameters()")
-    else:
-        sources.append(f"*(p for p in {draft.model}.parameters() if p.requires_grad)")
-    return [
-        f"sources {'+=' if draft.x is None else '='} [{', '.join(sources)}]",
+    return [  # not every layer depends on the input
+        f"sources = [x, *(p for p in {context.model}.parameters() if p.requires_grad)]",
         f"{'slopes, *_ = ' * saliency}torch.autograd.grad(score, sources, allow_unused=True){why}",
-        *([f"{draft.model}.requires_grad_(False)"] if thawed else []),
     ]
 
 
-def score_lines(draft: CodeContext) -> list[str]:
+def _score_lines(context: CodeContext) -> list[str]:
     """``score = ...``, a scalar."""
-    target, logits = draft.at.target, draft.run.logits
+    target, logits, names = context.at.target, context.run.logits, context.class_names
     if callable(target):
         name = getattr(target, "__name__", type(target).__name__)
-        draft.take("target", f"your function {quoted(name)}: explorer.target")
-        return [f"score = target({draft.calling})"]
-    if isinstance(target, list):
-        terms = [term_of(draft, each, str(row)) for row, each in enumerate(target)]
-        rows = [f"    {term},{comment}" for term, comment in terms]
-        return [f"logits = {draft.logits}", "score = sum([", *rows, "])"]
-    if logits is not None and len(logits) == 1:
-        return with_logits(draft, "score = ", *term_of(draft, target, "0"))
-    term, comment = term_of(draft, target, ":")
-    term = f"({term}).sum()" if " - " in term else f"{term}.sum()"
-    return with_logits(draft, "score = ", term, comment)
-
-
-def term_of(draft: CodeContext, target: Target, row: str) -> tuple[str, str]:
-    """One sample's score, or with ``row=":"`` each sample's ``(N,)``; and a comment."""
+        context.take("target", f"your function {quoted(name)}: explorer.target")
+        return [f"score = target({context.calling})"]
+    assert logits is not None  # there is no score of classes without
+    one, count = len(logits) == 1, logits.shape[1]
     if target is None:
-        top = "logits.amax(1)" if row == ":" else f"logits[{row}].max()"
-        return top, "  # the top class" + (" of each sample" if row == ":" else "")
-    classes: Any = target if isinstance(target, tuple) else (target,)
-    first, *others = (class_number(draft, each) for each in classes)
-    names = draft.class_names
-    said = " against ".join(quoted(names[i]) for i in (first, *others) if i < len(names))
-    comment = f"  # {said}" if said else ""
-    term = f"logits[{row}, {first}]"
-    if len(others) == 1:
-        term += f" - logits[{row}, {others[0]}]"
-    elif others:
-        term += f" - logits[{row}, {others}].mean({'1' if row == ':' else ''})"
-    return term, comment
+        top = "[0].max()  # the top class" if one else ".amax(1).sum()  # each sample's top class"
+        return [f"score = {context.logits}{top}"]
+    if isinstance(target, list):
+        tops = logits.argmax(1).tolist()
+        every = [top if t is None else class_index(t, count, names)
+                 for t, top in zip(target, tops, strict=True)]  # fmt: skip
+        classes = textwrap.wrap(f"classes = {every}", WIDTH - 4, subsequent_indent="    ")
+        return [*classes, f"score = {context.logits}[range({len(every)}), classes].sum()"]
+    index = class_index(target, count, names)  # type: ignore[arg-type]
+    comment = f"  # {quoted(names[index])}" if index < len(names) else ""
+    line = f"score = {context.logits}" + (f"[0, {index}]" if one else f"[:, {index}].sum()")
+    return [line + comment * (len(line + comment) <= WIDTH - 4)]
 
 
-def class_number(draft: CodeContext, target: Any) -> int:
-    """The number of a class that the target names."""
-    assert draft.run.logits is not None  # there is no score of classes without
-    return class_index(target, draft.run.logits.shape[1], draft.class_names)
-
-
-def with_logits(draft: CodeContext, start: str, term: str, comment: str) -> list[str]:
-    """The term with the model's answer in it, in one line if it is needed once."""
-    if term.count("logits") == 1:
-        return [start + term.replace("logits", draft.logits) + comment]
-    return [f"logits = {draft.logits}", start + term + comment]
-
-
-def map_lines(draft: CodeContext) -> list[str]:
+def map_lines(context: CodeContext) -> list[str]:
     """``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
-    arranged = draft.arrangement + as_drawn(draft.call.activation)
-    names = ["activation", *(["gradient"] if draft.graded else [])]
-    several = len(draft.record.calls) > 1
-    place = f'calls[{draft.at.call}]["{{}}"]' if several else "{}s[0]"
+    arranged = f"{context.arrangement}{as_drawn(context.call.activation)}"
+    names = ["activation", *(["gradient"] if context.graded else [])]
+    several = len(context.record.calls) > 1
+    place = f'calls[{context.at.call}]["{{}}"]' if several else "{}s[0]"
     values = [place.format(name) + arranged for name in names]
     whole = f"{', '.join(names)} = {', '.join(values)}"
     if not arranged and len(whole) <= WIDTH:

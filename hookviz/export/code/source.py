@@ -7,118 +7,122 @@ layer's, file's or class's name can be read as code.
 
 from __future__ import annotations
 
-import sys
+import symtable
+from collections.abc import Iterator
+
+import numpy as np
+from torch import Tensor
 
 from ...attribution.gradients import ATTRIBUTIONS
 from ...hooking.checkpoint import FORWARD
 from ...view.difference import ViewDifference
+from ...view.settings import EFFECTIVE
 from ...view.view import View
-from .draft import CodeContext
-from .drawing import drawing_lines
-from .edits import edit_lines
-from .function_source import Source, names_in
-from .heatmap import heatmap_lines, heatmap_source
-from .inputs import Given
-from .run import hook_lines, input_lines, map_lines, mode_back, run_lines
+from .context import CodeContext
+from .drawing import drawing_lines, heatmap_lines
+from .inputs import Given, quoted
+from .run import edit_lines, hook_lines, input_lines, map_lines, run_lines
 
 
 def write_source(view: View, given: Given) -> str:
-    """What computes and draws a view's feature map, gradient and heatmap, without hookviz.
+    """Write the code that computes and draws a view's maps and heatmap, without hookviz.
 
-    What the source takes stands in comments at its beginning. ``ValueError`` says why, where a few
-    lines cannot do it.
+    Comments at its beginning say what it takes. ``ValueError`` names a view of a rare kind, and
+    says what to do.
     """
-    draft = CodeContext(view, given)
-    _refuse(draft)
-    back = mode_back(draft)
-    again = draft.method in ATTRIBUTIONS and draft.method != "saliency"  # the model runs again
-    edits = edit_lines(draft)
-    hooks = [*([""] if edits else []), *edits, *hook_lines(draft)]
-    before = [*input_lines(draft), *hooks, "", *run_lines(draft)]
-    before += [*([] if again else back), "", *map_lines(draft)]
-    after = [*(back if again else []), "", *drawing_lines(draft)]
-    used = names_in("\n".join([*before, *after]))
-    function = heatmap_source(draft)
-    if function is not None and _clash(function, used):
-        function = None
-    heatmap = heatmap_lines(draft, function)
-    imports = _imports(used | names_in("\n".join(heatmap)), function)
-    if function is not None:
-        heatmap = ["", *function.lines, "", *heatmap]
-    return "\n".join([*draft.takes, *imports, "", *before, *heatmap, *after]) + "\n"
+    context = CodeContext(view, given)
+    for rare in _rarities(context):
+        raise ValueError(f"There is no short code for {rare}")
+    edits = edit_lines(context)
+    lines = [*input_lines(context), *([""] if edits else []), *edits, *hook_lines(context), ""]
+    lines += [*run_lines(context), "", *map_lines(context), *heatmap_lines(context), ""]
+    lines += drawing_lines(context)
+    return "\n".join([*context.takes, *_imports("\n".join(lines)), "", *lines]) + "\n"
 
 
-def _refuse(draft: CodeContext) -> None:
-    """Raise for what would take more than a few lines."""
-    name, core = draft.record.name, draft.core
-    if isinstance(draft.view, ViewDifference):
-        raise ValueError("There is no short code for a difference: set version='edited'.")
-    if any(hasattr(part, "_orig_mod") for part in core.modules()):
-        raise ValueError(
-            "There is no short code for a model of which parts are compiled, since hooks do "
-            "not reach into those: explore the model before torch.compile."
+def _rarities(context: CodeContext) -> Iterator[str]:
+    """What the view has that people rarely have: its name, and what to do."""
+    view, name, x, call = context.view, context.record.name, context.x, context.call
+    layer, method, run_tasks = f"layer {name!r}", context.at.heatmap, (None, FORWARD)
+    if isinstance(view, ViewDifference):
+        yield "a difference: set version='edited'."
+    if method == EFFECTIVE:
+        yield (
+            "this view, since the effective field takes more than a few lines: "
+            f"hookviz.receptive_field(model, x, {quoted(name)}).effective([x]) computes it."
         )
-    if name and core.get_submodule(name) is not draft.record.module:
-        raise ValueError(f"There is no short code for layer {name!r}: the model hides it.")
-    if draft.run.goal == "everything":
-        raise ValueError(
-            "There is no short code for reentrant checkpointing, which runs each layer twice: "
-            "give checkpoint(..., use_reentrant=False)."
+    if method in ATTRIBUTIONS and method != "saliency":
+        yield f"{method!r}: hookviz.attribute(model, image, {method!r}) computes it."
+    if x is None:
+        yield "a model with several arguments: wrap the model so that it takes one tensor."
+        return
+    if type(x) is not Tensor or type(call.activation) is not Tensor:
+        yield "tensors of other classes: give x.as_subclass(torch.Tensor)."
+    if any(hasattr(part, "_orig_mod") for part in context.core.modules()):
+        yield (
+            "a model of which parts are compiled, since hooks do not reach into those: explore the "
+            "model before torch.compile."
         )
-    if any(call.outputs[0].hooked_in_task not in (None, FORWARD) for call in draft.record.calls):
-        raise ValueError(
-            f"There is no short code for layer {name!r}: backward runs it again, and its gradient "
-            "reaches only that run."
+    if context.run.goal == "everything":
+        yield (
+            "reentrant checkpointing, which runs each layer twice: give "
+            "checkpoint(..., use_reentrant=False)."
         )
-    if draft.call.activation.is_complex():
-        raise ValueError(f"There is no short code for layer {name!r}: its maps are complex.")
-    if draft.method in ATTRIBUTIONS and draft.x is None:
-        raise ValueError(
-            f"There is no short code for {draft.method!r} of a model with several arguments: "
-            "wrap the model so that it takes one tensor."
+    if any(each.outputs[0].hooked_in_task not in run_tasks for each in context.record.calls):
+        yield (
+            f"{layer}: backward runs it again, and its gradient reaches only that run; take the "
+            "layer before or after it."
+        )
+    if name and context.core.get_submodule(name) is not context.record.module:
+        yield f"{layer}: the model hides it; take a layer that get_submodule finds."
+    if call.outputs[0].path:
+        yield f"{layer}, which returns more than a tensor: take a layer within it."
+    if call.activation.is_complex():
+        yield f"{layer}: its maps are complex; take a layer whose values are real."
+    if context.arrangement is None:
+        yield f"{layer}, whose maps have no batch dimension: take a layer that keeps it."
+    if context.spatial == 3 or x.ndim == 5:
+        yield "volumes: explorer.figure() draws this view."
+    if context.scored and not x.is_floating_point():
+        yield (
+            "an input of whole numbers, which has no gradient: wrap the model so that it "
+            "takes the embedded tensor."
+        )
+    if isinstance(context.at.target, tuple) or (
+        isinstance(context.at.target, list)
+        and any(isinstance(each, tuple) for each in context.at.target)
+    ):
+        yield "one class against others: give a function output -> scalar as target."
+    values = context.heatmap.values
+    if values is not None and not np.isfinite(values).all():
+        yield (
+            "a heatmap with NaN or infinite values: hookviz.diagnose(model, image) finds where "
+            "they begin."
         )
 
 
-_IMPORTS = {
-    "CenteredNorm": "from matplotlib.colors import CenteredNorm",
-    "TF": "from torchvision.transforms.v2 import functional as TF",
-    "Image": "from PIL import Image",
-    "ImageOps": "from PIL import ImageOps",
-    "IntegratedGradients": "from captum.attr import IntegratedGradients",
-    "InterpolationMode": "from torchvision.transforms import InterpolationMode",
-    "NoiseTunnel": "from captum.attr import NoiseTunnel",
-    "Saliency": "from captum.attr import Saliency",
-    "deepcopy": "from copy import deepcopy",
-    "get_model": "from torchvision.models import get_model",
-    "get_weight": "from torchvision.models import get_weight",
-    "interpolate": "from torch.nn.functional import interpolate",
-    "np": "import numpy as np",
-    "plt": "import matplotlib.pyplot as plt",
-    "torch": "import torch",
+_IMPORTS = {  # in the order of the printed lines
+    "import": ("matplotlib.pyplot as plt", "torch"),
+    "from matplotlib.colors import": ("CenteredNorm",),
+    "from PIL import": ("Image", "ImageOps"),
+    "from torch import": ("Tensor",),
+    "from torch.nn.functional import": ("interpolate",),
+    "from torchvision.models import": ("get_model", "get_weight"),
+    "from torchvision.transforms import": ("InterpolationMode",),
+    "from torchvision.transforms.v2 import": ("functional as TF",),
 }
 
 
-def _imports(used: set[str], function: Source | None) -> list[str]:
-    """What the code imports: the standard library first, and one line for each module."""
-    lines = {line for name, line in _IMPORTS.items() if name in used}
-    lines |= function.imports if function else set()
-    merged: dict[tuple, str] = {}
-    for line in sorted(lines, key=_rank):
-        place = _rank(line)[:3] if " as " not in line else _rank(line)
-        name = line.partition(" import ")[2]
-        merged[place] = f"{merged[place]}, {name}" if place in merged else line
-    others = [line for place, line in merged.items() if place[0]]
-    own = [line for place, line in merged.items() if not place[0]]
-    return [*own, *([""] if own else []), *others]
-
-
-def _rank(line: str) -> tuple:
-    """Where an import stands: by section, ``import`` before ``from``, module and name."""
-    kind, module, *names = line.replace(" import ", " ").split()
-    section = module.partition(".")[0] not in sys.stdlib_module_names
-    return section, kind == "from", module.lower(), not "".join(names)[:1].isupper(), *names
-
-
-def _clash(function: Source, used: set[str]) -> bool:
-    """Whether a name that the function brings along is another thing in the rest of the code."""
-    return any(_IMPORTS.get(name) not in function.imports for name in used & set(function.names))
+def _imports(source: str) -> list[str]:
+    """The imports of the names that lines of source use."""
+    tables, lines = [symtable.symtable(source, "", "exec")], []
+    for table in tables:
+        tables += table.get_children()
+    used = {name for table in tables for name in table.get_identifiers()}
+    for start, names in _IMPORTS.items():
+        wanted = [name for name in names if name.split()[-1] in used]
+        if start == "import":
+            lines += [f"import {name}" for name in wanted]
+        elif wanted:
+            lines.append(f"{start} {', '.join(wanted)}")
+    return lines
