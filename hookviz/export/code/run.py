@@ -27,8 +27,8 @@ def input_lines(context: CodeContext) -> list[str]:
     if context.preparation is not None:
         if not isinstance(context.given.image, (str, PathLike)):
             context.take("image", "the picture that you gave")
-        made = context.preparation
-        return [*lines, *made.lines, f"x = {made.last}{asking}"]
+        *before, made = context.preparation
+        return [*lines, *before, f"x = {made}{asking}"]
     assert x is not None
     context.take("x", f"the input, shape {tuple(x.shape)}: explorer.inputs.{context.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
