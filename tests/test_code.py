@@ -312,7 +312,8 @@ def second_largest(output):
     return output.topk(2).values[:, 1].sum()
 
 
-TARGETS = [None, 3, "FISH", ["fish", None, 1], second_largest]
+TARGETS = [None, 3, "FISH", ["fish", None, 1], ("moon", "star"), (6, 9, 0)]
+TARGETS += [second_largest]
 
 
 @pytest.mark.parametrize("method", ["gradcam", "saliency"])
@@ -650,7 +651,7 @@ RARE = {
         torch.randint(9, (1,)),
         {},
     ),
-    "one class against others": (MODEL, PICTURES[6], {"target": ("moon", "star")}),
+    "one class against others": (MODEL, PICTURES[6], {"target": [("moon", "star")]}),
     "NaN or infinite values": (Through(lambda conv, x: conv(x), NaNs(3, 4, 1)), X, {}),
     **{
         f"'{method}': hookviz.attribute": (MODEL, PICTURES[6], {"heatmap": method})

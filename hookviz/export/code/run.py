@@ -149,6 +149,11 @@ def _score_lines(context: CodeContext) -> list[str]:
                  for t, top in zip(target, tops, strict=True)]  # fmt: skip
         classes = textwrap.wrap(f"classes = {every}", WIDTH - 4, subsequent_indent="    ")
         return [*classes, f"score = {context.logits}[range({len(every)}), classes].sum()"]
+    if isinstance(target, tuple):
+        first, *others = (class_index(each, count, names) for each in target)
+        against = f" - logits[:, {others}].mean(1)" if others else ""
+        whole = f"score = (logits[:, {first}]{against}).sum()"
+        return [f"logits = {context.logits}", whole]
     index = class_index(target, count, names)  # type: ignore[arg-type]
     comment = f"  # {quoted(names[index])}" if index < len(names) else ""
     line = f"score = {context.logits}" + (f"[0, {index}]" if one else f"[:, {index}].sum()")
