@@ -154,7 +154,7 @@ def _score_lines(context: CodeContext) -> list[str]:
         against = f" - logits[:, {others}].mean(1)" if others else ""
         whole = f"score = (logits[:, {first}]{against}).sum()"
         return [f"logits = {context.logits}", whole]
-    index = class_index(target, count, names)  # type: ignore[arg-type]
+    index = class_index(target, count, names)
     comment = f"  # {quoted(names[index])}" if index < len(names) else ""
     line = f"score = {context.logits}" + (f"[0, {index}]" if one else f"[:, {index}].sum()")
     return [line + comment * (len(line + comment) <= WIDTH - 4)]
