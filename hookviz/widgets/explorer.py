@@ -565,7 +565,8 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            A few lines cannot do it, as for compiled parts of a model; the message says why.
+            The view is of a rare kind, as of a volume or of a model with several arguments; the
+            message names it and says what to do.
 
         Examples
         --------

@@ -27,12 +27,8 @@ class Given:
     name: str | None = None  # torchvision's, of a model that was given by name
 
 
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """How a picture becomes the tensor that went in."""
-
-    lines: tuple[str, ...]  # the lines before the last step
-    last: str  # an expression that gives (1, C, H, W)
+Preparation = tuple[str, ...]
+"""How a picture becomes the tensor that went in: lines, and an expression for (1, C, H, W)."""
 
 
 def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
@@ -104,10 +100,12 @@ def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Pre
     made = weights.transforms()(picture)
     if not isinstance(made, Tensor) or made.ndim != 3:
         return None
-    line = f"transform = get_weight({quoted(name)}).transforms()"
-    if text == "image":
-        return _moved((line,), "transform(image)", made, x)
-    return _moved((f"picture = {text}", line), "transform(picture)", made, x)
+    lines = [f"transform = get_weight({quoted(name)}).transforms()"]
+    if text != "image":
+        lines.insert(0, f"picture = {text}")
+    return _moved(
+        tuple(lines), "transform(image)" if text == "image" else "transform(picture)", made, x
+    )
 
 
 _STEPS: dict[str, Callable[[Any, str], str]] = {
@@ -148,4 +146,4 @@ def _moved(lines: tuple[str, ...], of: str, made: Tensor, x: Tensor) -> Preparat
     moves = [quoted(str(x.device))] if x.device.type != "cpu" else []
     moves += [str(x.dtype)] if x.dtype != torch.float32 else []
     move = f".to({', '.join(moves)})" if moves else ""
-    return Preparation(lines, f"{of}[None]{move}")
+    return (*lines, f"{of}[None]{move}")

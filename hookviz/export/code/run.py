@@ -27,8 +27,8 @@ def input_lines(context: CodeContext) -> list[str]:
     if context.preparation is not None:
         if not isinstance(context.given.image, (str, PathLike)):
             context.take("image", "the picture that you gave")
-        made = context.preparation
-        return [*lines, *made.lines, f"x = {made.last}{asking}"]
+        *before, made = context.preparation
+        return [*lines, *before, f"x = {made}{asking}"]
     assert x is not None
     context.take("x", f"the input, shape {tuple(x.shape)}: explorer.inputs.{context.x_at}")
     return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
@@ -149,7 +149,12 @@ def _score_lines(context: CodeContext) -> list[str]:
                  for t, top in zip(target, tops, strict=True)]  # fmt: skip
         classes = textwrap.wrap(f"classes = {every}", WIDTH - 4, subsequent_indent="    ")
         return [*classes, f"score = {context.logits}[range({len(every)}), classes].sum()"]
-    index = class_index(target, count, names)  # type: ignore[arg-type]
+    if isinstance(target, tuple):
+        first, *others = (class_index(each, count, names) for each in target)
+        against = f" - logits[:, {others}].mean(1)" if others else ""
+        whole = f"score = (logits[:, {first}]{against}).sum()"
+        return [f"logits = {context.logits}", whole]
+    index = class_index(target, count, names)
     comment = f"  # {quoted(names[index])}" if index < len(names) else ""
     line = f"score = {context.logits}" + (f"[0, {index}]" if one else f"[:, {index}].sum()")
     return [line + comment * (len(line + comment) <= WIDTH - 4)]

@@ -88,11 +88,9 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "an input of whole numbers, which has no gradient: wrap the model so that it "
             "takes the embedded tensor."
         )
-    if isinstance(context.at.target, tuple) or (
-        isinstance(context.at.target, list)
-        and any(isinstance(each, tuple) for each in context.at.target)
-    ):
-        yield "one class against others: give a function output -> scalar as target."
+    target = context.at.target
+    if isinstance(target, list) and any(isinstance(each, tuple) for each in target):
+        yield "one class against others in a list of targets: give a function as target."
     values = context.heatmap.values
     if values is not None and not np.isfinite(values).all():
         yield (
