@@ -7,7 +7,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "hooking.records": ["Call", "CapturedTensor", "FeatureCache", "LayerRecord", "Statistics"],
         "studies.compare.comparison": ["Comparison"],
-        "studies.compare.row": ["LayerDifference"],
+        "studies.compare.difference": ["LayerDifference"],
         "studies.compare.similarity": ["Similarity"],
         "studies.diagnosis.findings": ["Diagnosis", "Finding"],
         "studies.graph.contributions": ["Contributions"],

@@ -15,7 +15,7 @@ from torchvision.models import Inception_V3_Weights, ResNet34_Weights
 from torchvision.transforms import v2
 
 import hookviz
-from hookviz.draw.input_picture import picture_of
+from hookviz.draw.overlay import picture_of
 from hookviz.run.inputs import load_picture, prepare_input
 from hookviz.run.target import class_names_of
 

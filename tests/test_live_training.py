@@ -12,8 +12,7 @@ from seen import blocks, registered
 from torch import nn
 
 import hookviz
-from hookviz.studies.watch.page import ORDER, bytes_of, facts_of
-from hookviz.studies.watch.strips import named
+from hookviz.studies.watch.strips import ORDER, bytes_of, facts_of, named
 
 
 def trained(steps=6, every=2, probe=None, live=False):

@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageFile
 
 import hookviz
-from hookviz.draw.input_picture import picture_of
+from hookviz.draw.overlay import picture_of
 from hookviz.run.inputs import load_picture, prepare_input
 
 MODEL = hookviz.demo_model()

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from untouched import assert_untouched, snapshot
 
 import hookviz
-from hookviz.draw.input_picture import picture_of
+from hookviz.draw.overlay import picture_of
 from hookviz.run.inputs import ModelInput
 from hookviz.run.target import class_names_of
 

@@ -16,8 +16,8 @@ from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.hooking.tensors import as_maps
-from hookviz.studies.survey.batch_statistics import picked
-from hookviz.studies.survey.fingerprint import IndexRanges
+from hookviz.studies.survey.channels import picked
+from hookviz.studies.survey.file import IndexRanges
 
 
 def brute_force(model, inputs, layer, k=K, batch=BATCH):

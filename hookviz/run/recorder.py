@@ -25,7 +25,7 @@ from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backw
 from ..hooking.handles import Hook, HookManager
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors_in
-from .code_line import users_line
+from .errors import users_line
 
 
 @dataclass(frozen=True, eq=False)

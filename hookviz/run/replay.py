@@ -25,8 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from torch.utils._pytree import tree_map_only
 
 from ..hooking.handles import HookManager
-from ..hooking.storage import StorageMap, share_memory
-from ..hooking.tensors import tensors_in
+from ..hooking.tensors import StorageMap, share_memory, tensors_in
 from .recorder import Listener, Operation, OperationRecorder, tensors
 
 T = TypeVar("T")

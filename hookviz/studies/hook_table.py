@@ -22,7 +22,7 @@ from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
 from ..hooking.tables import html_table, paragraph, text_table
-from ..run.code_line import legible
+from ..run.errors import legible
 
 
 class HookFunction(NamedTuple):

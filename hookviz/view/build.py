@@ -10,8 +10,8 @@ import numpy as np
 
 from ..draw import html
 from ..draw.html import Box, Readings
-from ..draw.input_picture import UNDONE
 from ..draw.mosaic import PAGE, Mosaic, mosaic
+from ..draw.overlay import UNDONE
 from ..hooking.tables import megabytes, number
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
+from .layer import LayerWords
 from .predictions import Prediction
 from .ribbon import Cell, HealthSummary
 from .settings import Settings
-from .words import LayerWords
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

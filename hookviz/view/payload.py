@@ -15,8 +15,7 @@ import numpy as np
 from ..attribution.cam import HEATMAPS
 from ..draw.arrays import shown_size
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles
-from ..draw.input_picture import UNDONE
-from ..draw.overlay import HEAT
+from ..draw.overlay import HEAT, UNDONE
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .build import facts, versions_of

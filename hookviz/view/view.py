@@ -12,7 +12,7 @@ import numpy as np
 from ..attribution.perturbation import ablation_scores
 from ..draw.arrays import to_numpy
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
-from ..draw.input_picture import picture_of
+from ..draw.overlay import picture_of
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..run.progress import Progress
@@ -20,12 +20,20 @@ from ..run.session import Run, Session
 from ..run.target import Target
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
 from .frame import Panel
-from .layer import ABLATION, ChannelStatistics, LayerView, channel_order, layer_view, showable
+from .layer import (
+    ABLATION,
+    ChannelStatistics,
+    LayerView,
+    LayerWords,
+    channel_order,
+    layer_view,
+    layer_words,
+    showable,
+)
 from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .ribbon import Cell, HealthSummary, ribbon, values_of, verdict
 from .settings import INDICES, Settings, heatmap_names
-from .words import LayerWords, layer_words
 
 
 def run_session(

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from ..draw import html, pieces
 from ..studies.survey.layer_survey import channel_words
-from ..studies.survey.patches import SHOWN
+from ..studies.survey.page import SHOWN
 from ..studies.survey.survey import Survey
 from ..view.settings import Settings
 

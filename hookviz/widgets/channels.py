@@ -12,8 +12,7 @@ from ..draw import pieces
 from ..hooking.select import close_names
 from ..run.progress import Progress
 from ..studies.survey.layer_survey import ORDERS, Key, channel_words, key_words
-from ..studies.survey.page import Start, write_page
-from ..studies.survey.patches import NO_PICTURES, SHOWN
+from ..studies.survey.page import NO_PICTURES, SHOWN, Start, write_page
 from ..studies.survey.survey import Survey
 from .framed import FramedPage
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...attribution import cam
-from ...draw.input_picture import undoing
-from ...draw.overlay import GAMMA, LUMINANCE, heat_colours
+from ...draw.overlay import GAMMA, LUMINANCE, heat_colours, undoing
 from ...view.frame import Panel
 from ...view.settings import PRODUCT
 from ...view.view import ShownMaps

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...draw.shown import ShownFigure, no_formula
-from .row import LayerDifference
+from .difference import LayerDifference
 
 
 def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:

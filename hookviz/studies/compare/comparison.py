@@ -13,7 +13,7 @@ from ...files import page_to
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
-from .row import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference
+from .difference import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from typing import Any, overload
 from ...draw.document import plain_page
 from ...files import page_to
 from ...hooking.tables import WIDTH, cut, paragraph, plain
-from ...run.code_line import line_of
+from ...run.errors import line_of
 
 SEVERITIES = ("error", "warning", "note")
 """Worst first: what makes the model useless, what will hurt, what one should know."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ...run.code_line import line_of
+from ...run.errors import line_of
 from ...run.recorder import labelled
 from .operations import OperationRecord
 

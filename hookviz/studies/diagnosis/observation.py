@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.select import type_name
-from ...hooking.storage import StorageMap
-from ...hooking.tensors import at_least_float32
+from ...hooking.tensors import StorageMap, at_least_float32
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...hooking.tables import number
-from ...run.code_line import line_of
+from ...run.errors import line_of
 from ...run.recorder import Operation
 
 OUTSIDE = "(outside)"

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from ...draw.document import plain_document
 from ...files import page_to
 from ...hooking.select import select_layers, type_name
-from ...hooking.storage import StorageMap, share_memory
 from ...hooking.tables import html_table, number, text_table
+from ...hooking.tensors import StorageMap, share_memory
 from ...run.inputs import Transform, prepare_input
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.storage import StorageMap, share_memory
-from ...hooking.tensors import map_tensors, tensors_in
+from ...hooking.tensors import StorageMap, map_tensors, share_memory, tensors_in
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from .provenance import Provenance
 

@@ -16,7 +16,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...hooking.storage import StorageMap, share_memory
+from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Operation, tensors
 from ..receptive_field import rules, windows
 from ..receptive_field.operation import EMPTY, TracedOperation

@@ -13,11 +13,9 @@ from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import html_table, paragraph, plain
 from ...hooking.tensors import PatchGrid, as_maps, tensors_in
-from ...run.backward import clone_inputs
 from ...run.inputs import ModelInput, Transform, prepare_input
-from ...run.session import Session
-from .dependency import Uncertainty
-from .layer_footprint import Key, LayerFootprint, StopForward, seen_by, spatial
+from ...run.session import Session, clone_inputs
+from .dependency import Key, LayerFootprint, StopForward, Uncertainty, seen_by, spatial
 
 
 class Box(tuple[int, ...]):

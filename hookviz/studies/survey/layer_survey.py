@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ...hooking.tables import html_table, number, plain, text_table
-from .batch_statistics import quantiles, unpacked
-from .channels import NONE, Column
+from .channels import NONE, Column, quantiles, unpacked
 
 HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "≤ 0", "NaN", "classes")
 SPARE = ("std", "map", "mean")

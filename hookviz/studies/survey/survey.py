@@ -19,11 +19,18 @@ from ...run.progress import Progress
 from ...run.target import class_index
 from ..showing import widget
 from .channels import NONE, RunningStatistics
-from .file import FORMAT, pack, unpack
-from .fingerprint import Fingerprint, IndexRanges, data_marks, differences, model_marks
+from .file import (
+    FORMAT,
+    Fingerprint,
+    IndexRanges,
+    data_marks,
+    differences,
+    model_marks,
+    pack,
+    unpack,
+)
 from .layer_survey import HEADER, SPARE, Key, LayerSurvey, layer_row, nan_words
-from .page import write_page
-from .patches import PatchMixin
+from .page import PatchMixin, write_page
 from .reading import Reader, as_data_set
 
 
@@ -37,11 +44,11 @@ class Survey(PatchMixin):
 
     Attributes
     ----------
-    mark : hookviz.studies.survey.fingerprint.Fingerprint
+    mark : hookviz.studies.survey.file.Fingerprint
         Which model, data set and settings it is of.
     channels : hookviz.studies.survey.channels.RunningStatistics
         All that is known, as one table.
-    done : hookviz.studies.survey.fingerprint.IndexRanges
+    done : hookviz.studies.survey.file.IndexRanges
         The indices that have been taken in.
     unread : dict of int to str
         Inputs that could not be read, with the reason.

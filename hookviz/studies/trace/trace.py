@@ -18,8 +18,7 @@ from ...run.session import PassResult, Session
 from ...run.target import Target
 from ..showing import widget
 from .events import Event, event_html, event_text
-from .inplace import InplaceTracker
-from .recorder import FULL, EventRecorder, Names, Refused
+from .recorder import FULL, EventRecorder, InplaceTracker, Names, Refused
 
 
 def trace(

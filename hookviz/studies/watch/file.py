@@ -6,7 +6,7 @@ about                     text, JSON: format, model, layers, ``every``, and whic
 statistics 0, ...         (steps, rows × 2 × 8) float32, see `measured.STATISTICS`
 bins 0, ...               (steps, rows × 2 × 132) uint16: the upper half of float32 numbers
 channels 0, ...           (steps, 2 × channels) uint16, the same
-weights 0, ...            (steps, layers × 3) float32, see `weights.NORMS`
+weights 0, ...            (steps, layers × 3) float32, see `measured.NORMS`
 maps 0, ends 0, ...       uint8 and float32: the probe's maps, and what their ends stand for
 ========================  =====================================================================
 

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .measured import BINS, STATISTICS, Summary, from_bfloat16, to_bfloat16
+from .measured import BINS, NORMS, STATISTICS, Summary, from_bfloat16, to_bfloat16
 from .recorder import Row
-from .weights import NORMS
 
 SIDES = ("activation", "gradient")
 _OWN = 200  # bytes that a step takes beside its arrays, about

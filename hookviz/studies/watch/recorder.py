@@ -1,25 +1,29 @@
-"""The hooks of one recorded step: they sum up what goes by, and keep nothing else."""
+"""The hooks of one recorded step: they sum up what goes by; and a probe, which keeps a few maps."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ...hooking.capture import capture
 from ...hooking.checkpoint import FORWARD, Reruns, current_backward
 from ...hooking.handles import Hook, HookManager
 from ...hooking.records import is_wrapped
-from ...hooking.select import unwrapped
-from ...hooking.tensors import PatchGrid, channel_dimension, tensors_in
+from ...hooking.select import is_convolution, unwrapped
+from ...hooking.tensors import PatchGrid, as_maps, channel_dimension, tensors_in
 from ...run.errors import first_sentence
-from .measured import Part, Summary, measured, off_device, summary
-from .weights import Weights
+from ...run.inputs import prepare_input
+from ...run.session import Session
+from .measured import Part, Summary, Weights, measured, off_device, summary
 
 
 class Row(NamedTuple):
@@ -177,3 +181,60 @@ def _is_plain(tensor: Tensor) -> bool:
 
 def _asks(output: Any) -> bool:
     return any(tensor.requires_grad for _, tensor in _plain(output))
+
+
+# The probe
+
+CHANNELS, SIDE = 16, 32
+"""Of a layer's maps the first so many are kept, averaged down to so many rows and columns at
+most: in all steps the same ones."""
+
+Maps = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+"""Layer -> levels ``(C, H, W)``, see `hookviz.draw.colours.to_levels`, and each map's ends."""
+
+
+class Probe:
+    """A model and a picture, or whatever `hookviz.explore` takes; of a batch the first is shown.
+
+    ``layers`` are names. If convolutions are among them, maps are of these alone.
+    """
+
+    def __init__(self, model: nn.Module, given: Any, layers: Sequence[str]) -> None:
+        self._session = Session(model, prepare_input(given, model))
+        core = unwrapped(model)[0]
+        convolved = [name for name in layers if is_convolution(core.get_submodule(name))]
+        self._layers = convolved or list(layers)
+
+    def maps(self) -> Maps:
+        """Run the model as it is now; it stays as it is, to the bit."""
+        from ...draw.arrays import averaged, to_numpy
+        from ...draw.colours import colour_ranges, to_levels
+
+        inputs, cached = self._session.inputs, torch.is_autocast_cache_enabled()
+        torch.set_autocast_cache_enabled(False)  # the step would find its weights there
+        try:
+            with (
+                self._session.active(grad=False),
+                capture(self._session.given, self._layers) as cache,
+            ):
+                self._session.call(*inputs.args, **inputs.kwargs)
+        finally:
+            torch.set_autocast_cache_enabled(cached)
+        found: Maps = {}
+        for name, record in cache.items():
+            output = record.last.outputs[0] if record.calls and record.last.outputs else None
+            if output is None or output.value.ndim < 3:
+                continue
+            try:
+                maps = as_maps(output.value, record.module, record.last.grid)[0, :CHANNELS]
+            except ValueError:
+                continue  # no maps
+            if maps.ndim == 4:
+                maps = maps[:, maps.shape[1] // 2]  # a volume's slice
+            values = to_numpy(maps if maps.ndim == 3 else maps[:, None])
+            values = averaged(values, math.ceil(max(values.shape[1:]) / SIDE))
+            finite = np.where(np.isfinite(values), values, np.nan).reshape(len(values), -1)
+            low, high = np.fmin.reduce(finite, 1), np.fmax.reduce(finite, 1)
+            ends = colour_ranges(values, low, high, "channel", diverging=bool((low < 0).any()))
+            found[name] = to_levels(values, *(end[:, None, None] for end in ends)), *ends
+        return found

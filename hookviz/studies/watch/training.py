@@ -245,7 +245,7 @@ class Training:
         ValueError
             No such phase, no step recorded, or too few bytes for two steps.
         """
-        from .page import write_page
+        from .strips import write_page
 
         return page_to(path, write_page(self, phase, max_bytes, title))
 

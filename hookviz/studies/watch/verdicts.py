@@ -10,7 +10,7 @@ from ...hooking.tables import number
 from ..diagnosis.findings import Finding
 from ..diagnosis.grouping import also
 from .log import Step, TrainingLog
-from .weights import NORMS
+from .measured import NORMS
 
 TOO_FAR = 0.5
 """A step that takes a layer's weights by this fraction of their norm is far too long."""

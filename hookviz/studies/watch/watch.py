@@ -16,10 +16,9 @@ from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
 from .file import AutoSaver
 from .log import History, Step, TrainingLog, step_of
-from .probe import Maps, Probe
-from .recorder import StepRecorder
+from .measured import Weights
+from .recorder import Maps, Probe, StepRecorder
 from .training import Training
-from .weights import Weights
 
 
 def watch(
