@@ -49,6 +49,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/pyright
 
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo

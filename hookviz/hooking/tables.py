@@ -55,7 +55,9 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
-    if hasattr(value, "tolist"):  # a tensor's, an array's, a numpy number's
+    if not isinstance(value, float) and hasattr(
+        value, "tolist"
+    ):  # a tensor's, an array's, a numpy number's
         return plain(value.tolist())
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 

@@ -89,7 +89,10 @@ class LiveWidget(widgets.VBox):
         shown(self)
         return {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    # ipywidgets promises less than IPython takes.
+    def _repr_mimebundle_(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         data, metadata = self._output()
         if "image/png" in data and hasattr(get_ipython(), "kernel"):
             name = f"hookviz-still-{self.model_id}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .findings import Finding
 from .observation import Observation
@@ -65,7 +66,7 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     if idle == count:
         # A loss with a margin is 0 once all answers of a small batch are right beyond it.
         done = seen.score == 0 and count < MANY and seen.zeroed is None
-        place = seen.zeroed.place if seen.zeroed is not None else {}
+        place: dict[str, Any] = seen.zeroed.place if seen.zeroed is not None else {}
         yield Finding(
             "no gradient",
             "note" if done else "warning",
@@ -73,18 +74,18 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
             "Nothing, if the loss has a margin; else look for a clamp in it that is closed."
             if done
             else "Look at the loss: a clamp or ReLU in it that is closed, or a factor of 0.",
-            **place | {"phase": "backward"},
+            **{**place, "phase": "backward"},
         )
         return
     cut = seen.sliced
-    place = cut.place if cut is not None else {}
+    there: dict[str, Any] = cut.place if cut is not None else {}
     at = f", since {cut.name} leaves them out at {cut.where}" if cut is not None else ""
     yield Finding(
         "no gradient",
-        "warning" if place else "note",
+        "warning" if there else "note",
         f"The gradient of the score is 0 for {idle} of {count} samples{at}.",
         "Use all samples in the loss."
-        if place
+        if there
         else "Nothing, if the loss has a margin; else look for a clamp or an index in it.",
-        **place | {"phase": "backward"},
+        **{**there, "phase": "backward"},
     )

@@ -98,7 +98,7 @@ def _overwritten(seen: Observation, write: OperationRecord, needing: str, at: st
         f"{needing}{f' ({at})' if at else ''} needs as it was.",
         f"Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or give "
         f"it a clone() of what {needing} returned.",
-        **write.place | {"phase": "backward"},
+        **{**write.place, "phase": "backward"},
         evidence={"error": first_line(seen.error) if seen.error is not None else ""},
     )
 
@@ -113,7 +113,7 @@ def kind_of(error: BaseException) -> str:
 def mended(error: BaseException, look: LayerCall | None, seen: Observation | None) -> str:
     """What to write instead, where the error is one that is often met; else empty."""
     said = str(error)
-    shape = look.given[0] if look is not None and look.given else ()
+    shape: tuple[int, ...] = look.given[0] if look is not None and look.given else ()
     if (
         look is not None
         and is_convolution(look.module)

@@ -81,6 +81,8 @@ def folded(graph: Drawn) -> tuple[list[int], list[str]]:
     """The box of each node, and the boxes' names: modules at one depth, as deep as is legible."""
     paths = [tuple((node.layer or node.module or node.name).split(".")) for node in graph.nodes]
     deepest = max(map(len, paths), default=1)
+    labels: list[str] = []
+    names: list[str] = []
     for depth in range(deepest, -1, -1):
         labels = []
         for node, path in zip(graph.nodes, paths, strict=True):

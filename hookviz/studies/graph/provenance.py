@@ -8,7 +8,7 @@ the rules of the receptive field say, which know no layers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -21,7 +21,7 @@ from ...run.recorder import Operation, tensors
 from ..receptive_field import rules, windows
 from ..receptive_field.operation import EMPTY, TracedOperation
 
-Key = Hashable
+Key = Any
 Sources = frozenset[Key]
 
 _BY_NUMBER = {rules.pointwise, rules.product, rules.added}
