@@ -55,10 +55,9 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
-    if not isinstance(value, float) and hasattr(
-        value, "tolist"
-    ):  # a tensor's, an array's, a numpy number's
-        return plain(value.tolist())
+    tolist = getattr(value, "tolist", None)  # a tensor's, an array's, a numpy number's
+    if tolist is not None:
+        return plain(tolist())
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
