@@ -84,6 +84,7 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
     shown = axes.imshow(
         values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
     )
+    axes.locator_params(integer=True)  # rows and columns
     _outline(panel.box, panel.values.shape, axes)
     bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
     bar.ax.tick_params(labelsize="x-small")

@@ -40,7 +40,7 @@ class Canvas(anywidget.AnyWidget):
     on_move : callable
         Called with the settings when the browser has moved by itself.
     on_edit : callable
-        Called when the user edits the network, see `hookviz.widgets.hands.Hands`.
+        Called when the user edits the network, see `Explorer`.
 
     Attributes
     ----------

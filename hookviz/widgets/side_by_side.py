@@ -72,8 +72,11 @@ class SideBySide(LiveWidget):
         except BaseException:
             self.close()
             raise
-        row = widgets.Box([self._named("a", a, self.left), self._named("b", b, self.right)])
-        row.add_class("hookviz-columns")
+        layout = widgets.Layout(
+            display="grid", grid_template_columns="repeat(2, minmax(0, 1fr))", grid_gap="0 20px"
+        )
+        columns = [self._named("a", a, self.left), self._named("b", b, self.right)]
+        row = widgets.Box(columns, layout=layout)
         self.children = (row,)
         self.add_class(ROOT_CLASS)
         made(self)

@@ -63,5 +63,7 @@ def test_before_and_after_fine_tuning(open_notebook, shots):
     assert versions.locator("option").all_inner_texts() == ["b", "a", "b − a"]
     wait_for(lambda: "b − a" in page.locator(".hookviz-side-b").inner_text(), "the difference")
     assert page.locator(".hookviz-side-a").get_by_label("whose pictures").is_hidden()
+    wide = [page.locator(f".hookviz-side-{side}").bounding_box()["width"] for side in "ab"]
+    assert min(wide) > 0.45 * page.locator(".hookviz-explorer").first.bounding_box()["width"]
     page.screenshot(path=shots / "side-by-side-tuned.png")
     assert notebook.errors == []

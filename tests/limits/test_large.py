@@ -17,13 +17,12 @@ from limits.resources import storages
 from limits.spy import sent_by
 from matplotlib import cbook
 from PIL import Image
-from seen import INPUT, MAP, OVERLAY, READINGS, STRIP, TILES, TITLE, control, html, says
+from seen import READINGS, TITLE, control, html
 from torch import nn
 
 import hookviz
 from hookviz.draw.arrays import SHOWN_SIDE, averaged, shown_size
 from hookviz.draw.colours import levels_png
-from hookviz.draw.html import picture
 from hookviz.draw.mosaic import mosaic
 from hookviz.hooking.tables import number
 
@@ -184,10 +183,9 @@ def test_a_layer_of_4096_channels(tmp_path):
     assert control(explorer, "channel").max == 4095
     tiles = explorer.frame.tiles.mosaic
     assert explorer.frame.tiles.pages == 32  # of 128 channels
-    assert decoded(html(explorer, TILES).value).shape == tiles.levels.shape
     assert max(tiles.levels.shape) <= 720
     sent = walk(explorer)
-    # A channel step sends maps, outlines and texts; the tiles only where it turns the page.
+    # A channel step sends one picture and texts.
     assert all(sum(step) < MESSAGE for step in sent["channel"])
     explorer.channel = 4095
     with sent_by() as sizes:
@@ -206,8 +204,7 @@ def test_a_layer_of_4096_channels(tmp_path):
 def test_mosaics_of_very_many_channels(count):
     values = np.random.default_rng(0).random((count, 1, 1), np.float32)
     tiles = mosaic(values, np.zeros(count, np.float32), np.ones(count, np.float32))
-    html = picture(levels_png(tiles.levels, "viridis"), "", "")
-    assert len(html) < MESSAGE
+    assert len(levels_png(tiles.levels, "viridis")) < MESSAGE / 2
     assert max(tiles.levels.shape) <= 1000
     left, top, *_ = tiles.box(count - 1)
     height, width = tiles.levels.shape
@@ -255,22 +252,19 @@ def test_a_picture_of_2048_pixels_a_side(wide, tmp_path):
     walk(explorer)
     explorer.heatmap, explorer.overlay = "gradcam", True
     assert_small_files(explorer, tmp_path)
-    blended = decoded(html(explorer, OVERLAY).value)
-    assert blended.shape == (512, 512, 3)
-    assert says(explorer, STRIP)
+    assert explorer.frame.overlay.pixels.shape == (512, 512, 3)
+    assert explorer.frame.strip is not None
 
 
 def test_large_pictures_are_shown_averaged_and_read_exactly(wide):
     explorer, x = wide
     explorer.layer, explorer.channel, explorer.cmap = "0", 3, "auto"
     explorer.normalize = "channel"
-    shown = decoded(html(explorer, INPUT).value)
+    shown = explorer.frame.input.pixels
     mean = x[0].numpy().reshape(3, 512, 4, 512, 4).mean((2, 4)).transpose(1, 2, 0)
     assert np.abs(shown / 255 - mean).max() < 0.01
-    for each, size in ((INPUT, "2048×2048"), (MAP, "1024×1024")):
-        value = html(explorer, each).value
-        assert f"<span>{size}</span>" in value and "averaged to 512×512" in value
-    assert decoded(html(explorer, MAP).value).shape == (512, 512)
+    picture = explorer.frame.input
+    assert (picture.detail, picture.note) == ("2048×2048", "averaged to 512×512")
     values = explorer.cache["0"].activation[0, 3]
     assert f"<td>{number(values.max().item())}</td>" in html(explorer, READINGS).value
     assert explorer.frame.panels[0].values.shape == (1024, 1024)
@@ -289,8 +283,8 @@ def test_a_signal_of_200000_values(tmp_path):
     )
     explorer = opened(model, torch.randn(1, 2, 200_000))
     walk(explorer)
-    value = html(explorer, INPUT).value
-    assert "2×200000" in value and "averaged to 2×639" in value
+    picture = explorer.frame.input
+    assert (picture.detail, picture.note) == ("2×200000", "averaged to 2×639")
     assert_small_files(explorer, tmp_path)
     explorer.close()
 
