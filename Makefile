@@ -33,7 +33,7 @@ test: lint $(VENV)/.browser  ## check every feature, in a real browser too: minu
 	$(BIN)/python $(PYTEST) -m "not heavy"
 
 # After `make test`, in the same command, it does the rest: make runs no target twice.
-test-all: test types test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
+test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
 
 test-heavy: $(VENV)/.browser  ## run only what is heavy by nature, which `make test` leaves out
 	$(BIN)/python $(PYTEST) -m heavy

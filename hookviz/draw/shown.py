@@ -25,4 +25,14 @@ def small_png(figure: Figure) -> bytes:
 
 def no_formula(text: str) -> str:
     """Names may hold dollar signs, which matplotlib would take for formulas."""
-    return text.replace("$", r"\$")
+    return drawable(text).replace("$", r"\$")
+
+
+def drawable(text: str) -> str:
+    """Replace what names may hold and no font can draw: half characters, line breaks.
+
+    >>> drawable("two\\nlines")
+    'two lines'
+    """
+    whole = text.encode("utf-8", "replace").decode()
+    return "".join(letter if letter.isprintable() else " " for letter in whole)

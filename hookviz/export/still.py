@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ..draw.colours import COLOURS, palette, to_levels
+from ..draw.shown import drawable
 from ..hooking.tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
@@ -142,7 +143,7 @@ def _write(
     image: Image.Image, text: str, at: tuple[int, int], width: int, size: int, anchor: str = "ma"
 ) -> None:
     """One line of text; the middle of one that is too long is left out."""
-    font = _font(size)
+    font, text = _font(size), drawable(text)
     while font.getlength(text) > width and len(text) > 8:
         half = (len(text) - 2) // 2
         text = f"{text[:half]}…{text[-half + 1 :]}"
@@ -152,7 +153,7 @@ def _write(
 def _wrapped(text: str, width: int, size: int) -> list[str]:
     """Text in lines that fit, broken between words."""
     lines: list[str] = []
-    for word in text.split():
+    for word in drawable(text).split():
         if lines and _font(size).getlength(f"{lines[-1]} {word}") <= width:
             lines[-1] += f" {word}"
         else:

@@ -187,7 +187,7 @@ class Explorer(LiveWidget, SettingTraits):
     why_closed = "This explorer is closed: make a new one with hookviz.explore()."
 
     _quiet = True  # settings change without being checked or drawn
-    _still: tuple[Frame, str] | None = None  # the last frame and its picture, in base64
+    _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
 
     def __init__(
@@ -235,7 +235,7 @@ class Explorer(LiveWidget, SettingTraits):
         if face == "canvas":
             self.children = (self._canvas, *below)
         else:
-            self._face = PlainFace(self._user_set, self.say)
+            self._face = PlainFace(self._user_set, self.say, self._still_png)
             self.children = (self._face, *below)
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
@@ -714,11 +714,20 @@ class Explorer(LiveWidget, SettingTraits):
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return this view in words, and a picture for places without a kernel, such as GitHub."""
-        alt = self.frame.description
-        if self._still is None or self._still[0] is not self.frame:
-            self._still = self.frame, base64.b64encode(still_png(self.frame)).decode()
-        png = self._still[1]
+        alt, png = self.frame.description, base64.b64encode(self._still_png(self.frame)).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
+
+    def _still_png(self, frame: Frame) -> bytes:
+        """Compose a frame's still picture, once."""
+        if self._still is None or self._still[0] is not frame:
+            self._still = frame, still_png(frame)
+        return self._still[1]
+
+    def view(self) -> dict[str, Any]:
+        """Return what a notebook's output holds of the live widget, which is shown there."""
+        if self._face is not None and self._canvas is None:
+            self._face.use(self.frame)
+        return super().view()
 
     # The end
 

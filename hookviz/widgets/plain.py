@@ -32,12 +32,19 @@ class PlainFace(widgets.VBox):
         `show` does.
     on_error : callable
         Called with what is wrong with words that the user has typed.
+    still : callable
+        Frame -> a picture that is made quickly, for as long as nobody looks at this face: the
+        canvas may be about to take its place. From the first use on matplotlib draws.
     """
 
     def __init__(
-        self, on_user: Callable[[str, Any], None], on_error: Callable[[str], None]
+        self,
+        on_user: Callable[[str, Any], None],
+        on_error: Callable[[str], None],
+        still: Callable[[Frame], bytes],
     ) -> None:
-        self._on_user, self._on_error = on_user, on_error
+        self._on_user, self._on_error, self._still = on_user, on_error, still
+        self._used = False
         self._frame: Frame | None = None  # None while it shows one
         self._drawn: list[Panel] = []  # those in the picture
         self._title, self._note, self._heading, self._place, self._picture, self._readings = (
@@ -74,6 +81,7 @@ class PlainFace(widgets.VBox):
         frame = self._frame
         if frame is None:
             return None
+        self._used = True
         if name == "layer":
             value = frame.layers[value]
         elif name == "channel":
@@ -115,8 +123,15 @@ class PlainFace(widgets.VBox):
         self._place.value = html.plain(*place_words(frame))
         self._readings.value = html.table(frame.readings)
         if self._drawn is not frame.panels:  # two frames may differ in words alone
-            self._picture.value = html.image(_png(draw_panels(frame)), frame.description)
+            png = _png(draw_panels(frame)) if self._used else self._still(frame)
+            self._picture.value = html.image(png, frame.description)
             self._drawn = frame.panels
+
+    def use(self, frame: Frame) -> None:
+        """Draw by matplotlib from now on: this face is looked at."""
+        if not self._used:
+            self._used, self._drawn = True, []
+            self.show(frame)
 
     def _show_controls(self, frame: Frame) -> None:
         at, first = frame.settings, int(frame.settings.order != "index")

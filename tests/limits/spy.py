@@ -33,7 +33,6 @@ def sent_by() -> Iterator[list[int]]:
 
     with _patched(note):
         yield sizes
-    assert sizes, "no message was seen: is the spy at the right place?"
 
 
 @contextmanager

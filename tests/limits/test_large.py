@@ -61,8 +61,10 @@ def walk(explorer):
             continue
         with sent_by() as sizes:
             setattr(explorer, name, value)
-        assert max(sizes) < MESSAGE, (name, value)
+        # The plain face has no control, and nothing to draw, for some settings.
+        assert max(sizes, default=0) < MESSAGE, (name, value)
         sent.setdefault(name, []).append(sizes)
+    assert all(sent["channel"]), "no message was seen: is the spy at the right place?"
     return sent
 
 
@@ -189,8 +191,8 @@ def test_a_layer_of_4096_channels(tmp_path):
     assert all(sum(step) < MESSAGE for step in sent["channel"])
     explorer.channel = 4095
     with sent_by() as sizes:
-        explorer.channel = 4090
-    assert len(sizes) <= 8 and sum(sizes) < 60_000
+        control(explorer, "channel").value = 4090
+    assert len(sizes) <= 8 and sum(sizes) < MESSAGE / 10
     explorer.order = "mean"
     explorer.channel = 4095
     left, top, wide, high = explorer.frame.tiles.box
@@ -284,7 +286,7 @@ def test_a_signal_of_200000_values(tmp_path):
     explorer = opened(model, torch.randn(1, 2, 200_000))
     walk(explorer)
     picture = explorer.frame.input
-    assert (picture.detail, picture.note) == ("2×200000", "averaged to 2×639")
+    assert picture.detail == "2×200000" and picture.note.startswith("averaged to 2×639")
     assert_small_files(explorer, tmp_path)
     explorer.close()
 

@@ -49,7 +49,7 @@ def test_enough_faults_of_every_sort():
     kinds = {fault.truth.kind for fault in FAULTS.values()}
     assert len(FAULTS) >= 44
     assert len({fault.kind for fault in FAULTS.values()}) == 10
-    assert kinds >= {"nan", "inf", "half precision", "shape", "dead", "constant", "saturated"}
+    assert kinds >= {"nan", "inf", "half precision", "shape", "dead", "zero weights", "saturated"}
     assert kinds >= {"vanishing", "exploding", "unused", "no gradient", "batchnorm", "dropout"}
     assert {fault.model.partition("/")[0] for fault in FAULTS.values()} == {"timm", "torchvision"}
 
