@@ -220,7 +220,7 @@ def test_two_thousand_channels():
         ("detection.ssdlite320_mobilenet_v3_large", 64),
         pytest.param("detection.maskrcnn_resnet50_fpn", 64, marks=pytest.mark.heavy),
         ("video.r3d_18", None),
-        ("googlenet", 64),
+        pytest.param("googlenet", 64, marks=pytest.mark.heavy),
     ],
 )
 def test_models_that_are_no_classifiers(name, size):

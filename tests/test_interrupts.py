@@ -56,7 +56,7 @@ def few_and_many(cases: list[tuple[str, int, int]]) -> list:
 
 
 ROUNDS = few_and_many(
-    [("capture", 10, 50), ("edit", 10, 50), ("explore", 8, 50), ("perturb", 4, 15)]
+    [("capture", 10, 50), ("edit", 10, 50), ("explore", 4, 50), ("perturb", 4, 15)]
 )
 
 
@@ -146,7 +146,7 @@ STEPS = few_and_many(
         ("capture", 53, 17),
         ("edit", 31, 7),
         ("perturb", 1601, 401),
-        ("explore", 15991, 3989),
+        ("explore", 31981, 3989),
         ("trace", 3989, 997),
     ]
 )

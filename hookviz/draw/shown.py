@@ -29,7 +29,7 @@ def no_formula(text: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """Replace what names may hold and no font can draw: half characters, line breaks.
+    r"""Replace what names may hold and no font can draw: half characters, line breaks.
 
     >>> drawable("two\\nlines")
     'two lines'
