@@ -31,7 +31,7 @@ def no_formula(text: str) -> str:
 def drawable(text: str) -> str:
     r"""Replace what names may hold and no font can draw: half characters, line breaks.
 
-    >>> drawable("two\\nlines")
+    >>> drawable("two\nlines")
     'two lines'
     """
     whole = text.encode("utf-8", "replace").decode()
