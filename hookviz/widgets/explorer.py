@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -169,19 +170,19 @@ class Explorer(LiveWidget, SettingTraits):
     Attributes
     ----------
     SETTINGS
-        edits : tuple of hookviz.hooking.edit.LayerEdit
-            What is changed in the network; see `edit`, `undo`, `reset`.
-        image
-            The given inputs; setting others runs the model on them, and keeps all settings.
-        survey : Survey or None
-            Set, it shows what excites the channel most in a data set.
-        cache : FeatureCache
-            All that was captured by the latest forward and backward.
-        inputs : ModelInput
-            The model is called with ``model(*inputs.args, **inputs.kwargs)``.
-        frame : hookviz.view.frame.Frame
-            All that is on the screen, in numbers and words.
-        closed : bool
+    edits : tuple of hookviz.hooking.edit.LayerEdit
+        What is changed in the network; see `edit`, `undo`, `reset`.
+    image
+        The given inputs; setting others runs the model on them, and keeps all settings.
+    survey : Survey or None
+        Set, it shows what excites the channel most in a data set.
+    cache : FeatureCache
+        All that was captured by the latest forward and backward.
+    inputs : ModelInput
+        The model is called with ``model(*inputs.args, **inputs.kwargs)``.
+    frame : hookviz.view.frame.Frame
+        All that is on the screen, in numbers and words.
+    closed : bool
     """
 
     why_closed = "This explorer is closed: make a new one with hookviz.explore()."
@@ -745,4 +746,4 @@ class Explorer(LiveWidget, SettingTraits):
         self._view = self._frame = self._ask = self._canvas = self._still = self._beside = None
 
 
-Explorer.__doc__ = (Explorer.__doc__ or "").replace("SETTINGS", documented())
+Explorer.__doc__ = inspect.cleandoc(Explorer.__doc__ or "").replace("SETTINGS", documented(""))

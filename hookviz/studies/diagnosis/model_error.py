@@ -116,6 +116,7 @@ def mended(error: BaseException, look: LayerCall | None, seen: Observation | Non
     shape: tuple[int, ...] = look.given[0] if look is not None and look.given else ()
     if (
         look is not None
+        and shape
         and is_convolution(look.module)
         and len(shape) == dimensions(look.module) + 2
     ):
