@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..files import page_to
 from ..hooking.tables import megabytes
 
 STATIC = Path(__file__).resolve().parent.parent / "static"
@@ -101,6 +103,16 @@ def document(
         f'<script type="application/json" id="{name}">{text}</script>'
         for name, text in blocks.items()
     )
+    body = f"""<div class="hookviz-app" id="hookviz">
+<p>{escape(alt)}</p>
+<img class="hv-still" alt="{escape(alt)}" src="{still}">
+</div>
+{data}
+<script>{program}</script>"""
+    return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>')
+
+
+def _page(title: str, policy: str, sheet: str, body: str) -> str:
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -111,14 +123,7 @@ def document(
 <title>{escape(title)}</title>
 <style>{sheet}</style>
 </head>
-<body class="hookviz-page">
-<div class="hookviz-app" id="hookviz">
-<p>{escape(alt)}</p>
-<img class="hv-still" alt="{escape(alt)}" src="{still}">
-</div>
-{data}
-<script>{program}</script>
-</body>
+{body}
 </html>
 """
 
@@ -149,19 +154,35 @@ def plain_document(title: str, sheet: str, body: str) -> str:
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>{sheet}</style>
-</head>
-<body>{body}</body>
-</html>
-"""
+    return _page(title, policy, sheet, f"<body>{body}</body>")
+
+
+class TablePage:
+    """A result whose page is its table, below its figure if it has one."""
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
+    def _heading(self) -> str:
+        raise NotImplementedError
+
+    def _png(self) -> bytes | None:
+        return None
+
+    def to_html(
+        self, path: str | os.PathLike | None = None, *, title: str | None = None
+    ) -> str | None:
+        """Write the table, and the figure, as one file that needs no kernel and no network.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write; left out, the page is returned.
+        title : str, optional
+            Of the page.
+        """
+        page = plain_page(title or self._heading(), self._repr_html_(), self._png())
+        return page_to(path, page)
 
 
 def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:

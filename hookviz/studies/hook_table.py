@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ..draw.document import plain_page
-from ..files import page_to
+from ..draw.document import TablePage
 from ..hooking.handles import own_function
 from ..hooking.interrupts import defer_interrupts
 from ..hooking.select import check_model, module_names, type_name
@@ -380,7 +378,7 @@ def remove_hooks(
     return RemovedHooks(removed, type_name(model), hooks(model))
 
 
-class HookTable(Sequence[HookInfo]):
+class HookTable(TablePage, Sequence[HookInfo]):
     """Hooks that are on a model; a slice is one, too. Made by `hookviz.hooks`."""
 
     def __init__(self, found: Iterable[HookInfo], model: str) -> None:
@@ -425,19 +423,8 @@ class HookTable(Sequence[HookInfo]):
         told = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{told}"
 
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write the table as one file that needs no kernel and no network.
-
-        Parameters
-        ----------
-        path : str or path-like, optional
-            Where to write; left out, the page is returned.
-        title : str, optional
-            Of the page.
-        """
-        return page_to(path, plain_page(title or self.title, self._repr_html_()))
+    def _heading(self) -> str:
+        return self.title
 
     def __repr__(self) -> str:
         return _text(self.title, self)

@@ -117,16 +117,24 @@ class ChannelBrowser(FramedPage):
             self._quiet = False
         self._draw()
 
+    def _shown(self) -> dict[int, str]:
+        """Return the channels of the still picture, and what is known of each."""
+        place, layer = self.channels.index(self.channel), self.survey[self.layer]
+        return {
+            channel: " · ".join((f"channel {channel}", *channel_words(layer, channel)))
+            for channel in self.channels[place : place + STILL]
+        }
+
+    def _alt(self) -> str:
+        words = "; ".join(self._shown().values())
+        return f"Pictures that excite channels of {key_words(self.layer)}: {words}"
+
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return some rows as a small picture, for places without a kernel."""
-        place, layer = self.channels.index(self.channel), self.survey[self.layer]
-        rows = []
-        for channel in self.channels[place : place + STILL]:
-            words = " · ".join((f"channel {channel}", *channel_words(layer, channel)))
-            rows.append((words, self.survey.patches(self.layer, channel, SHOWN)))
-        held = io.BytesIO()
+        shown = self._shown()
+        rows = [(words, self.survey.patches(self.layer, n, SHOWN)) for n, words in shown.items()]
+        held, alt = io.BytesIO(), self._alt()
         pieces.sheet(rows, 64).quantize(96).save(held, "PNG", optimize=True)
-        alt = f"What excites channels of {key_words(self.layer)}: {'; '.join(w for w, _ in rows)}"
         png = base64.b64encode(held.getvalue()).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 

@@ -25,8 +25,11 @@ class FramedPage(LiveWidget):
     def _draw(self) -> None:
         """Write the page anew: it begins where the settings are."""
         if not self.closed:
-            data, _ = self._output()
-            self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", data["text/plain"])
+            self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", self._alt())
+
+    def _alt(self) -> str:
+        """Return what the page shows, in words: no picture is made for it."""
+        return self._output()[0]["text/plain"]
 
     def _page(self, max_bytes: float) -> Any:
         raise NotImplementedError

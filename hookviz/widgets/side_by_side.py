@@ -115,18 +115,22 @@ class SideBySide(LiveWidget):
 
     def figure(self) -> Figure:
         """Return the three maps as a matplotlib figure, each with its colourbar."""
+        return self._figure(self._frames())
+
+    def _figure(self, frames: list[Frame]) -> Figure:
         figure = ShownFigure(figsize=(10.5, 3.8), layout="constrained")
         axes = figure.subplots(1, len(SIDES))
-        for side, frame, each in zip(SIDES.values(), self._frames(), axes, strict=True):
+        for side, frame, each in zip(SIDES.values(), frames, axes, strict=True):
             draw_panel(replace(frame.panels[0], name=f"{side}: {frame.panels[0].name}"), each)
         figure.suptitle(no_formula(self.layer), fontsize="medium")
         return figure
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return this view in words, and a picture for places without a kernel."""
-        told = zip(SIDES.values(), self._frames(), strict=True)
+        frames = self._frames()
+        told = zip(SIDES.values(), frames, strict=True)
         alt = "; ".join(f"{side}: {frame.description}" for side, frame in told)
-        png = base64.b64encode(small_png(self.figure())).decode()
+        png = base64.b64encode(small_png(self._figure(frames))).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
     def _page(self, max_bytes: float) -> str | None:

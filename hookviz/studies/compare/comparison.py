@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor
 
-from ...draw.document import plain_page
-from ...files import page_to
+from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Comparison(Sequence[LayerDifference]):
+class Comparison(TablePage, Sequence[LayerDifference]):
     """Each layer's difference between two runs, in the order in which the layers returned.
 
     Made by `hookviz.compare`. A block comes after the layers within it.
@@ -146,22 +144,13 @@ class Comparison(Sequence[LayerDifference]):
 
         return error_chart(self)
 
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write the figure and the table as one file that needs no kernel and no network.
+    def _heading(self) -> str:
+        return self.verdict
 
-        Parameters
-        ----------
-        path : str or path-like, optional
-            Where to write; left out, the page is returned.
-        title : str, optional
-            Of the page.
-        """
+    def _png(self) -> bytes:
         from ...draw.shown import small_png  # matplotlib
 
-        page = plain_page(title or self.verdict, self._repr_html_(), small_png(self.figure()))
-        return page_to(path, page)
+        return small_png(self.figure())
 
     @property
     def verdict(self) -> str:

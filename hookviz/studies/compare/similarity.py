@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Iterable, Mapping, Sized
 from contextlib import ExitStack
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ...draw.document import plain_page
-from ...files import page_to
+from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import WIDTH, html_table, plain, text_table
@@ -109,7 +107,7 @@ LEAST = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class Similarity(TablePage):
     """How alike the layers of two models are; `hookviz.similarity` measures it.
 
     Attributes
@@ -152,23 +150,13 @@ class Similarity:
 
         return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
 
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write the figure and the table as one file that needs no kernel and no network.
+    def _heading(self) -> str:
+        return f"Linear CKA over {self.samples:,} samples"
 
-        Parameters
-        ----------
-        path : str or path-like, optional
-            Where to write; left out, the page is returned.
-        title : str, optional
-            Of the page.
-        """
+    def _png(self) -> bytes:
         from ...draw.shown import small_png  # matplotlib
 
-        about = title or f"Linear CKA over {self.samples:,} samples"
-        page = plain_page(about, self._repr_html_(), small_png(self.figure()))
-        return page_to(path, page)
+        return small_png(self.figure())
 
     def _table(self) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
         title = f"Linear CKA over {self.samples:,} samples"

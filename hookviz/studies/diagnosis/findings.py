@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import linecache
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, overload
 
-from ...draw.document import plain_page
-from ...files import page_to
+from ...draw.document import TablePage
 from ...hooking.tables import WIDTH, cut, paragraph, plain
 from ...run.errors import line_of
 
@@ -104,7 +102,7 @@ class Finding:
         return plain(known | {"layers": list(self.layers)})
 
 
-class Diagnosis(Sequence[Finding]):
+class Diagnosis(TablePage, Sequence[Finding]):
     """The findings of one examination, worst first; empty where nothing was found.
 
     Made by `hookviz.diagnose`.
@@ -221,19 +219,8 @@ class Diagnosis(Sequence[Finding]):
             )
         return self._explore(self[finding])
 
-    def to_html(
-        self, path: str | os.PathLike | None = None, *, title: str | None = None
-    ) -> str | None:
-        """Write all findings as one file that needs no kernel and no network.
-
-        Parameters
-        ----------
-        path : str or path-like, optional
-            Where to write; left out, the page is returned.
-        title : str, optional
-            Of the page.
-        """
-        return page_to(path, plain_page(title or self.verdict, self._repr_html_()))
+    def _heading(self) -> str:
+        return self.verdict
 
     def __repr__(self) -> str:
         parts = [
