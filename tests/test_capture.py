@@ -94,6 +94,7 @@ def test_autocast():
     assert_exact(cache, truths)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # dynamo's
 @pytest.mark.parametrize("when", ["fresh", "after it was compiled", "inner", "in place"])
 def test_compiled(when):
     runs = []

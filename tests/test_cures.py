@@ -210,6 +210,7 @@ CASES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size")
 @pytest.mark.parametrize("name", CASES)
 def test_the_cure_that_is_named_cures(name):
     case = CASES[name]

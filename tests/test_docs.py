@@ -155,6 +155,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: Non
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore:.* went over max_bytes")  # which a page shows
 @pytest.mark.parametrize("page", heavy_but({*map(name_of, PAGES)} - SLOW, PAGES, name_of))
 def test_code_runs(page: Path, own_folder: Path) -> None:
     names: dict[str, Any] = {"__name__": "page", "hookviz": hookviz, "torch": torch}

@@ -297,6 +297,7 @@ def named(findings: Diagnosis, fault: Planted) -> Finding:
     return first
 
 
+@pytest.mark.filterwarnings("ignore:Using a target size", "ignore:std")
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named(name):
     fault = FAULTS[name]

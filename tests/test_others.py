@@ -139,6 +139,7 @@ def test_vmap_is_told():
     assert not model._forward_hooks
 
 
+@pytest.mark.filterwarnings("ignore:for .* copying from a non-meta parameter")
 def test_meta_is_refused_in_a_sentence():
     with torch.device("meta"):
         model = type(hookviz.demo_model())()

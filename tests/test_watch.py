@@ -713,13 +713,12 @@ for number in range(30 if ends == "end" else 10**9):
 def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
     path = tmp_path / "run.npz"
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(path)]
-    process = subprocess.Popen([*command, "killed"], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if path.exists() and line.strip().isdigit() and int(line) % 50 == 49:
-            break
-    process.kill()  # maybe in the middle of a write
-    process.wait()
+    with subprocess.Popen([*command, "killed"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if path.exists() and line.strip().isdigit() and int(line) % 50 == 49:
+                break
+        process.kill()  # maybe in the middle of a write
     reached = hookviz.load(path).log.histories["train"].seen
     assert reached > 0
     done = subprocess.run([*command, "end"], capture_output=True, text=True, check=True)

@@ -36,3 +36,13 @@ def drawable(text: str) -> str:
     """
     whole = text.encode("utf-8", "replace").decode()
     return "".join(letter if letter.isprintable() else " " for letter in whole)
+
+
+def within(text: str, letters: int) -> str:
+    """Cut a text in its middle, where it is longer.
+
+    >>> within("features.block3.conv", 11)
+    'featu….conv'
+    """
+    half = (letters - 1) // 2
+    return text if len(text) <= letters else f"{text[: letters - 1 - half]}…{text[-half:]}"

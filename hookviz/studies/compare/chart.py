@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...draw.shown import ShownFigure, no_formula
+from ...draw.shown import ShownFigure, no_formula, within
 from .difference import LayerDifference
 
 
@@ -31,14 +31,12 @@ def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     first = next((place for place, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
-        axes.set_title(
-            f"first difference: {no_formula(rows[first].layer) or '(model)'}", fontsize="medium"
-        )
+        axes.set_title(f"first difference: {_label(rows[first].layer, 60)}", fontsize="medium")
     axes.set_yscale("log")
     axes.set_ylim(low / 2, high * 2)
     step = max(1, math.ceil(len(rows) / 40))
     axes.set_xticks(range(0, len(rows), step))
-    names = [no_formula(row.layer) or "(model)" for row in rows[::step]]
+    names = [_label(row.layer) for row in rows[::step]]
     axes.set_xticklabels(names, rotation=90, fontsize="xx-small")
     axes.set_ylabel("‖a − b‖ / ‖a‖")
     axes.legend(fontsize="small")
@@ -57,9 +55,14 @@ def similarity_chart(
     for names, axis in ((layers_b, axes.xaxis), (layers, axes.yaxis)):
         step = max(1, math.ceil(len(names) / 60))
         axis.set_ticks(range(0, len(names), step))
-        axis.set_ticklabels(list(map(no_formula, names[::step])), fontsize="xx-small")
+        axis.set_ticklabels(list(map(_label, names[::step])), fontsize="xx-small")
     axes.tick_params("x", rotation=90)
     axes.set_xlabel("b")
     axes.set_ylabel("a")
     figure.colorbar(shown, ax=axes, label="linear CKA", shrink=0.8)
     return figure
+
+
+def _label(layer: str, letters: int = 40) -> str:
+    """The name of a layer, cut to what a figure has room for."""
+    return no_formula(within(layer or "(model)", letters))

@@ -309,7 +309,8 @@ def gathered(operation: TracedOperation) -> Any:
         for name in ("self", "source" if operation.name == "index_add" else "src")
     )
     if operation.name == "index_add":
-        return own.clone().index_reduce_(axis, index, source, "amax")
+        along = [-1 if each == axis else 1 for each in range(source.ndim)]
+        return own.scatter_reduce(axis, index.view(along).expand_as(source), source, "amax")
     source = source[(slice(None), *map(slice, index.shape))]
     return own.scatter_reduce(axis, index.expand(len(own), *index.shape), source, "amax")
 
