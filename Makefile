@@ -39,11 +39,11 @@ test-heavy: $(VENV)/.browser  ## run only what is heavy by nature, which `make t
 	$(BIN)/python $(PYTEST) -m heavy
 
 test-colab: $(COLAB)/.browser  ## `make test` with Colab's versions, in the classic Notebook
-	$(COLAB)/bin/python $(PYTEST) -m "not heavy"
+	$(COLAB)/bin/python $(PYTEST) -W ignore -m "not heavy"
 
-# The documentation quotes the newest versions' messages.
+# The documentation quotes the newest versions' messages; others warn of what is gone in newer ones.
 test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for browser and documentation
-	$(OLDEST)/bin/python $(PYTEST) -m "not heavy and not browser" --ignore tests/test_docs.py
+	$(OLDEST)/bin/python $(PYTEST) -W ignore -m "not heavy and not browser" --ignore tests/test_docs.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -152,7 +152,10 @@ STEPS = few_and_many(
 )
 
 
-@pytest.mark.filterwarnings("ignore:The edit of .* changed nothing")  # cut before it ran
+@pytest.mark.filterwarnings(
+    "ignore:The edit of .* changed nothing",  # cut before it ran
+    "ignore::pytest.PytestUnraisableExceptionWarning",  # cut while a generator was closed
+)
 @pytest.mark.parametrize(("kind", "every"), STEPS)
 def test_interrupted_at_every_step(kind, every):
     worker = interrupted_program.KINDS[kind]()
