@@ -1,7 +1,7 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
 import { Colours } from "./colours.js";
-import { choose, mark, say, visible } from "./dom.js";
+import { choose, mark, say, sure, visible } from "./dom.js";
 import { slide } from "./heading.js";
 import { Heatmaps, goalOf, noGradient } from "./heatmaps.js";
 import { numberOfObject } from "./identity.js";
@@ -278,11 +278,11 @@ export class App {
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
-    const still = data.still[channel];
+    const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
     this.parts.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
-    this.one(this.parts.map, data, "maps", own[channel], palette, `${key} ${channel}`);
-    this.parts.bars.map.show(range[channel], ends, palette, name);
+    this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
+    this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);
     choose(this.parts.normalize, normalize);
     const by = at.order === "index" ? "" : " in this order";
@@ -291,7 +291,7 @@ export class App {
     visible(this.parts.bars.slope.root, data.graded);
     this.parts.slope.tell(data.graded ? "" : noGradient(data, facts));
     if (!data.graded) return undefined;
-    const slopes = data.ranges("gradients", normalize, true)[channel];
+    const slopes = sure(data.ranges("gradients", normalize, true)[channel]);
     const chosen = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : slopes;
     const dark = colours.automatic(true);
     const slopeKey = `${where} ${normalize} ${dark} ${channel} ${slopeEnds?.low} ${slopeEnds?.high}`;
@@ -309,7 +309,8 @@ export class App {
    * @param {string} key
    */
   one(panel, data, which, range, palette, key) {
-    const [, height, width] = data.arrays[which].shape;
+    const numbers = /** @type {import("./layer.js").Numbers} */ (data.arrays[which]);
+    const [, height, width] = /** @type {[number, number, number]} */ (numbers.shape);
     panel.draw(key, () => {
       const levels = toLevels(data.map(which, this.at.channel), range);
       paint(panel.canvas, levels, width, height, palette);

@@ -38,7 +38,7 @@ function joined(bytes, size) {
   const count = bytes.length / size;
   const whole = new Uint8Array(bytes.length);
   for (let place = 0; place < size; place++)
-    for (let i = 0; i < count; i++) whole[i * size + place] = bytes[place * count + i];
+    for (let i = 0; i < count; i++) whole[i * size + place] = bytes[place * count + i] ?? 0;
   return whole;
 }
 
@@ -50,15 +50,16 @@ function joined(bytes, size) {
  * @param {ArrayLike<number>} ends
  */
 function fromSteps({ shape, steps = COLOURS, delta }, bytes, ends) {
-  const count = shape.length > 2 ? shape[0] : 1; // a heatmap is one map
+  const count = shape.length > 2 ? (shape[0] ?? 1) : 1; // a heatmap is one map
   const size = bytes.length / count;
   const values = new Float32Array(bytes.length);
   let level = 0;
   for (let channel = 0; channel < count; channel++) {
-    const low = ends[channel];
-    const step = (ends[count + channel] - low) / steps;
+    const low = /** @type {number} */ (ends[channel]);
+    const step = (/** @type {number} */ (ends[count + channel]) - low) / steps;
     for (let i = channel * size; i < (channel + 1) * size; i++) {
-      level = delta ? (level + bytes[i]) & 255 : bytes[i];
+      const byte = /** @type {number} */ (bytes[i]);
+      level = delta ? (level + byte) & 255 : byte;
       if (level < COLOURS) values[i] = low + (level + 0.5) * step;
       else if (level !== GAP) values[i] = special(level);
     }

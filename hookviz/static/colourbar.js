@@ -52,10 +52,10 @@ export class Colourbar {
     const values = Float64Array.from({ length: COLOURS }, (_, i) => whole.low + (i + 0.5) * step);
     const levels = toLevels(values, { ...ends, precision: "double" });
     paint(this.canvas, levels, COLOURS, 1, palette);
-    for (const [field, value] of [
+    for (const [field, value] of /** @type {Array<[HTMLInputElement, number]>} */ ([
       [this.low, ends.low],
       [this.high, ends.high],
-    ]) {
+    ])) {
       field.value = short(value);
       mark(field, "title", String(value));
     }

@@ -24,7 +24,7 @@ export class Colours {
     if (performance.now() - this.looked < 400) return;
     this.looked = performance.now();
     const [r, g, b] = (getComputedStyle(this.root).color.match(/[\d.]+/g) ?? [0, 0, 0]).map(Number);
-    this.dark = r + g + b > 384;
+    this.dark = (r ?? 0) + (g ?? 0) + (b ?? 0) > 384;
   }
 
   /** @param {string} name */

@@ -16,7 +16,7 @@ export function drawDimension(canvas, found, { first, last }, palette) {
     const total = counts.reduce((a, b) => a + b, 0);
     for (let bin = first; bin <= last; bin++) {
       if (!counts[bin]) continue;
-      const size = Math.max(0, 1 + Math.log10(counts[bin] / total) / 5);
+      const size = Math.max(0, 1 + Math.log10(/** @type {number} */ (counts[bin]) / total) / 5);
       levels[(last - bin) * wide + x] = isOdd(bin, counts.length) ? NAN : Math.round((COLOURS - 1) * size);
     }
   });

@@ -2,10 +2,11 @@
 
 /**
  * Make an element.
- * @param {string} tag
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
  * @param {Record<string, string | number | boolean>} [attributes] True is an empty attribute, false none.
  * @param {...(Node | string)} children
- * @returns {any}
+ * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -13,6 +14,17 @@ export function el(tag, attributes = {}, ...children) {
     if (value !== false) made.setAttribute(name, value === true ? "" : String(value));
   made.append(...children);
   return made;
+}
+
+/**
+ * A value that must be there.
+ * @template T
+ * @param {T} value
+ * @returns {NonNullable<T>}
+ */
+export function sure(value) {
+  if (value === null || value === undefined) throw new TypeError("hookviz: a value is missing");
+  return value;
 }
 
 /**

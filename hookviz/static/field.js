@@ -15,10 +15,10 @@
 function seenFrom(field, place) {
   if (!field.ends) return null;
   const own = place.slice(3 - field.map.length);
-  const flat = own.reduce((sum, each, axis) => sum * field.map[axis] + each, 0);
+  const flat = own.reduce((sum, each, axis) => sum * (field.map[axis] ?? 1) + each, 0);
   return field.ends.map(({ along, from, to }) => {
-    const at = along === null ? flat : own[along];
-    return { from: from[at], to: to[at] };
+    const at = along === null ? flat : /** @type {number} */ (own[along]);
+    return { from: /** @type {number} */ (from[at]), to: /** @type {number} */ (to[at]) };
   });
 }
 
@@ -32,8 +32,9 @@ export function fieldPart(field, place) {
   if (!seen) return null;
   const share = (/** @type {number} */ axis) => {
     if (axis < 0) return { middle: 0.5, long: 1 }; // a signal's picture is a band
-    const { from, to } = seen[axis];
-    return { middle: (from + to) / 2 / field.input[axis], long: (to - from) / field.input[axis] };
+    const { from, to } = /** @type {{from: number, to: number}} */ (seen[axis]);
+    const size = /** @type {number} */ (field.input[axis]);
+    return { middle: (from + to) / 2 / size, long: (to - from) / size };
   };
   const [down, right] = [share(seen.length - 2), share(seen.length - 1)];
   if (!(down.long > 0 && right.long > 0)) return null;
@@ -52,7 +53,7 @@ export function fieldWords(field, place) {
   if (!seen) return "by no rule, and too much to be told";
   if (seen.some(({ from, to }) => from >= to)) return "nothing of the input";
   const said = seen.map(({ from, to }, axis) => {
-    const hidden = field.size ? field.size[axis] - (to - from) : 0;
+    const hidden = field.size ? (field.size[axis] ?? 0) - (to - from) : 0;
     const padding = hidden ? ` and ${hidden} in the padding` : "";
     return `${field.axes[axis]} ${from}–${to - 1}${padding}`;
   });

@@ -91,15 +91,16 @@ export class Heading {
    * @param {number} position
    */
   show(counts, at, position) {
-    slide(this.channel, counts.channel, position, `channel ${at.channel} of ${counts.channel}`);
+    slide(this.channel, counts.channel ?? 0, position, `channel ${at.channel} of ${counts.channel}`);
     say(this.number, String(at.channel));
     const by = at.order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
     say(this.rank, by);
     choose(this.order, at.order);
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
-      visible(root, counts[name] > 1);
-      slide(made, counts[name], at[name], `${name} ${at[name]} of ${counts[name]}`);
-      say(number, `${at[name]} of ${counts[name]}`);
+      const count = counts[name] ?? 0;
+      visible(root, count > 1);
+      slide(made, count, at[name], `${name} ${at[name]} of ${count}`);
+      say(number, `${at[name]} of ${count}`);
     }
   }
 }

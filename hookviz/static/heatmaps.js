@@ -41,11 +41,11 @@ export class Heatmaps {
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
-    const [, tall, wide] = data.arrays.gradients.shape;
+    const [, tall, wide] = data.arrays.gradients?.shape ?? [];
     if (tall !== height || wide !== width)
       return { values: null, shape: [], none: "gradient and map are of two sizes in this page" };
     const slope = data.map("gradients", at.channel);
-    return { values: map.map((/** @type {number} */ value, /** @type {number} */ i) => value * slope[i]), shape: [height, width] };
+    return { values: map.map((/** @type {number} */ value, /** @type {number} */ i) => value * /** @type {number} */ (slope[i])), shape: [height, width] };
   }
 
   /**
@@ -92,7 +92,7 @@ export class Heatmaps {
     const palette = colours.palette(name);
     const over = at.overlay && picture;
     this.over = Boolean(over) || at.heatmap === source.facts.effective;
-    const [tall, wide] = found.shape;
+    const [tall, wide] = /** @type {[number, number]} */ (found.shape);
     const key = `${own} ${name}`;
     heat.draw(`${key} ${over ? at.alpha : "alone"}`, () => {
       if (!over) return paint(heat.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);

@@ -4,6 +4,8 @@ import { colourRanges } from "./levels.js";
 
 /**
  * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
+ * @typedef {{maps: Numbers, numbers: Numbers, slopes: Numbers, orders: Numbers, weights: Numbers,
+ *   percentiles: Numbers, gradients?: Numbers, drops?: Numbers}} Arrays What a layer's header says it has.
  * @typedef {import("./levels.js").Range} Range
  */
 
@@ -13,7 +15,7 @@ const ROWS = ["min", "max", "mean", "zeros", "norm", "nans", "infs"];
 export class Layer {
   /**
    * @param {any} header
-   * @param {Record<string, Numbers>} arrays
+   * @param {Arrays} arrays
    * @param {string[]} orders
    * @param {number[][]} network Least and largest value of all layers' maps, and gradients.
    */
@@ -22,7 +24,8 @@ export class Layer {
     this.header = header;
     this.arrays = arrays;
     this.orders = orders;
-    const [count, height, width] = arrays.maps?.shape ?? [arrays.numbers.shape[1], 0, 0];
+    const shape = arrays.maps?.shape ?? [arrays.numbers.shape[1], 0, 0];
+    const [count, height, width] = /** @type {[number, number, number]} */ (shape);
     this.count = count;
     this.height = height;
     this.width = width;
@@ -51,8 +54,9 @@ export class Layer {
    * @param {number} channel
    */
   map(which, channel) {
-    const { shape, values } = this.arrays[which];
-    const size = shape[1] * shape[2];
+    const { shape, values } = /** @type {Numbers} */ (this.arrays[which]);
+    const [, height, width] = /** @type {[number, number, number]} */ (shape);
+    const size = height * width;
     return values.subarray(channel * size, (channel + 1) * size);
   }
 
@@ -88,7 +92,7 @@ export class Layer {
    */
   order(name) {
     const place = this.orders.indexOf(name) - 1;
-    if (place < 0) return this.once("index", () => Array.from({ length: this.count }, (_, i) => i));
+    if (place < 0) return this.once("index", () => [...Array(this.count).keys()]);
     return this.arrays.orders.values.subarray(place * this.count, (place + 1) * this.count);
   }
 
@@ -111,11 +115,12 @@ export class Layer {
       }
       if (normalize === "network") {
         const whole = this.network[which === "maps" ? 0 : 1];
-        ends = whole.map((end) => new Float64Array(this.count).fill(end));
+        ends = (whole ?? []).map((end) => new Float64Array(this.count).fill(end));
       }
       const wide = normalize === "percentile" || normalize === "network";
       const precision = this.double || wide ? "double" : "single";
-      return colourRanges(ends[0], ends[1], normalize, diverging, precision);
+      const [least, most] = ends;
+      return colourRanges(least, most, normalize, diverging, precision);
     });
   }
 
@@ -161,9 +166,9 @@ export function averaged(values, height, width, factor) {
     const row = Math.floor(y / factor) * wide;
     for (let x = 0; x < width; x++) {
       const place = row + Math.floor(x / factor);
-      sums[place] += values[y * width + x];
-      counts[place] += 1;
+      sums[place] = /** @type {number} */ (sums[place]) + /** @type {number} */ (values[y * width + x]);
+      counts[place] = /** @type {number} */ (counts[place]) + 1;
     }
   }
-  return { values: sums.map((sum, i) => sum / counts[i]), height: tall, width: wide };
+  return { values: sums.map((sum, i) => sum / /** @type {number} */ (counts[i])), height: tall, width: wide };
 }

@@ -31,10 +31,10 @@ export function toLevels(values, range, start = 0, count = values.length) {
   const scale = round(COLOURS / (precision === "single" ? Math.fround(high - low) : span));
   const levels = new Uint8Array(count);
   for (let i = 0; i < count; i++) {
-    const value = values[start + i];
+    const value = /** @type {number} */ (values[start + i]);
     const scaled = round(less(value - low) * scale);
     if (scaled > 0 && value !== Infinity) levels[i] = scaled < COLOURS ? scaled : COLOURS - 1;
-    else if (value !== value) levels[i] = NAN;
+    else if (Number.isNaN(value)) levels[i] = NAN;
     else if (value === Infinity) levels[i] = PLUS_INF;
     else if (value === -Infinity) levels[i] = MINUS_INF;
   }
@@ -62,14 +62,14 @@ export function colourRanges(least, most, normalize, diverging, precision) {
   let low = known(least);
   let high = known(most);
   if (normalize === "layer") {
-    const [first, last] = extent(least, most);
+    const { first, last } = extent(least, most);
     low = low.map(() => first);
     high = high.map(() => last);
   }
   const plusOne = (/** @type {number} */ end) =>
     precision === "single" ? Math.fround(end + 1) : end + 1;
   return low.map((first, i) => {
-    const last = high[i];
+    const last = /** @type {number} */ (high[i]);
     if (diverging || normalize === "symmetric") {
       const size = Math.max(Math.abs(first), Math.abs(last)) || 1;
       return { low: -size, high: size, precision };
@@ -85,9 +85,9 @@ export function colourRanges(least, most, normalize, diverging, precision) {
  */
 function extent(least, most) {
   const known = Array.from(least, (_, i) => i).filter((i) => !Number.isNaN(least[i]));
-  if (!known.length) return [0, 0];
-  const ends = (/** @type {ArrayLike<number>} */ of) => known.map((i) => of[i]);
-  return [Math.min(...ends(least)), Math.max(...ends(most))];
+  if (!known.length) return { first: 0, last: 0 };
+  const ends = (/** @type {ArrayLike<number>} */ of) => known.map((i) => /** @type {number} */ (of[i]));
+  return { first: Math.min(...ends(least)), last: Math.max(...ends(most)) };
 }
 
 /**
@@ -100,9 +100,10 @@ export function heatRange(heat) {
   let most = 0;
   let least = 0;
   for (let i = 0; i < heat.length; i++) {
-    if (!Number.isFinite(heat[i])) continue;
-    most = Math.max(most, Math.abs(heat[i]));
-    least = Math.min(least, heat[i]);
+    const value = /** @type {number} */ (heat[i]);
+    if (!Number.isFinite(value)) continue;
+    most = Math.max(most, Math.abs(value));
+    least = Math.min(least, value);
   }
   if (most === 0) return null;
   return { low: least < 0 ? -most : 0, high: most, precision: "mixed", diverging: least < 0 };
@@ -138,8 +139,18 @@ export function fromBase64(text) {
  */
 export function paint(canvas, levels, width, height, palette) {
   const pixels = new Uint32Array(width * height);
-  for (let i = 0; i < pixels.length; i++) pixels[i] = palette[levels[i]];
+  for (let i = 0; i < pixels.length; i++) pixels[i] = palette[/** @type {number} */ (levels[i])] ?? 0;
   put(canvas, new Uint8ClampedArray(pixels.buffer), width, height);
+}
+
+/**
+ * Where a canvas is drawn on.
+ * @param {HTMLCanvasElement} canvas
+ */
+export function contextOf(canvas) {
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("This browser gives no more canvases.");
+  return context;
 }
 
 /**

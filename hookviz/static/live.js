@@ -20,7 +20,7 @@ export default {
     const view = new StepsView(root);
     const arrive = (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
       const found = said.steps.map((/** @type {number} */ at, /** @type {number} */ place) => {
-        const { buffer, byteOffset, byteLength } = buffers[place];
+        const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
         return [at, new Uint8Array(buffer, byteOffset, byteLength)];
       });
       view.take(said.facts, found);

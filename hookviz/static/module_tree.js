@@ -32,7 +32,8 @@ export class ModuleTree {
   /** @param {EventTarget | null} target */
   pick(target) {
     const row = /** @type {HTMLElement} */ (target).closest(".hv-module");
-    if (row && row.getAttribute("aria-disabled") !== "true") this.onPick(this.rows.indexOf(row));
+    if (row && row.getAttribute("aria-disabled") !== "true")
+      this.onPick(this.rows.findIndex((each) => each === row));
   }
 
   /** @param {KeyboardEvent} event */
@@ -40,7 +41,7 @@ export class ModuleTree {
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (by) {
-      const next = this.rows[this.rows.indexOf(document.activeElement) + by];
+      const next = this.rows[this.rows.findIndex((row) => row === document.activeElement) + by];
       if (next) this.focusable(next).focus();
     } else if (event.key === "Enter" || event.key === " ") this.pick(event.target);
     else return;
@@ -62,8 +63,10 @@ export class ModuleTree {
    * @param {string} side
    */
   light(place, side) {
-    mark(this.rows[this.lit], "aria-current", null);
-    const row = this.rows[(this.lit = place)];
+    const [before, row] = [this.rows[this.lit], this.rows[place]];
+    if (before) mark(before, "aria-current", null);
+    this.lit = place;
+    if (!row) return;
     mark(row, "aria-current", "true");
     mark(row, "data-side", side);
     if (!this.root.contains(document.activeElement)) this.focusable(row);

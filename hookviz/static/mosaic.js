@@ -43,7 +43,7 @@ export class Mosaic {
     this.drawn = "";
     this.room = { width: 0, height: 0 }; // measured when it changes: to ask is to lay out anew
     new ResizeObserver(([entry]) => {
-      this.room = entry.contentRect;
+      if (entry) this.room = entry.contentRect;
       this.onPage();
     }).observe(this.grid);
     /** @type {() => void} */
@@ -92,7 +92,7 @@ export class Mosaic {
       this.fill(last - first);
       this.sheet.begin({ ...fit, space: SPACE }, last - first);
       for (let place = first; place < last; place++)
-        this.draw(place - first, data, order[place], ranges, palette, fit);
+        this.draw(place - first, data, /** @type {number} */ (order[place]), ranges, palette, fit);
     }
     this.choose(position >= first && position < last ? position - first : Infinity);
     this.words(data, first, last, by);
@@ -123,7 +123,7 @@ export class Mosaic {
     const device = fit.width * (globalThis.devicePixelRatio || 1);
     const factor = Math.max(1, Math.floor(data.width / device));
     const { values, height, width } = data.small(factor, channel);
-    this.sheet.draw(place, toLevels(values, ranges[channel]), width, height, palette);
+    this.sheet.draw(place, toLevels(values, /** @type {Range} */ (ranges[channel])), width, height, palette);
     tile.root.dataset.channel = String(channel);
     const drops = data.arrays.drops?.values;
     tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));

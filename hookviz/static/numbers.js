@@ -44,7 +44,7 @@ export function times(sizes) {
  * @param {number[]} size
  */
 export function mapSize(size) {
-  return size[0] > 1 ? times(size) : String(size[1]);
+  return (size[0] ?? 0) > 1 ? times(size) : String(size[1]);
 }
 
 /** @param {number} place From 1. */

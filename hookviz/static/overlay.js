@@ -2,6 +2,8 @@
 
 import { toLevels } from "./levels.js";
 
+/** @typedef {{first: number, second: number, share: number}} Cells The two that a pixel lies between. */
+
 /**
  * A heatmap at the picture's size, bilinear between the pixels' centres.
  * @param {ArrayLike<number>} heat
@@ -15,11 +17,11 @@ export function upsampled(heat, tall, wide, height, width) {
   const columns = steps(wide, width);
   const values = new Float32Array(height * width);
   for (let y = 0; y < height; y++) {
-    const { first, second, share } = rows[y];
+    const { first, second, share } = /** @type {Cells} */ (rows[y]);
     for (let x = 0; x < width; x++) {
-      const at = columns[x];
-      const mix = (/** @type {number} */ row) =>
-        heat[row * wide + at.first] * (1 - at.share) + heat[row * wide + at.second] * at.share;
+      const at = /** @type {Cells} */ (columns[x]);
+      const value = (/** @type {number} */ row, /** @type {number} */ cell) => /** @type {number} */ (heat[row * wide + cell]);
+      const mix = (/** @type {number} */ row) => value(row, at.first) * (1 - at.share) + value(row, at.second) * at.share;
       values[y * width + x] = mix(first) * (1 - share) + mix(second) * share;
     }
   }
@@ -30,6 +32,7 @@ export function upsampled(heat, tall, wide, height, width) {
  * For each pixel of a side the two cells that it lies between.
  * @param {number} cells
  * @param {number} pixels
+ * @returns {Cells[]}
  */
 function steps(cells, pixels) {
   return Array.from({ length: pixels }, (_, i) => {
@@ -41,6 +44,14 @@ function steps(cells, pixels) {
 
 const GAMMA = 2.2;
 const LIGHT = Float64Array.from({ length: 256 }, (_, byte) => (byte / 255) ** GAMMA);
+
+/**
+ * @param {Uint8ClampedArray} picture
+ * @param {number} i
+ */
+function lightOf(picture, i) {
+  return /** @type {number} */ (LIGHT[/** @type {number} */ (picture[i])]);
+}
 
 /**
  * As `blend` of hookviz/render/overlay.py: colours go, in linear light, and the luminance stays.
@@ -57,13 +68,16 @@ export function blended(picture, heat, range, palette, alpha) {
   const levels = toLevels(heat, range);
   const colours = new Uint8Array(palette.buffer);
   for (let i = 0; i < heat.length; i++) {
-    const share = Number.isFinite(heat[i]) ? Math.min(Math.abs(heat[i]) / range.high, 1) : 1;
+    const value = /** @type {number} */ (heat[i]);
+    const share = Number.isFinite(value) ? Math.min(Math.abs(value) / range.high, 1) : 1;
     const p = 4 * i;
-    const light = [LIGHT[picture[p]], LIGHT[picture[p + 1]], LIGHT[picture[p + 2]]];
-    const grey = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2];
+    const [red, green, blue] = [lightOf(picture, p), lightOf(picture, p + 1), lightOf(picture, p + 2)];
+    const grey = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
     for (let c = 0; c < 3; c++) {
-      const ground = 255 * (light[c] + alpha * (grey - light[c])) ** (1 / GAMMA);
-      mixed[p + c] = ground + alpha * share * (colours[4 * levels[i] + c] - ground);
+      const light = c === 0 ? red : c === 1 ? green : blue;
+      const ground = 255 * (light + alpha * (grey - light)) ** (1 / GAMMA);
+      const colour = /** @type {number} */ (colours[4 * /** @type {number} */ (levels[i]) + c]);
+      mixed[p + c] = ground + alpha * share * (colour - ground);
     }
   }
   return mixed;

@@ -134,7 +134,7 @@ export class Panel {
       state.set({ hover: at(event) });
     });
     for (const over of ["pointerup", "pointercancel"])
-      frame.addEventListener(over, (/** @type {PointerEvent} */ event) => {
+      frame.addEventListener(/** @type {"pointerup" | "pointercancel"} */ (over), (event) => {
         const { u, v } = at(event);
         // A click chooses a place; what was dragged does not.
         if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)

@@ -61,8 +61,8 @@ export function showPointed(app, data) {
  */
 function valueHere(data, which, channel, row, column) {
   const [height, width] = data.header.size;
-  const { shape, values, approximate } = data.arrays[which];
-  const [, tall, wide] = shape;
+  const { shape, values, approximate } = /** @type {import("./layer.js").Numbers} */ (data.arrays[which]);
+  const [, tall, wide] = /** @type {[number, number, number]} */ (shape);
   const y = Math.floor((row * tall) / height);
   const x = Math.floor((column * wide) / width);
   const number = values[(channel * tall + y) * wide + x];

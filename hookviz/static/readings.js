@@ -55,16 +55,16 @@ export class Readings {
    * @param {string[][]} rows
    */
   fill(rows) {
-    const shape = `${rows.length} ${rows[0].length}`;
+    const shape = `${rows.length} ${rows[0]?.length}`;
     if (shape !== this.shape) {
       this.shape = shape;
       this.cells = rows.map((row, y) =>
         row.map((_, x) => el(x && y ? "td" : "th", { scope: y ? "row" : "col" })),
       );
-      const lines = this.cells.map((row) => el("tr", {}, ...row));
-      this.table.replaceChildren(el("thead", {}, lines[0]), el("tbody", {}, ...lines.slice(1)));
+      const [head = "", ...lines] = this.cells.map((row) => el("tr", {}, ...row));
+      this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...lines));
     }
-    rows.forEach((row, y) => row.forEach((words, x) => say(this.cells[y][x], words)));
+    rows.forEach((row, y) => row.forEach((words, x) => say(/** @type {HTMLElement} */ (this.cells[y]?.[x]), words)));
   }
 
   /** @param {Array<[string, string]>} pairs Names and values. */
@@ -73,8 +73,8 @@ export class Readings {
     if (known.length !== 2 * pairs.length)
       this.here.replaceChildren(...pairs.flatMap(() => [el("dt"), el("dd")]));
     pairs.forEach(([name, value], place) => {
-      say(known[2 * place], name);
-      say(known[2 * place + 1], value);
+      say(/** @type {Element} */ (known[2 * place]), name);
+      say(/** @type {Element} */ (known[2 * place + 1]), value);
     });
   }
 

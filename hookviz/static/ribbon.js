@@ -59,10 +59,11 @@ export class Ribbon {
     if (key !== this.drawn) {
       this.drawn = key;
       this.fill(layers, measure, palette);
-      this.measure.options[MEASURES.indexOf("gradient")].disabled = !scored;
+      const option = this.measure.options[MEASURES.indexOf("gradient")];
+      if (option) option.disabled = !scored;
       this.measure.value = measure;
     }
-    for (const cell of this.cells.children) {
+    for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.cells.children))) {
       const on = cell.dataset.layer === now;
       cell.classList.toggle("hv-on", on);
       mark(cell, "aria-selected", on ? "true" : "false");
@@ -79,7 +80,7 @@ export class Ribbon {
     const sides = layers.map((layer) => Math.log2(Math.max(layer.side, 1)));
     const [least, most] = [Math.min(...sides), Math.max(...sides)];
     const cells = layers.map((layer, place) => {
-      const share = most > least ? (sides[place] - least) / (most - least) : 1;
+      const share = most > least ? (/** @type {number} */ (sides[place]) - least) / (most - least) : 1;
       const wrong = layer.nans + layer.infs > 0;
       const cell = el("div", {
         class: `hv-layer${wrong ? " hv-wrong" : ""}`,
@@ -88,7 +89,7 @@ export class Ribbon {
         "aria-label": words(layer),
         title: words(layer),
       });
-      const first = place > 0 && layers[place - 1].block !== layer.block;
+      const first = place > 0 && layers[place - 1]?.block !== layer.block;
       cell.classList.toggle("hv-first", first);
       const bar = el("i");
       bar.style.height = `${12 + 22 * share}px`;

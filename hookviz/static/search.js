@@ -75,7 +75,7 @@ export class Search {
   /** @param {number} place */
   light(place) {
     this.place = Math.min(Math.max(place, 0), this.found.length - 1);
-    for (const option of this.list.querySelectorAll(".hv-option")) {
+    for (const option of /** @type {NodeListOf<HTMLElement>} */ (this.list.querySelectorAll(".hv-option"))) {
       const on = option.dataset.place === String(this.place);
       option.classList.toggle("hv-on", on);
       mark(option, "aria-selected", on ? "true" : "false");

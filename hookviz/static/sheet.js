@@ -39,10 +39,9 @@ export class Sheet {
     const { columns, width, height, space } = this.places;
     const left = (place % columns) * (width + space);
     const top = Math.floor(place / columns) * (height + space);
-    const [x, y, right, bottom] = [left, top, left + width, top + height].map((end) =>
-      Math.round(this.ratio * end),
-    );
-    return { left: x, top: y, right, bottom };
+    const pixels = (/** @type {number} */ end) => Math.round(this.ratio * end);
+    const [x, y] = [pixels(left), pixels(top)];
+    return { left: x, top: y, right: pixels(left + width), bottom: pixels(top + height) };
   }
 
   /**

@@ -2,7 +2,7 @@
 
 import { drawDimension, isOdd, usedBins } from "./dimension.js";
 import { el, menu, say, shareOf, visible } from "./dom.js";
-import { COLOURS, GAP, NAN, paint, paletteOf } from "./levels.js";
+import { COLOURS, GAP, NAN, contextOf, paint, paletteOf } from "./levels.js";
 import { short } from "./numbers.js";
 import { RecordedStep } from "./recorded.js";
 
@@ -21,8 +21,9 @@ function inShort(value) {
 function spanOf(values) {
   const known = Float64Array.from(values.map(Math.abs).filter((value) => Number.isFinite(value) && value > 0)).sort();
   if (!known.length) return { least: 1, most: 1, largest: 1 };
-  const [middle, largest] = [known[known.length >> 1], known[known.length - 1]];
-  return { least: Math.max(known[0], middle / SPAN), most: Math.min(largest, middle * SPAN), largest };
+  const at = (/** @type {number} */ place) => /** @type {number} */ (known[place]);
+  const [middle, largest] = [at(known.length >> 1), at(known.length - 1)];
+  return { least: Math.max(at(0), middle / SPAN), most: Math.min(largest, middle * SPAN), largest };
 }
 
 /** All that is shown. `take` gets what has been recorded since. */
@@ -85,7 +86,7 @@ export class StepsView {
         "div",
         { class: "hv-steps-below" },
         ...[0, 1].map((side) =>
-          el("div", {}, this.barWords[side], this.bars[side], this.dimensionWords[side], this.dimensions[side]),
+          el("div", {}, ...[this.barWords, this.bars, this.dimensionWords, this.dimensions].map((each) => each[side] ?? "")),
         ),
         el("div", {}, this.mapWords, this.maps),
       ),
@@ -146,7 +147,7 @@ export class StepsView {
   draw() {
     const steps = this.steps;
     if (!steps.length) return;
-    if (this.follows || !steps.includes(this.at)) this.at = steps[steps.length - 1];
+    if (this.follows || !steps.includes(this.at)) this.at = steps[steps.length - 1] ?? -1;
     this.slider.max = String(steps.length - 1);
     this.slider.value = String(steps.indexOf(this.at));
     this.slider.setAttribute("aria-valuetext", `step ${this.at}`);
@@ -185,7 +186,7 @@ export class StepsView {
     this.frame.style.maxWidth = `${WIDE * steps.length}px`;
     this.strip.style.height = `${Math.min(Math.max(6 * names.length, 90), 360)}px`;
     paint(this.strip, Uint8Array.from(values.flat(), level), steps.length, names.length, palette);
-    const context = this.strip.getContext("2d");
+    const context = contextOf(this.strip);
     const x = steps.indexOf(this.at);
     const y = names.indexOf(this.row);
     context.fillStyle = "#ff8c0070";
@@ -237,26 +238,28 @@ export class StepsView {
    */
   drawBars(step, what, side) {
     const found = step.histogram(this.row, side);
-    const canvas = this.bars[side];
+    const canvas = /** @type {HTMLCanvasElement} */ (this.bars[side]);
+    const words = /** @type {HTMLElement} */ (this.barWords[side]);
     const bins = usedBins([found]);
     visible(canvas, bins !== null);
     if (!bins) {
-      say(this.barWords[side], `no ${what} here`);
+      say(words, `no ${what} here`);
       return;
     }
     const { first, last } = bins;
-    const context = canvas.getContext("2d");
+    const context = contextOf(canvas);
     context.clearRect(0, 0, canvas.width, canvas.height);
     const most = Math.max(...found);
     const wide = canvas.width / (last - first + 1);
     const { octaves, count } = this.facts.bins;
     for (let place = first; place <= last; place++) {
       context.fillStyle = isOdd(place, count) ? "#ff00ff" : place <= octaves ? "#3b6fb6" : place === octaves + 1 ? "#888" : "#c0504d";
-      const height = found[place] ? Math.max(2, (found[place] / most) * canvas.height) : 0;
+      const share = (found[place] ?? 0) / most;
+      const height = share ? Math.max(2, share * canvas.height) : 0;
       context.fillRect((place - first) * wide, canvas.height - height, Math.max(1, wide - 1), height);
     }
     const ends = `${this.binName(first)} … ${this.binName(last)}`;
-    say(this.barWords[side], `${what}: values by powers of two, ${ends}`);
+    say(words, `${what}: values by powers of two, ${ends}`);
     canvas.setAttribute("aria-label", `Histogram of ${what} of ${this.row} at step ${this.at}, ${ends}`);
   }
 
@@ -269,16 +272,17 @@ export class StepsView {
     const key = `${this.row}: ${steps}`;
     if (this.drawn[side] === key) return; // another step of the same ones is looked at
     this.drawn[side] = key;
-    const canvas = this.dimensions[side];
+    const canvas = /** @type {HTMLCanvasElement} */ (this.dimensions[side]);
+    const words = /** @type {HTMLElement} */ (this.dimensionWords[side]);
     const found = steps.map((at) => /** @type {RecordedStep} */ (this.known.get(at)).histogram(this.row, side));
     const bins = usedBins(found);
     visible(canvas, bins !== null);
-    visible(this.dimensionWords[side], bins !== null);
+    visible(words, bins !== null);
     if (!bins) return;
     drawDimension(canvas, found, bins, /** @type {any} */ (this.palettes).sequential);
     canvas.style.maxWidth = `${WIDE * steps.length}px`;
     const ends = `${this.binName(bins.first)} at the bottom to ${this.binName(bins.last)} at the top`;
-    say(this.dimensionWords[side], `${what} over the steps: bright is many values, ${ends}`);
+    say(words, `${what} over the steps: bright is many values, ${ends}`);
     canvas.setAttribute("aria-label", `Histograms of ${what} of ${this.row} in ${steps.length} steps, ${ends}`);
   }
 
@@ -309,7 +313,7 @@ export class StepsView {
       for (let y = 0; y < height; y++)
         for (let x = 0; x < width; x++) {
           const to = (Math.floor(map / across) * (height + 1) + y) * wide + (map % across) * (width + 1) + x;
-          tiles[to] = levels[(map * height + y) * width + x];
+          tiles[to] = levels[(map * height + y) * width + x] ?? GAP;
         }
     paint(this.maps, tiles, wide, high, /** @type {any} */ (this.palettes).diverging);
     this.maps.setAttribute("aria-label", `Maps of ${this.row} at step ${this.at}`);

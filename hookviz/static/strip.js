@@ -39,7 +39,7 @@ export class Strip {
       const ground = picture ? thumbnail(picture) : null;
       this.row.replaceChildren(...layers.map((each) => thumbOf(each, ground, palette, alpha)));
     }
-    for (const thumb of this.row.children) {
+    for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.row.querySelectorAll(".hv-thumb"))) {
       thumb.classList.toggle("hv-on", thumb.dataset.layer === now);
       mark(thumb, "aria-current", thumb.dataset.layer === now ? "true" : null);
     }
@@ -54,7 +54,7 @@ export class Strip {
  */
 function thumbOf({ name, heat }, ground, palette, alpha) {
   const canvas = el("canvas", { class: "hv-map hv-smooth" });
-  const [tall, wide] = heat.shape;
+  const [tall, wide] = /** @type {[number, number]} */ (heat.shape);
   const { pixels, width, height } = ground ?? blank();
   const values = upsampled(heat.values, tall, wide, height, width);
   const range = heatRange(heat.values);
@@ -91,7 +91,7 @@ function thumbnail(picture) {
         let sum = 0;
         for (let dy = 0; dy < factor; dy++)
           for (let dx = 0; dx < factor; dx++)
-            sum += picture.pixels[4 * ((y * factor + dy) * picture.width + x * factor + dx) + c];
+            sum += /** @type {number} */ (picture.pixels[4 * ((y * factor + dy) * picture.width + x * factor + dx) + c]);
         pixels[4 * (y * width + x) + c] = sum / factor / factor;
       }
   return { pixels, width, height };

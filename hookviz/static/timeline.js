@@ -1,6 +1,7 @@
 // Events in a row, a tick for each, as high as its module is deep; a click or a drag goes there.
 
 import { el, mark, shareOf } from "./dom.js";
+import { contextOf } from "./levels.js";
 
 const WIDEST = 18; // pixels that a tick and its gap take at most
 const FAINT = 0.16; // what a filter leaves out
@@ -80,7 +81,7 @@ export class Timeline {
     const sharp = devicePixelRatio || 1;
     this.canvas.width = Math.round(width * sharp);
     this.canvas.height = Math.round(height * sharp);
-    const context = this.canvas.getContext("2d");
+    const context = contextOf(this.canvas);
     const style = getComputedStyle(this.root);
     const wide = this.canvas.width / this.ticks.length;
     const gap = wide >= 3 * sharp ? Math.max(sharp, Math.round(0.15 * wide)) : 0;

@@ -31,6 +31,11 @@ class EventPicture {
     );
   }
 
+  /** @param {"sequential" | "dark" | "diverging"} name */
+  palette(name) {
+    return /** @type {Uint32Array} */ (this.palettes[name]);
+  }
+
   /**
    * @param {any} said The event's picture; null if it was left out, undefined if there is none.
    * @param {[number, number, string] | undefined} found Height, width and levels.
@@ -45,7 +50,7 @@ class EventPicture {
     const [height, width, text] = found;
     const { low, high, diverging } = said;
     const levels = fromBase64(text);
-    const palette = this.palettes[!diverging ? "sequential" : DARK_PAGE.matches ? "dark" : "diverging"];
+    const palette = this.palette(!diverging ? "sequential" : DARK_PAGE.matches ? "dark" : "diverging");
     paint(this.canvas, levels, width, height, palette);
     mark(this.canvas, "aria-label", said.alt);
     paint(this.bar, Uint8Array.from({ length: COLOURS }, (_, i) => i), COLOURS, 1, palette);
@@ -89,7 +94,13 @@ class TracePage {
     this.speed.value = AT_FIRST;
     const kinds = facts.kinds.map((/** @type {any} */ [kind]) => [kind, `${kind} hooks`]);
     this.kinds = menu("kind of hook", [["", "all kinds of hook"], ...kinds], () => this.filter());
-    this.tools();
+    this.play = this.button("play", () => this.turn());
+    this.play.classList.add("hv-play");
+    this.backward = this.button("first of backward", () => this.go(this.firstBackward()));
+    this.typed = el("input", { type: "search", class: "hv-typed", "aria-label": "find modules", placeholder: "find a module …", spellcheck: "false" });
+    this.typed.addEventListener("input", () => this.filter());
+    this.count = el("span", { class: "hv-dim hv-count", role: "status" });
+    this.bar = el("div", { class: "hv-line hv-tools" }, this.play, this.speed, this.backward, this.kinds, this.typed);
     root.classList.add("hv-trace");
     root.replaceChildren(
       el("div", { class: "hv-line hv-about-all" }, el("h2", { class: "hv-name" }, facts.title), el("span", { class: "hv-dim" }, facts.words)),
@@ -114,20 +125,14 @@ class TracePage {
     this.filter();
   }
 
-  /** Everything above the timeline. */
-  tools() {
-    const button = (/** @type {string} */ name, /** @type {() => void} */ press) => {
-      const made = el("button", { type: "button" }, name);
-      made.addEventListener("click", press);
-      return made;
-    };
-    this.play = button("play", () => this.turn());
-    this.play.classList.add("hv-play");
-    this.backward = button("first of backward", () => this.go(this.firstBackward()));
-    this.typed = el("input", { type: "search", class: "hv-typed", "aria-label": "find modules", placeholder: "find a module …", spellcheck: "false" });
-    this.typed.addEventListener("input", () => this.filter());
-    this.count = el("span", { class: "hv-dim hv-count", role: "status" });
-    this.bar = el("div", { class: "hv-line hv-tools" }, this.play, this.speed, this.backward, this.kinds, this.typed);
+  /**
+   * @param {string} name
+   * @param {() => void} press
+   */
+  button(name, press) {
+    const made = el("button", { type: "button" }, name);
+    made.addEventListener("click", press);
+    return made;
   }
 
   legend() {

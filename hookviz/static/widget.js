@@ -78,7 +78,7 @@ class KernelSource {
     /** @type {Record<string, any>} */
     const arrays = {};
     (said.arrays ?? []).forEach((/** @type {any} */ coding, /** @type {number} */ place) => {
-      const { buffer, byteOffset, byteLength } = buffers[place];
+      const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
     this.known.set(said.key, this.made(said, arrays));
@@ -92,7 +92,7 @@ class KernelSource {
    */
   made(said, arrays) {
     if (said.ask === "layer" && !said.none)
-      return new Layer(said.header, arrays, this.facts.choices.order, this.facts.network);
+      return new Layer(said.header, /** @type {any} */ (arrays), this.facts.choices.order, this.facts.network);
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
