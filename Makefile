@@ -33,7 +33,7 @@ test: lint $(VENV)/.browser  ## check every feature, in a real browser too: minu
 	$(BIN)/python $(PYTEST) -m "not heavy"
 
 # After `make test`, in the same command, it does the rest: make runs no target twice.
-test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
+test-all: test types test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
 
 test-heavy: $(VENV)/.browser  ## run only what is heavy by nature, which `make test` leaves out
 	$(BIN)/python $(PYTEST) -m heavy
@@ -49,10 +49,11 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/biome lint --error-on-warnings
+	$(BIN)/deno check --quiet --config tsconfig.json hookviz/static/*.js
 
-# It fetches itself from npm when it runs first, so that lint can do without.
-types: $(VENV)/.test  ## check types as editors do
-	$(BIN)/pyright
+types: $(VENV)/.test  ## check Python's types as editors do
+	$(BIN)/basedpyright
 
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo

