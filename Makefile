@@ -20,7 +20,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-all test-heavy test-colab test-oldest lint types zoo edits faults fields divergences
+.PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo edits faults fields divergences
 .PHONY: ecosystem ecosystem-sample docs bench wheel clean
 
 # Also under -j: the tests take all workers.
@@ -33,7 +33,7 @@ test: lint $(VENV)/.browser  ## check every feature, in a real browser too: minu
 	$(BIN)/python $(PYTEST) -m "not heavy"
 
 # After `make test`, in the same command, it does the rest: make runs no target twice.
-test-all: test types test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
+test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
 
 test-heavy: $(VENV)/.browser  ## run only what is heavy by nature, which `make test` leaves out
 	$(BIN)/python $(PYTEST) -m heavy
@@ -49,11 +49,9 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 	$(BIN)/biome lint --error-on-warnings
 	$(BIN)/deno check --quiet --config tsconfig.json hookviz/static/*.js
-
-types: $(VENV)/.test  ## check Python's types as editors do
-	$(BIN)/basedpyright
 
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo
