@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,7 +160,8 @@ def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
     aim = budget
     while True:
         _lower(order, aim)
-        size = sum(len(part.stream.data) for part in parts)
+        with ThreadPoolExecutor() as pool:  # zlib lets other threads run
+            size = sum(pool.map(lambda part: len(part.stream.data), parts))
         if size <= budget or all(part.quality == OUT for part in parts):
             return _said(parts)
         aim = min(aim - 1, int(0.99 * aim * budget / size))  # the guess was too small
