@@ -1,5 +1,5 @@
 # The public names and where they live. `__init__.py` reads this file, so this is the only list.
-from . import attribution, edits, metrics, results, widgets
+from . import attribution, edits, metrics, models, results, widgets
 from .attribution.cam import heatmap
 from .attribution.gradients import attribute
 from .hooking.capture import capture
@@ -47,6 +47,7 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "attribution",
     "edits",
     "metrics",
+    "models",
     "results",
     "widgets",
 ]

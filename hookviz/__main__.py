@@ -255,13 +255,13 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
     """The model that was named, in eval mode, and torchvision's weights where they are known."""
-    from . import pretrained
+    from .models import pretrained, timm_model
 
     name, weights = options.model, None
     kind, _, rest = name.partition(":")
     tell(f"loading {name} …")
     if kind == "timm":
-        model = timm_model(rest, pretrained=options.weights is None)
+        model = timm_model(rest, trained=options.weights is None)
     elif rest:
         model = built(kind, rest)
     elif options.weights is None:
@@ -283,26 +283,6 @@ def untrained(name: str) -> Any:
     if name not in names:
         raise CommandError(f"torchvision has no model {name!r}; {close_names(name, names)}.")
     return torchvision.models.get_model(name, weights=None)
-
-
-def timm_model(name: str, pretrained: bool) -> Any:
-    """A timm model."""
-    try:
-        import timm
-    except ImportError:
-        raise CommandError(f"timm:{name} needs timm: pip install timm.") from None
-    from .hooking.select import close_names
-
-    if ":" not in name and not timm.is_model(name.partition(".")[0]):
-        raise CommandError(f"timm has no model {name!r}; {close_names(name, timm.list_models())}.")
-    try:
-        return timm.create_model(name, pretrained=pretrained)
-    except OSError as error:  # the hub's errors among them
-        why = str(error).partition("\n")[0].rstrip(".")
-        raise CommandError(
-            f"the weights of timm:{name} could not be downloaded ({why}): try again with a network "
-            "connection, or take --weights none for random ones."
-        ) from None
 
 
 def built(module: str, name: str) -> Any:

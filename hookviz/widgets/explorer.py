@@ -74,8 +74,8 @@ def explore(
     Parameters
     ----------
     model : torch.nn.Module or str
-        Any convnet; or the name of a torchvision model, which is loaded with ``weights``
-        (its default weights if left out).
+        Any convnet; or the name of a trained one, see `hookviz.pretrained`, which is loaded with
+        ``weights`` (its default weights if left out).
     inputs
         A path, PIL image or array ``(H, W)`` or ``(H, W, 3)``, which goes through
         ``transform``; or a tensor ``(C, H, W)`` or ``(N, C, H, W)`` or whatever the model

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 from torch import Tensor
+from torchvision.models import WeightsEnum
 
 from ...hooking.edit import LayerEdit, index_words
 from ...hooking.tensors import channel_dimension
@@ -23,8 +24,10 @@ def input_lines(context: CodeContext) -> list[str]:
     lines = []
     if name is None:
         context.take("model", f"your {type(context.user_model).__name__}")
-    else:
+    elif isinstance(weights, WeightsEnum):
         lines.append(f"model = get_model({quoted(name)}, weights={quoted(weights.name)})")
+    else:
+        context.take("model", f"hookviz.pretrained({quoted(name)})[0]")
     if context.preparation is not None:
         if not isinstance(context.given.image, (str, PathLike)):
             context.take("image", "the picture that you gave")
