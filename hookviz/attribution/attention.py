@@ -39,8 +39,7 @@ def attention(
     """Return the attention weights of every module that attends, after softmax, before dropout.
 
     They are read off the operations that run, not off the code: fused kernels, which never make
-    the weights, ``nn.MultiheadAttention`` and
-    ``nn.TransformerEncoderLayer``, a softmax of products
+    the weights, ``nn.MultiheadAttention`` and ``nn.TransformerEncoderLayer``, a softmax of products
     written by hand, windows, masks, grouped heads and cross-attention are right by themselves. The
     model computes what it always does; for a fused operation the weights are computed beside it,
     ``softmax(scale * Q K^T + mask)``, in float32 at least.

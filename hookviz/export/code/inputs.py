@@ -24,7 +24,7 @@ class Given:
     image: Any
     weights: Any = None
     transform: Transform | None = None
-    name: str | None = None  # torchvision's, of a model that was given by name
+    name: str | None = None  # of a model that was given by name, see `hookviz.pretrained`
 
 
 Preparation = tuple[str, ...]
@@ -43,9 +43,9 @@ def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | N
         found = _picture(given.image)
         if found is None:
             return None
-        if given.weights is not None:
+        if isinstance(given.weights, torchvision.models.WeightsEnum):
             return _by_weights(given.weights, *found, x)
-        return _by_steps(transform_for(unwrapped(model)[0], None), *found, x)
+        return _by_steps(transform_for(unwrapped(model)[0], given.weights), *found, x)
     except (OSError, TypeError, ValueError):  # the file has gone, is no picture any more, ...
         return None
 
