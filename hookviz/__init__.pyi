@@ -5,6 +5,7 @@ from .attribution.gradients import attribute
 from .hooking.capture import capture
 from .hooking.edit import edit
 from .models import demo_images, demo_model, pretrained
+from .run.output import output
 from .studies.compare.compare import compare
 from .studies.compare.similarity import similarity
 from .studies.diagnosis.diagnose import diagnose
@@ -37,6 +38,7 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "receptive_field",
     "hooks",
     "remove_hooks",
+    "output",
     "pretrained",
     "load",
     "demo_model",

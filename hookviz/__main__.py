@@ -97,7 +97,12 @@ def parser() -> argparse.ArgumentParser:
     add("-o", "--output", default="view.html", help="the file to write (view.html)")
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
-    add("--target", help="class name or number for the gradient; the top prediction")
+    add(
+        "--target",
+        help="what the gradient is of: a class by name or number, one against another "
+        "('ball - moon'), or a number in the output ('output[\"out\"][0, 15].mean()'); the top "
+        "prediction if left out",
+    )
     add("--demo", action="store_true", help="the demo model, and its picture if none is given")
     add("--title", help="of the page")
     add("--max-bytes", type=float, default=10e6, metavar="N", help="how large it may be (10e6)")
@@ -175,18 +180,17 @@ def diagnose(options: argparse.Namespace) -> int:
 def page(options: argparse.Namespace) -> None:
     """Write the page that was asked for."""
     model, inputs, weights = chosen(options)
-    target: Any = options.target
-    if target is not None and target.lstrip("-").isdigit():
-        target = int(target)
     tell("running the model …")
     from .export.page import write_page
     from .run.inputs import prepare_input
     from .run.progress import Progress
     from .run.session import Session
+    from .run.target import read_target
     from .view.settings import Settings, first_layer
     from .view.view import View
 
     session = Session(model, prepare_input(inputs, model, weights=weights), weights=weights)
+    target = None if options.target is None else read_target(options.target, session.class_names)
 
     def run(goal: Any) -> Any:
         return session.run(goal, layers=options.layers)

@@ -163,6 +163,18 @@ class Session:
     def inputs(self, inputs: ModelInput) -> None:
         self._inputs = inputs
 
+    @property
+    def edited_inputs(self) -> ModelInput:
+        """The input as the model gets it, with the edits that change it."""
+        inputs, own = self.inputs, [each for each in self.edits if each.of_input]
+        if not own:
+            return inputs
+        args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
+        with self.edited(()).active(grad=False):  # the random numbers of the run
+            for each in own:
+                args, kwargs = each.block(self.given).of_input(each.layer, args, kwargs)
+        return replace(inputs, args=args, kwargs=kwargs)
+
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
         """The same session with these edits and no others."""
         twin = copy.copy(self)

@@ -82,7 +82,8 @@ def explore(
         takes, which goes in as it is. See `hookviz.attribution.prepare_input`.
     target : optional
         The score whose gradient is shown: None is each picture's top prediction; or a class
-        number, a class name, or a function ``output -> scalar``.
+        number or name, a tuple of classes (the first against the others), a number in the
+        output, written ``hookviz.output[1][0, 1, 48, 26]``, or a function ``output -> scalar``.
     layers : optional
         As in `hookviz.capture`; None is every convolution.
     weights : torchvision weights entry, optional

@@ -11,6 +11,7 @@ from torchvision.models import WeightsEnum
 
 from ...hooking.edit import LayerEdit, index_words
 from ...hooking.tensors import channel_dimension
+from ...run.output import Output
 from ...run.target import class_index
 from .context import WIDTH, CodeContext, as_drawn
 from .inputs import quoted
@@ -56,7 +57,7 @@ def edit_lines(context: CodeContext) -> list[str]:
 
 def _chosen(context: CodeContext, edit: LayerEdit) -> str:
     """The index of the channels that an edit scales."""
-    if edit.factor is None or edit.where is not None:
+    if edit.factor is None or edit.where is not None or edit.of_input:
         raise _refusal(edit, "it does more than scale channels; hookviz.edit makes it")
     record = context.view.cache.get(edit.layer)
     if record is None:
@@ -137,6 +138,8 @@ def _backward(context: CodeContext) -> list[str]:
 def _score_lines(context: CodeContext) -> list[str]:
     """``score = ...``, a scalar."""
     target, logits, names = context.at.target, context.run.logits, context.class_names
+    if isinstance(target, Output):
+        return [f"output = {context.calling}", f"score = {target}"]
     if callable(target):
         name = getattr(target, "__name__", type(target).__name__)
         context.take("target", f"your function {quoted(name)}: explorer.target")
