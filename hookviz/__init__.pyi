@@ -1,10 +1,12 @@
 # The public names and where they live. `__init__.py` reads this file, so this is the only list.
-from . import attribution, edits, metrics, results, widgets
+from . import attribution, edits, metrics, models, results, widgets
+from .attribution.attention import attention
 from .attribution.cam import heatmap
 from .attribution.gradients import attribute
 from .hooking.capture import capture
 from .hooking.edit import edit
 from .models import demo_images, demo_model, pretrained
+from .run.output import output
 from .studies.compare.compare import compare
 from .studies.compare.similarity import similarity
 from .studies.diagnosis.diagnose import diagnose
@@ -33,10 +35,12 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "contributions",
     # What they come to later.
     "attribute",
+    "attention",
     "similarity",
     "receptive_field",
     "hooks",
     "remove_hooks",
+    "output",
     "pretrained",
     "load",
     "demo_model",
@@ -45,6 +49,7 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "attribution",
     "edits",
     "metrics",
+    "models",
     "results",
     "widgets",
 ]

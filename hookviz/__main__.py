@@ -97,7 +97,12 @@ def parser() -> argparse.ArgumentParser:
     add("-o", "--output", default="view.html", help="the file to write (view.html)")
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
-    add("--target", help="class name or number for the gradient; the top prediction")
+    add(
+        "--target",
+        help="what the gradient is of: a class by name or number, one against another "
+        "('ball - moon'), or a number in the output ('output[\"out\"][0, 15].mean()'); the top "
+        "prediction if left out",
+    )
     add("--demo", action="store_true", help="the demo model, and its picture if none is given")
     add("--title", help="of the page")
     add("--max-bytes", type=float, default=10e6, metavar="N", help="how large it may be (10e6)")
@@ -175,18 +180,17 @@ def diagnose(options: argparse.Namespace) -> int:
 def page(options: argparse.Namespace) -> None:
     """Write the page that was asked for."""
     model, inputs, weights = chosen(options)
-    target: Any = options.target
-    if target is not None and target.lstrip("-").isdigit():
-        target = int(target)
     tell("running the model …")
     from .export.page import write_page
     from .run.inputs import prepare_input
     from .run.progress import Progress
     from .run.session import Session
+    from .run.target import read_target
     from .view.settings import Settings, first_layer
     from .view.view import View
 
     session = Session(model, prepare_input(inputs, model, weights=weights), weights=weights)
+    target = None if options.target is None else read_target(options.target, session.class_names)
 
     def run(goal: Any) -> Any:
         return session.run(goal, layers=options.layers)
@@ -251,13 +255,13 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
     """The model that was named, in eval mode, and torchvision's weights where they are known."""
-    from . import pretrained
+    from .models import pretrained, timm_model
 
     name, weights = options.model, None
     kind, _, rest = name.partition(":")
     tell(f"loading {name} …")
     if kind == "timm":
-        model = timm_model(rest, pretrained=options.weights is None)
+        model = timm_model(rest, trained=options.weights is None)
     elif rest:
         model = built(kind, rest)
     elif options.weights is None:
@@ -279,26 +283,6 @@ def untrained(name: str) -> Any:
     if name not in names:
         raise CommandError(f"torchvision has no model {name!r}; {close_names(name, names)}.")
     return torchvision.models.get_model(name, weights=None)
-
-
-def timm_model(name: str, pretrained: bool) -> Any:
-    """A timm model."""
-    try:
-        import timm
-    except ImportError:
-        raise CommandError(f"timm:{name} needs timm: pip install timm.") from None
-    from .hooking.select import close_names
-
-    if ":" not in name and not timm.is_model(name.partition(".")[0]):
-        raise CommandError(f"timm has no model {name!r}; {close_names(name, timm.list_models())}.")
-    try:
-        return timm.create_model(name, pretrained=pretrained)
-    except OSError as error:  # the hub's errors among them
-        why = str(error).partition("\n")[0].rstrip(".")
-        raise CommandError(
-            f"the weights of timm:{name} could not be downloaded ({why}): try again with a network "
-            "connection, or take --weights none for random ones."
-        ) from None
 
 
 def built(module: str, name: str) -> Any:

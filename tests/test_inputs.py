@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 
 import numpy as np
@@ -11,12 +12,14 @@ import torch
 from matplotlib import cbook
 from PIL import Image
 from torch import nn
-from torchvision.models import Inception_V3_Weights, ResNet34_Weights
-from torchvision.transforms import v2
+from torchvision.models import Inception_V3_Weights, ResNet18_Weights, ResNet34_Weights
+from torchvision.transforms import ToTensor, v2
 
 import hookviz
 from hookviz.draw.overlay import picture_of
-from hookviz.run.inputs import load_picture, prepare_input
+from hookviz.run.inputs import prepare_input
+from hookviz.run.pictures import load_picture
+from hookviz.run.session import Session
 from hookviz.run.target import class_names_of
 
 RGB = nn.Conv2d(3, 2, 1)
@@ -271,3 +274,155 @@ def test_class_names():
     assert class_names_of(RGB) == []
     with pytest.raises(TypeError, match="list of strings"):
         class_names_of(RGB, None, "abc")
+
+
+# Inputs as people have them
+
+
+@pytest.fixture(scope="module")
+def cat(tmp_path_factory):
+    picture = hookviz.demo_images()[6]
+    path = tmp_path_factory.mktemp("home") / "cat.png"
+    picture.save(path)
+    return picture, path
+
+
+def test_one_picture_in_many_forms(cat, monkeypatch):
+    picture, path = cat
+    monkeypatch.setenv("HOME", str(path.parent))
+    model, array = hookviz.demo_model(), np.asarray(picture)
+    wanted = prepare_input(picture, model).args[0]
+    data = path.read_bytes()
+    forms = [
+        path,
+        "~/cat.png",
+        path.as_uri(),
+        "data:image/png;base64," + base64.b64encode(data).decode(),
+        data,
+        bytearray(data),
+        io.BytesIO(data),
+        array,
+        array.transpose(2, 0, 1),
+        array.astype("float64") / 255,
+        [picture],
+        [str(path)],
+        array[None],
+    ]
+    for form in forms:
+        made = prepare_input(form, model)
+        assert torch.equal(made.args[0], wanted), type(form)
+        assert made.transform.startswith("transform of the model's pretrained_cfg: ")
+        assert [each.size for each in made.pictures] == [(112, 112)]
+    with path.open("rb") as opened:
+        assert torch.equal(prepare_input(opened, model).args[0], wanted)
+
+
+def test_many_pictures_are_a_batch(cat):
+    picture, path = cat
+    model, array = hookviz.demo_model(), np.asarray(picture)
+    one = prepare_input(picture, model).args[0]
+
+    class Column:  # of a data frame
+        def __init__(self, values):
+            self.values = values
+
+        def to_numpy(self):
+            return self.values
+
+    frames = torch.from_numpy(np.stack([array, array]))
+    forms = [
+        [str(path), picture],
+        [array, path],
+        np.stack([array, array]),
+        np.stack([array, array]).transpose(0, 3, 1, 2),
+        Column(np.array([str(path), path], object)),
+        list(frames),
+    ]
+    for form in forms:
+        made = prepare_input(form, model)
+        assert torch.equal(made.args[0], torch.cat([one, one])), type(form)
+        assert made.name == "2 pictures" and len(made.pictures) == 2
+    with pytest.raises(TypeError, match="give one column of paths"):
+        prepare_input(Column(np.zeros((2, 2), object)), model)
+    with pytest.raises(ValueError, match="empty list"):
+        prepare_input([], model)
+    with pytest.raises(ValueError, match="tensors of 2 sizes"):
+        prepare_input([picture, picture.crop((0, 0, 50, 60))], model, transform=ToTensor())
+
+
+@pytest.mark.parametrize("order", ["CHW", "HWC", "NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_tensors_that_are_pictures(cat, order, kind):
+    array = torch.from_numpy(np.array(cat[0]))
+    made = array if order.endswith("HWC") else array.permute(2, 0, 1)
+    made = made[None] if order.startswith("N") else made
+    if kind == torch.float32:
+        made = made / 255
+    model = hookviz.demo_model()
+    session = Session(model, prepare_input(made, model))
+    got = session.inputs
+    if kind == torch.float32 and "CHW" in order:  # as it is
+        assert torch.equal(got.args[0], made.reshape(1, 3, 112, 112))
+        assert got.transform == ""
+        return
+    assert torch.equal(got.args[0], prepare_input(cat[0], model).args[0])
+    assert "was taken as a picture" in got.note
+
+
+def test_a_model_that_takes_bytes_gets_bytes():
+    class OfBytes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3)
+
+        def forward(self, x):
+            return self.conv(x / 255).mean((2, 3))
+
+    x = torch.randint(0, 255, (2, 3, 8, 8), dtype=torch.uint8)
+    model = OfBytes()
+    assert torch.equal(Session(model, prepare_input(x, model)).inputs.args[0], x)
+
+
+def test_channels_last_that_are_no_picture():
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
+    with pytest.raises(RuntimeError, match=r"channels last: give tensor.permute\(0, 3, 1, 2\)"):
+        hookviz.explore(model, torch.randn(1, 9, 8, 3))
+    with pytest.raises(RuntimeError, match=r"channels last: give tensor.permute\(2, 0, 1\)"):
+        hookviz.trace(model, torch.randn(9, 8, 3))
+
+
+def test_urls_that_are_no_picture(tmp_path):
+    model = hookviz.demo_model()
+    with pytest.raises(RuntimeError, match="could not be downloaded"):
+        prepare_input((tmp_path / "no.png").as_uri(), model)
+    (tmp_path / "page.png").write_text("<html>")
+    with pytest.raises(ValueError, match="cannot be read as a picture"):
+        prepare_input((tmp_path / "page.png").as_uri(), model)
+    with pytest.raises(ValueError, match="cannot be read as a picture"):
+        prepare_input(b"<html>", model)
+    with pytest.raises(ValueError, match="or a list of paths"):
+        prepare_input(tmp_path, model)
+
+
+def test_class_names_of_another_number():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), torch.rand(1, 3, 8, 8)
+    with pytest.raises(ValueError, match="class_names has 2 names for 4 classes"):
+        hookviz.explore(model, x, class_names=["cat", "dog"])
+    model.class_names = ["cat", "dog"]  # of another head
+    explorer = hookviz.explore(model, x)
+    assert explorer.frame.predictions[0].name not in model.class_names
+    explorer.close()
+
+
+def test_who_says_which_transform():
+    picture, weights = hookviz.demo_images()[0], ResNet18_Weights.DEFAULT
+    plain = nn.Conv2d(3, 2, 3)
+    said = {
+        "ImageNet's transform, a guess: resize to 256, crop 224×224, (x − (0.485, 0.456": {},
+        "transform of the weights IMAGENET1K_V1: resize to 256, crop": {"weights": weights},
+        "transform= as given: to values from 0 to 1": {"transform": ToTensor()},
+    }
+    for words, how in said.items():
+        made = prepare_input(picture, plain, **how)
+        assert made.transform.startswith(words)
+        assert made.guessed == words.startswith("ImageNet")

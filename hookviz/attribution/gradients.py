@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode
 from ..hooking.select import check_model, close_names
 from ..hooking.tensors import map_tensors, tensors_in
 from ..run.inputs import ModelInput, Transform, prepare_input
+from ..run.output import described
 from ..run.session import Session
-from ..run.target import Target, check_target, described, logits_of, sample_scores, score_of
+from ..run.target import Target, check_target, logits_of, sample_scores, score_of
 
 
 def is_number(value: Any) -> bool:

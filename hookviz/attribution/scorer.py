@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..hooking.tensors import at_least_float32
 from ..run.inputs import ModelInput
+from ..run.output import Output
 from ..run.progress import Progress
 from ..run.session import Session
 from ..run.target import Target, check_target, needed_logits, probabilities, sample_scores
@@ -29,6 +30,11 @@ class Scorer:
             raise ValueError(f"batch_size={batch_size}: at least one has to go through at a time.")
         self.session, self.target = session, check_target(target)
         self.pictures = _only_pictures(session.inputs)
+        if isinstance(self.target, Output) and len(self.pictures) > 1:
+            raise ValueError(
+                f"target={self.target} is a number of the whole batch of {len(self.pictures)}, and "
+                "here each sample has a score of its own: give one picture, or a class."
+            )
         self.batch_size = 1 if callable(self.target) else batch_size
         self._as_probability = as_probability
         self._targets: list[Target] = [] if callable(self.target) else self._each_target()

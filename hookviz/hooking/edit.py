@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from .checkpoint import FORWARD, Reruns, current_backward
 from .handles import Hook, HookManager
 from .interrupts import allow_interrupts
+from .model_inputs import ModelInputs, is_input
 from .select import Layers, close_names, module_names, select_layers, unwrapped
 from .tensors import (
     PatchGrid,
@@ -198,9 +199,10 @@ def edit(
     model : torch.nn.Module
         As for `hookviz.capture`.
     layers
-        As for `hookviz.capture`. With ``gradient=True`` also names and patterns of parameters
-        (``"*.bias"``), whose gradient is changed on its way to ``.grad``; a pattern that fits
-        layers means those.
+        As for `hookviz.capture`; or ``"input"``, what the model is called with: the first tensor
+        of floating-point numbers, or another by its path, ``"input[1]"``, ``"input['mask']"``.
+        With ``gradient=True`` also names and patterns of parameters (``"*.bias"``), whose gradient
+        is changed on its way to ``.grad``; a pattern that fits layers means those.
     change : float, torch.Tensor, "mean" or callable
         A number multiplies, 0 is off. A tensor replaces: of the output's shape, or one that
         broadcasts to it, or to the chosen channels. ``"mean"`` puts each channel's own mean in
@@ -209,8 +211,9 @@ def edit(
     channels : int, slice, sequence of int, or bool tensor ``(C,)``, optional
         Which channels change; None is all. Of a parameter: its first dimension.
     where : slice or tuple of slices, or bool tensor of the layer's spatial size, optional
-        Which places change: rows and columns, of a 1d layer its length, of a volume also its
-        depth, of a transformer's tokens rows and columns of its patches.
+        Which places of the maps, or of the input, change: rows and columns, of a 1d layer its
+        length, of a volume also its depth, of a transformer's tokens rows and columns of its
+        patches.
     gradient : bool
         Change the gradients that reach the outputs, not the outputs.
     call : int, optional
@@ -256,6 +259,8 @@ def edit(
     ...     y = model(x)
     >>> bool((y[:, 1] == 0).all()), silenced.count
     (True, 1)
+    >>> with hookviz.edit(model, "input", 0, where=(slice(1), slice(1))):  # occlude a corner
+    ...     y = model(x)
     >>> with hookviz.edit(model, "*.weight", lambda g: g.clamp(-1, 1), gradient=True):
     ...     model(x).sum().backward()
     >>> bool(model[0].weight.grad.abs().max() <= 1)
@@ -292,11 +297,14 @@ class Edit(HookManager):
         self._grid = PatchGrid()
         self._runs: dict[nn.Module, list[Tensor]] = {}
         self._reruns: Reruns[Tensor] = Reruns()
-        modules, parameters = chosen(model, layers, gradient)
+        self._inputs = ModelInputs(model)
+        layers, inputs = self._inputs.split(layers)
+        modules, parameters = ({}, {}) if layers == [] else chosen(model, layers, gradient)
         if parameters and where is not None:
             raise ValueError("where= is of feature maps: for parameters, give channels= alone.")
-        self.names = [*modules.values(), *parameters.values()]
-        super().__init__(self._wanted(model, modules, parameters))
+        self.names = [*inputs, *modules.values(), *parameters.values()]
+        before = [(unwrapped(model)[0], "forward_pre", partial(self._before, n)) for n in inputs]
+        super().__init__([*before, *self._wanted(model, modules, parameters)])
 
     def _wanted(
         self,
@@ -311,6 +319,33 @@ class Edit(HookManager):
         for parameter, name in parameters.items():
             hooks.append((parameter, "tensor", partial(self._arrived_at, name)))
         return hooks
+
+    def of_input(self, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the model's arguments with an input changed, as within the block."""
+        return self._before(name, self._inputs.model, args, kwargs) or (args, kwargs)
+
+    def _before(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        try:
+            old = self._inputs.chosen(name, args, kwargs)
+        except ValueError as error:
+            raise ShapeError(str(error)) from None
+        self._ran |= not self.gradient
+        if self.call is not None and self._run(module, old) != self.call:
+            return None
+        like = self._inputs.first  # its sizes say where the channels are
+        single = channel_dimension(old, like) == 0 and old.ndim > 1
+        batch = old[None] if single else old
+        dimension = channel_dimension(batch, like)
+        mask = self._mask(batch, like, dimension, f"{name!r}")
+        if self.gradient:
+            new = self._watched(batch, name, mask, dimension)
+        else:
+            new = changed(batch, self.change, mask, dimension, f"{name!r}")
+            self.count += new is not None and current_backward() == FORWARD
+        if new is None:
+            return None
+        new = new[0] if single else new
+        return map_tensors((args, kwargs), lambda tensor: new if tensor is old else tensor)
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         found = dict(tensors_in(output))
@@ -433,6 +468,11 @@ class LayerEdit:
     change: Change = 0
     channels: Channels = None
     where: Where = None
+
+    @property
+    def of_input(self) -> bool:
+        """Whether it changes what the model is called with, and no layer."""
+        return is_input(self.layer)
 
     def block(self, model: nn.Module) -> Edit:
         """The block in which it is made."""

@@ -186,7 +186,7 @@ class PatchGrid:
     not overlap. A hook notes the grid each time it has run.
     """
 
-    _grid: tuple[int, ...] | None = None
+    grid: tuple[int, ...] | None = None  # once it has run
 
     def hooks(self, model: nn.Module) -> list[Hook]:
         """One, or none where nothing cuts the input into patches."""
@@ -199,13 +199,17 @@ class PatchGrid:
 
     def _note(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if isinstance(output, Tensor):
-            self._grid = tuple(output.shape[2:])
+            self.grid = tuple(output.shape[2:])
 
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """The grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
-        if self._grid is None or len(shape) != 3:
+        if self.grid is None or len(shape) != 3:
             return None
-        return self._grid if 0 <= shape[1] - math.prod(self._grid) <= _MOST_PREFIX_TOKENS else None
+        if 0 <= shape[1] - math.prod(self.grid) <= _MOST_PREFIX_TOKENS:
+            return self.grid
+        # Patches that were merged two by two, once or several times, with none before them.
+        merged = [tuple(-(-each // 2**n) for each in self.grid) for n in range(1, 6)]
+        return next((each for each in merged if math.prod(each) == shape[1]), None)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor, nn
 
 from ..hooking.select import check_model, is_convolution, module_names, unwrapped
 from ..hooking.tensors import map_tensors, tensors_in
+from .pictures import load_picture, name_of, pictures_in, pictures_of_tensor
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -104,93 +103,6 @@ def normalization_of(transform: Any) -> tuple[tuple[float, ...], tuple[float, ..
     return next((pair for pair in found if pair), None)
 
 
-def load_picture(image: str | PathLike | Image.Image | np.ndarray) -> Image.Image:
-    """Read a picture of any kind as RGB: upright, the first frame, alpha over white.
-
-    More than 8 bits are scaled, not clipped: 65535 is white for whole numbers, 1 for floats; or
-    the largest value, if that is more. ``ValueError`` for what is not a picture, broken, too large
-    (a decompression bomb), or an array of a wrong shape, type or range.
-    """
-    if isinstance(image, np.ndarray):
-        return load_picture(Image.fromarray(_picture_array(image)))
-    if not isinstance(image, Image.Image):
-        path = fspath(image)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                with Image.open(path) as opened:
-                    return _as_rgb(opened)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"There is no file {path!r}: check the path.") from None
-        except IsADirectoryError:
-            raise ValueError(f"{path!r} is a folder: give the path of one picture.") from None
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-            raise ValueError(f"{path!r} is too large to open safely: {error}") from None
-        except Exception as error:  # what broken files make Pillow raise is of many kinds
-            raise _unreadable(path, error) from None
-    try:
-        return _as_rgb(image)
-    except Exception as error:  # one that Pillow opened, but has not read yet
-        raise _unreadable(getattr(image, "filename", "") or "The image", error) from None
-
-
-def _unreadable(name: str, error: Exception) -> ValueError:
-    reason = str(error) or type(error).__name__
-    return ValueError(
-        f"{name!r} cannot be read as a picture ({reason}): give a whole PNG, JPEG or other "
-        "image file."
-    )
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I") or image.mode == "F":  # 16 and 32 bits
-        values = np.asarray(image, np.float64)
-        if not np.isfinite(values).all():
-            raise ValueError(f"{int((~np.isfinite(values)).sum())} values are NaN or infinite")
-        top = max(1.0 if image.mode == "F" else 65535.0, float(values.max()))
-        image = Image.fromarray(np.round(np.clip(values / top, 0, 1) * 255).astype(np.uint8))
-    if image.has_transparency_data:
-        ground = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(ground, image.convert("RGBA"))
-    return image.convert("RGB")
-
-
-def _picture_array(array: np.ndarray) -> np.ndarray:
-    """Any picture-like array as uint8 ``(H, W)`` or ``(H, W, 3 or 4)``."""
-    shape = array.shape
-    if array.ndim == 3 and shape[2] == 1:
-        array = array[..., 0]
-    if array.ndim not in (2, 3) or (array.ndim == 3 and shape[2] not in (3, 4)) or 0 in shape:
-        raise ValueError(
-            f"An array of shape {shape} is no picture: give (H, W) or (H, W, 3), or a tensor "
-            "(N, C, H, W)."
-        )
-    if array.dtype == bool:
-        return array.astype(np.uint8) * 255
-    if array.dtype.kind not in "uif":
-        raise ValueError(
-            f"An array of type {array.dtype} is no picture: give uint8, uint16 or floats."
-        )
-    if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise ValueError(
-                f"The picture has {int((~np.isfinite(array)).sum())} NaN or infinite values of "
-                f"{array.size}: clean it first, for example with numpy.nan_to_num."
-            )
-        low, high, span = 0, 1, 255.0
-    elif (array.dtype.kind, array.dtype.itemsize) == ("u", 2):
-        low, high, span = 0, 65535, 255 / 65535
-    else:
-        low, high, span = 0, 255, 1.0
-    if array.min() < low or array.max() > high:
-        raise ValueError(
-            f"A picture of type {array.dtype} has values from {array.min():g} to {array.max():g}: "
-            f"scale them to {low} to {high}."
-        )
-    return np.round(array * span).astype(np.uint8)
-
-
 @dataclass(frozen=True)
 class ModelInput:
     """What the model is called with, ``model(*args, **kwargs)``, and how to show it."""
@@ -203,12 +115,12 @@ class ModelInput:
     std: tuple[float, ...] = ()  #: of the same normalization
     normalized: bool = False  #: whether it is known to have been applied
     note: str = ""  #: what was done to it that its user should know
-    sample: bool = False  #: whether it may lack a batch dimension; a session's first run decides
-
-    def batched(self) -> ModelInput:
-        """Return the one tensor with a batch dimension."""
-        note = "a batch dimension was added"
-        return replace(self, args=(self.args[0][None],), note=note, sample=False)
+    transform: str = ""  #: how pictures became the tensor, in words; empty for tensors
+    guessed: bool = False  #: whether nothing said which transform belongs to the model
+    #: The pictures as they were given, one a sample, made smaller where they are large.
+    pictures: tuple[Image.Image, ...] = ()
+    #: Goes in where the model cannot take the input as it is; a session's first run decides.
+    instead: ModelInput | None = None
 
     @property
     def main(self) -> Tensor | None:
@@ -235,11 +147,14 @@ def prepare_input(
     Parameters
     ----------
     inputs
-        A path, PIL image or array ``(H, W)``, ``(H, W, 3)`` or ``(H, W, 4)`` is a picture:
-        uint8, uint16, or floats from 0 to 1. A tensor goes in as it is. A tuple is the model's
-        positional arguments, a dict its keyword arguments, or one argument if it has none of these
-        names, a list one argument (as detection models take). What this function returned stays
-        as it is.
+        A path, the URL of a file, a PIL image, bytes, an open file or an array ``(H, W)``,
+        ``(H, W, C)`` or ``(C, H, W)`` is a picture: uint8, uint16, or floats from 0 to 1. A list
+        of these, an array ``(N, H, W, C)`` and a data frame's column of paths are a batch. A tensor
+        goes in as it is; where the model cannot take it, one without a batch dimension gets one,
+        and one of bytes, or with its channels last and values from 0 to 1, is taken as a picture.
+        A tuple is the model's positional arguments, a dict its keyword arguments, or one argument
+        if it has none of these names, a list of tensors one argument (as detection models take).
+        What this function returned stays as it is.
     model : torch.nn.Module
         Its first parameter's device is where the input goes.
     weights : torchvision weights entry, optional
@@ -280,38 +195,171 @@ def prepare_input(
 
 
 def _prepared(
-    image: Any, model: nn.Module, weights: Any, transform: Transform | None
+    inputs: Any, model: nn.Module, weights: Any, transform: Transform | None
 ) -> ModelInput:
-    device, dtype = where_inputs_go(model)
-    if isinstance(image, (str, PathLike, Image.Image, np.ndarray)):
-        name = fspath(image) if isinstance(image, (str, PathLike)) else type(image).__name__
-        picture = load_picture(image)
-        if transform is None:
-            _refuse_too_long(picture, str(name))
-            transform = transform_for(model, weights)
-        made = transformed(transform, picture)
-        given = {} if isinstance(made, Tensor) else made
-        args = (made.to(device, dtype),) if isinstance(made, Tensor) else ()
-        kwargs = map_tensors(given, lambda each: _moved(each, device, dtype))
-        mean, std = normalization_of(transform) or ((), ())
-        return ModelInput(args, kwargs, str(name), mean, std, normalized=bool(mean))
-    args, kwargs = _as_given(image, model)
+    pictures = pictures_in(inputs)
+    if pictures is not None:
+        return _of_pictures(pictures, model, weights, transform)
+    device, _ = where_inputs_go(model)
+    args, kwargs = _as_given(inputs, model)
     args, kwargs = map_tensors((args, kwargs), lambda each: each.detach().to(device))
     normalization = None
     if transform or weights is not None or getattr(model, "pretrained_cfg", None):
         normalization = normalization_of(transform or transform_for(model, weights, checked=False))
-    sample = not kwargs and len(args) == 1 and _may_be_sample(args[0], model)
     mean, std = normalization or ((), ())
-    return ModelInput(args, kwargs, "tensor", mean, std, sample=sample)
+    prepared = ModelInput(args, kwargs, "tensor", mean, std)
+    if kwargs or len(args) != 1 or not isinstance(args[0], Tensor):
+        return prepared
+    return replace(prepared, instead=_instead(prepared, model, weights, transform))
 
 
-def _may_be_sample(only: Any, model: nn.Module) -> bool:
-    """Return whether a tensor may lack a batch dimension, by the model's first convolution."""
-    first = first_convolution(model)
-    if first is None or not isinstance(only, Tensor):
-        return False
+def _of_pictures(
+    given: list[Any], model: nn.Module, weights: Any, transform: Transform | None
+) -> ModelInput:
+    """A batch of pictures, each through the transform."""
+    device, dtype = where_inputs_go(model)
+    origin = _origin(model, weights, transform)
+    made, shown = [], []
+    for each in given:
+        picture, name = load_picture(each), name_of(each)
+        if transform is None:
+            _refuse_too_long(picture, name)
+            transform = transform_for(model, weights)
+        made.append(transformed(transform, picture))
+        shown.append(_small(picture))
+    assert transform is not None
+    joined = _joined(made)
+    kwargs = {} if isinstance(joined, Tensor) else joined
+    args = (joined.to(device, dtype),) if isinstance(joined, Tensor) else ()
+    kwargs = map_tensors(kwargs, lambda each: _moved(each, device, dtype))
+    mean, std = normalization_of(transform) or ((), ())
+    name = name_of(given[0]) if len(given) == 1 else f"{len(given)} pictures"
+    return ModelInput(
+        args,
+        kwargs,
+        name,
+        mean,
+        std,
+        normalized=bool(mean),
+        transform=f"{origin}: {transform_words(transform) or 'to values from 0 to 1'}",
+        guessed=origin == GUESS,
+        pictures=tuple(shown),
+    )
+
+
+def _instead(
+    prepared: ModelInput, model: nn.Module, weights: Any, transform: Transform | None
+) -> ModelInput | None:
+    """What goes in where the model cannot take the one tensor: a batch, or pictures transformed."""
+    tensor, first = prepared.args[0], first_convolution(model)
     channels = getattr(first, "in_channels", None)
-    return only.ndim == dimensions(first) + 1 and only.shape[0] == channels
+    spatial = 0 if first is None else dimensions(first)
+    sample = spatial and tensor.ndim == spatial + 1 and tensor.shape[0] == channels
+    if sample and tensor.is_floating_point():
+        return replace(prepared, args=(tensor[None],), note="a batch dimension was added")
+    pictures = pictures_of_tensor(tensor) if spatial == 2 and channels in (0, 1, 3) else None
+    if pictures is None:
+        return None
+    kind = "bytes" if tensor.dtype == torch.uint8 else "channels last"
+    note = f"a tensor of {kind} was taken as a picture" + "s" * (len(pictures) > 1)
+    return replace(_of_pictures(list(pictures), model, weights, transform), note=note)
+
+
+def channels_last_words(inputs: ModelInput, model: nn.Module) -> str:
+    """Return the cure where the one tensor has its channels last; empty where it does not."""
+    first, tensor = first_convolution(model), inputs.args[0] if len(inputs.args) == 1 else None
+    if first is None or not isinstance(tensor, Tensor) or dimensions(first) != 2:
+        return ""
+    channels = getattr(first, "in_channels", None)
+    if tensor.ndim not in (3, 4) or tensor.shape[-1] != channels or tensor.shape[-3] == channels:
+        return ""
+    order = "2, 0, 1" if tensor.ndim == 3 else "0, 3, 1, 2"
+    return f"The tensor has its channels last: give tensor.permute({order})."
+
+
+GUESS = "ImageNet's transform, a guess"
+
+
+def _origin(model: nn.Module, weights: Any, transform: Transform | None) -> str:
+    """Who says how pictures are transformed."""
+    if transform is not None:
+        return "transform= as given"
+    if weights is not None:
+        return f"transform of the weights {getattr(weights, 'name', type(weights).__name__)}"
+    known = getattr(model, "pretrained_cfg", None)
+    return "transform of the model's pretrained_cfg" if known else GUESS
+
+
+def transform_words(transform: Any) -> str:
+    """Return the steps of a transform in words.
+
+    Examples
+    --------
+    >>> from torchvision.transforms import v2
+    >>> steps = [v2.Resize([256]), v2.CenterCrop([224, 224]), v2.Normalize([0.5], [0.25])]
+    >>> transform_words(v2.Compose(steps))
+    'resize to 256, crop 224×224, (x − 0.5) ÷ 0.25'
+    """
+    steps = getattr(transform, "transforms", None)
+    if isinstance(steps, (list, tuple)):
+        return ", ".join(filter(None, map(transform_words, steps))) or "to values from 0 to 1"
+    if hasattr(transform, "resize_size") and hasattr(transform, "crop_size"):  # a preset
+        words = [f"resize to {_sizes(transform.resize_size)}"] if transform.resize_size else []
+        words += [f"crop {_sizes(transform.crop_size, square=True)}"] if transform.crop_size else []
+        return ", ".join([*words, *_normalization_words(transform)])
+    kind = type(transform).__name__
+    if kind == "Resize":
+        return f"resize to {_sizes(transform.size)}"
+    if kind == "CenterCrop":
+        return f"crop {_sizes(transform.size, square=True)}"
+    if kind in ("PILToTensor", "ToImage", "ToTensor", "ToDtype", "ConvertImageDtype"):
+        return ""
+    normalized = _normalization_words(transform)
+    name = getattr(transform, "__name__", kind)
+    return ", ".join(normalized) or name
+
+
+def _sizes(given: Any, square: bool = False) -> str:
+    sizes = list(given) if isinstance(given, (list, tuple)) else [given]
+    return "×".join(map(str, 2 * sizes if square and len(sizes) == 1 else sizes))
+
+
+def _normalization_words(transform: Any) -> list[str]:
+    known = normalization_of(transform)
+    return [f"(x − {_numbers(known[0])}) ÷ {_numbers(known[1])}"] if known else []
+
+
+def _numbers(values: tuple[float, ...]) -> str:
+    every = [f"{value:.3g}" for value in values]
+    return every[0] if len(set(every)) == 1 else f"({', '.join(every)})"
+
+
+def _joined(made: list[Tensor | dict[str, Any]]) -> Tensor | dict[str, Any]:
+    """The tensors of several pictures as one batch."""
+    if len(made) == 1:
+        return made[0]
+    named = [each for each in made if not isinstance(each, Tensor)]
+    if named:
+        return {key: torch.cat([each[key] for each in named]) for key in named[0]}
+    sizes = sorted({tuple(each.shape[1:]) for each in made if isinstance(each, Tensor)})
+    if len(sizes) > 1:
+        raise ValueError(
+            f"The pictures became tensors of {len(sizes)} sizes, such as {sizes[0]} and "
+            f"{sizes[1]}: give transform= with one size for all, such as Resize([224, 224])."
+        )
+    return torch.cat([each for each in made if isinstance(each, Tensor)])
+
+
+def _small(picture: Image.Image) -> Image.Image:
+    """A picture to be looked at, at most as large as a panel."""
+    if max(picture.size) <= SHOWN_SIDE:
+        return picture
+    small = picture.copy()
+    small.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
+    return small
+
+
+SHOWN_SIDE = 640
 
 
 def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
@@ -353,7 +401,8 @@ def _as_given(image: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, 
         return (image,), {}
     raise TypeError(
         f"Cannot make an input of {type(image).__name__}: give a path, a PIL image, an array "
-        "(H, W, 3), a tensor (N, C, H, W), or a tuple or dict of what the model takes."
+        "(H, W, 3), a list of these, a tensor (N, C, H, W), or a tuple or dict of what the model "
+        "takes."
     )
 
 

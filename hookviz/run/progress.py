@@ -1,4 +1,4 @@
-"""A progress bar that shows itself only when the work takes more than a second."""
+"""A progress bar that shows itself only when the work takes more than half a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-PATIENCE = 1.0  # seconds before the bar appears
+PATIENCE = 0.5  # seconds before the bar appears
+STOP = '; <span style="opacity: 0.6">interrupt the kernel to stop</span>'
 _PAUSE = 0.1  # seconds between two updates of it
 
 
@@ -64,7 +65,7 @@ class Progress:
             self._handle = sys.stderr
             return
         bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
-        self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}"})
+        self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}{STOP}"})
 
     def __exit__(self, *error: object) -> None:
         if (place := _place.get()) is not None and self._handle is place:

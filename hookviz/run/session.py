@@ -21,7 +21,7 @@ from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from .errors import located_error, refuse_without_weights
-from .inputs import ModelInput
+from .inputs import ModelInput, channels_last_words
 from .replay import Replay
 from .state import preserved_state
 from .target import Target, check_target, class_names_of, logits_of, score_of
@@ -138,8 +138,9 @@ class Session:
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)
         self.class_names = class_names_of(self.model, weights, class_names)
+        self._named = class_names is not None
         self._inputs = inputs
-        self._failed: Exception | None = None  # of the forward, while a batch may be missing
+        self._failed: Exception | None = None  # of the forward
 
     @property
     def name(self) -> str:
@@ -150,10 +151,10 @@ class Session:
     def inputs(self) -> ModelInput:
         """The model's input as it goes in.
 
-        A sample without a batch dimension gets one only where it cannot go in as it is. The first
-        run decides that; looked at before, it takes a forward of its own.
+        Where it cannot go in as it is, something may take its place, such as a batch for a single
+        sample. The first run decides that; looked at before, it takes a forward of its own.
         """
-        if self._inputs.sample:
+        if self._inputs.instead is not None:
             with suppress(Exception), self.active(grad=False):  # the next run will raise it, too
                 self._settling(lambda: self.call(*map_tensors(self._inputs.args, torch.clone)))
         return self._inputs
@@ -161,6 +162,18 @@ class Session:
     @inputs.setter
     def inputs(self, inputs: ModelInput) -> None:
         self._inputs = inputs
+
+    @property
+    def edited_inputs(self) -> ModelInput:
+        """The input as the model gets it, with the edits that change it."""
+        inputs, own = self.inputs, [each for each in self.edits if each.of_input]
+        if not own:
+            return inputs
+        args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
+        with self.edited(()).active(grad=False):  # the random numbers of the run
+            for each in own:
+                args, kwargs = each.block(self.given).of_input(each.layer, args, kwargs)
+        return replace(inputs, args=args, kwargs=kwargs)
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
         """The same session with these edits and no others."""
@@ -181,12 +194,24 @@ class Session:
         try:
             return self.model(*args, **kwargs)
         except EditError as error:  # not the model's
-            self._failed = error if self._inputs.sample else None
+            self._failed = error
             raise
         except Exception as error:
             located = located_error(error, self.model, (args, kwargs))
-            self._failed = located if self._inputs.sample else None
+            self._failed = located
             raise located from error
+
+    def _check_names(self, output: Any) -> None:
+        """Refuse class names of another number; those that nobody gave here are forgotten."""
+        logits, count = logits_of(output), len(self.class_names)
+        if logits is None or count in (0, logits.shape[1]):
+            return
+        if self._named:
+            raise ValueError(
+                f"class_names has {count} names for {logits.shape[1]} classes: give one for each "
+                "class, in order."
+            )
+        self.class_names = []
 
     def replayed(self, replay: Replay) -> Any:
         """What the model returns with the session's edits, without a graph; see `Replay`."""
@@ -243,6 +268,7 @@ class Session:
                 )
                 with observer:
                     output = self.call(*args, **kwargs)
+                    self._check_names(output)
                     score = score_of(output, target, self.class_names)
                     more = None if score is None else run_backward(score, sources, self.model, goal)
             lacking = score is not None and more is None and goal == "inputs"
@@ -287,13 +313,11 @@ class Session:
         return Run(cache, kept, passed.scored, type(passed.output), passed.goal)
 
     def _settling(self, run: Callable[[], T]) -> T:
-        """Run on the input as it is; if the forward raises, with a batch dimension if one may lack.
+        """Run on the input as it is; if the forward raises, on what can take its place.
 
         If it raises then, too, the first error is raised: it is about what the user knows.
         """
         given = self._inputs
-        if not given.sample:
-            return run()
         try:
             found = run()
         except (ValueError, RuntimeError) as error:
@@ -301,12 +325,17 @@ class Session:
             if first is not failed:
                 raise
         else:
-            self._inputs = replace(given, sample=False)
+            if given.instead is not None:
+                self._inputs = replace(given, instead=None)
             return found
-        self._inputs = given.batched()
-        with suppress(Exception):
-            return run()
-        self._inputs = replace(given, sample=False)
+        if given.instead is not None:
+            self._inputs = given.instead
+            with suppress(Exception):
+                return run()
+            self._inputs = replace(given, instead=None)
+        hint = "" if isinstance(first, EditError) else channels_last_words(given, self.model)
+        if hint:
+            raise RuntimeError(f"{str(first).rstrip('.')}. {hint}") from first
         raise first
 
 

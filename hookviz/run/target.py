@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..hooking.select import close_names, unwrapped
+from .output import Output, described, read_output
 
 
 def class_names_of(
@@ -119,8 +121,46 @@ def check_target(target: Target) -> Target:
     raise ValueError(
         f"target={target!r} is none of: None (the top prediction), a class number or name, a "
         "tuple of classes (the first against the others), a list with one of these for each "
-        "sample, a function output -> scalar."
+        "sample, a number in the output such as hookviz.output[0, 3], a function output -> scalar."
     )
+
+
+def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
+    """Return the target that a user has typed: a class, one against another, or a number.
+
+    Raises
+    ------
+    ValueError
+        There is no such class, or it is no expression of the output.
+
+    Examples
+    --------
+    >>> read_target("3"), read_target("moon - Ball", ["ball", "moon"])
+    (3, ('moon', 'Ball'))
+    >>> read_target("output[0, 3] - output[0, 2]")
+    output[0, 3] - output[0, 2]
+    """
+    text = text.strip()
+    if text.isdecimal():
+        return int(text)
+    known = {name.casefold() for name in class_names}
+    if text.casefold() in known:
+        return text
+    if text.removeprefix("hookviz.").startswith(("output[", "output.")):
+        return read_output(text)
+    for place in (each.start() for each in re.finditer(r" [-−] ", text)):  # names may hold one
+        sides = text[:place].strip(), text[place + 3 :].strip()
+        if all(side.casefold() in known or side.isdecimal() for side in sides):
+            first, second = (int(side) if side.isdecimal() else side for side in sides)
+            return first, second
+    if not known:
+        raise ValueError(
+            f"target={text!r} is a name, but no class names are known: give the class's number, "
+            "or a number in the output, output[…]."
+        )
+    missing = [side.strip() for side in re.split(r" [-−] ", text)]
+    missing = [side for side in missing if side.casefold() not in known] or [text]
+    raise ValueError(f"No class is called {missing[0]!r}; {close_names(missing[0], class_names)}.")
 
 
 def _is_class(value: object) -> bool:
@@ -151,7 +191,8 @@ def needed_logits(output: Any, target: Target) -> Tensor:
     if logits is None:
         raise ValueError(
             f"target={target!r} needs class scores (N, K), but the model returned "
-            f"{described(output)}: give a function output -> scalar as target."
+            f"{described(output)}: give a number in it as target, hookviz.output[…], or a function "
+            "output -> scalar."
         )
     return logits
 
@@ -184,18 +225,16 @@ def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = (
 
 def _called(target: Callable[[Any], Tensor], output: Any) -> Tensor:
     score = target(output)
+    written = isinstance(target, Output)
     if not isinstance(score, Tensor) or score.numel() != 1:
+        if written:
+            raise ValueError(f"{target} is {described(score)}, not one number: index or sum it.")
         shape = f"shape {tuple(score.shape)}" if isinstance(score, Tensor) else repr(score)
         raise ValueError(f"target= returned {shape}, not one number: sum or index it.")
     if not score.requires_grad:
+        if written:
+            raise ValueError(
+                f"{target} has no gradient: it is {score.dtype}, or detached in the model."
+            )
         raise ValueError("target= returned a number without a gradient: do not detach it.")
     return score.reshape(())
-
-
-def described(output: Any) -> str:
-    """What a model returned, in words."""
-    if isinstance(output, Tensor):
-        return f"a tensor of shape {tuple(output.shape)}"
-    if isinstance(output, Mapping):
-        return f"a {type(output).__name__} with {', '.join(map(repr, output))}"
-    return f"a {type(output).__name__}"

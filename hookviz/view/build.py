@@ -103,7 +103,7 @@ def facts(view: View) -> list[str]:
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
     if not view.run.scored and view.run.logits is None:
-        found.append("no class scores, so no gradient: give target=output -> scalar")
+        found.append("no class scores, so no gradient: give target=hookviz.output[…]")
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found

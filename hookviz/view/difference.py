@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 
-from .layer import LayerView, channel_statistics
+from .layer import LayerView
 from .memo import Memo
 from .view import View, map_size
 
@@ -54,14 +54,12 @@ class ViewDifference(View):
                 "one: there is no difference to show."
             )
         maps = one.maps - other.maps
-        gradients = weights = slopes = None
+        gradients = weights = None
         if one.gradients is not None and other.gradients is not None:
             gradients = one.gradients - other.gradients
-            slopes = channel_statistics(gradients)
         if one.weights is not None and other.weights is not None:
             weights = one.weights - other.weights
-        statistics = channel_statistics(maps)
-        return LayerView(maps, gradients, statistics, slopes, weights, one.samples, one.depths)
+        return LayerView(maps, gradients, weights, one.samples, one.depths)
 
     @property
     def drops(self) -> np.ndarray | None:

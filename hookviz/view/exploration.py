@@ -72,6 +72,8 @@ def soon_edited(session: Session, original: View) -> View | None:
     What the model computes before the first edit is skipped. A recording takes longer than a run,
     so this serves from the second edit of the same layers on.
     """
+    if any(each.of_input for each in session.edits):
+        return None  # nothing comes before
     layers = frozenset(each.layer for each in session.edits)
     again = original.memo.known("edited", layers)
     original.memo.once("edited", layers, lambda: True)

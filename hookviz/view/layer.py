@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,11 +53,20 @@ class LayerView:
 
     maps: np.ndarray  # float32 (C, H, W); a 1d layer's have H = 1
     gradients: np.ndarray | None  # the same shape
-    statistics: ChannelStatistics
-    gradient_statistics: ChannelStatistics | None
     weights: np.ndarray | None  # Grad-CAM's (C,): each gradient, averaged over all its places
     samples: int  # how many there are to choose from
     depths: int
+
+    # Heatmaps of other classes need the gradients of all layers, and no statistics of them.
+    @cached_property
+    def statistics(self) -> ChannelStatistics:
+        """Of the maps."""
+        return channel_statistics(self.maps)
+
+    @cached_property
+    def gradient_statistics(self) -> ChannelStatistics | None:
+        """Of the gradients."""
+        return None if self.gradients is None else channel_statistics(self.gradients)
 
     @property
     def signed(self) -> bool:
@@ -90,14 +100,12 @@ def layer_view(
         return to_numpy(maps[:, None] if maps.ndim == 2 else maps)
 
     maps = cut(activation)
-    own = channel_statistics(maps)
-    gradients = slopes = weights = None
+    gradients = weights = None
     if gradient is not None:
         gradients = cut(gradient)
-        slopes = channel_statistics(gradients)
         whole = at_least_float32(as_maps(gradient, module, grid)[sample])
         weights = to_numpy(whole.flatten(1).mean(1))
-    return LayerView(maps, gradients, own, slopes, weights, len(stacked), depths)
+    return LayerView(maps, gradients, weights, len(stacked), depths)
 
 
 def channel_statistics(maps: np.ndarray) -> ChannelStatistics:

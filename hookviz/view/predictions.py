@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ..hooking.tables import number as in_words
+from ..run.output import Output
 from ..run.target import Target, probabilities
 
 TOP = 5
@@ -121,8 +122,11 @@ def target_name(
     """
     if isinstance(target, list):
         target = target[min(sample, len(target) - 1)]
+    if isinstance(target, Output):
+        return str(target)
     if callable(target):
-        return getattr(target, "__name__", "a function")
+        name = getattr(target, "__name__", "")
+        return name if name.isidentifier() else "your function"  # "<lambda>" says nothing
     if target is None:
         return predictions[0][1] if predictions else "nothing"
     classes: Any = target if isinstance(target, tuple) else (target,)

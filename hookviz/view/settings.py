@@ -156,7 +156,8 @@ class Settings:
     sample: int = _declared("Which sample of the batch, from 0.", 0, check=_in_range)
     depth: int = _declared("Which slice of a volume, from 0.", 0, check=_in_range)
     target: Target = _declared(
-        "None for each picture's top prediction; a class number, a class name, or a function "
+        "None for each picture's top prediction; a class number or name; a tuple of classes, the "
+        "first against the others; a number in the output, ``hookviz.output[…]``; or a function "
         "``output -> scalar``. Setting it runs the model again.",
         None,
         check=_goal,

@@ -194,8 +194,12 @@ class View:
     @property
     def picture_and_words(self) -> tuple[np.ndarray | None, str]:
         """The picture, and what was undone for it."""
-        inputs, key = self.session.inputs, (self.input_sample, self.depth_share)
-        return self.input_memo.once("picture", key, lambda: picture_of(inputs, *key))
+        key = (self.input_sample, self.depth_share)
+        if not any(each.of_input for each in self.session.edits):
+            inputs = self.session.inputs
+            return self.input_memo.once("picture", key, lambda: picture_of(inputs, *key))
+        edited = self.memo.once("inputs", None, lambda: self.session.edited_inputs)
+        return self.memo.once("picture", key, lambda: picture_of(edited, *key))
 
     @property
     def predictions(self) -> list[Prediction]:

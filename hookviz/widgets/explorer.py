@@ -74,15 +74,16 @@ def explore(
     Parameters
     ----------
     model : torch.nn.Module or str
-        Any convnet; or the name of a torchvision model, which is loaded with ``weights``
-        (its default weights if left out).
+        Any convnet; or the name of a trained one, see `hookviz.pretrained`, which is loaded with
+        ``weights`` (its default weights if left out).
     inputs
         A path, PIL image or array ``(H, W)`` or ``(H, W, 3)``, which goes through
         ``transform``; or a tensor ``(C, H, W)`` or ``(N, C, H, W)`` or whatever the model
         takes, which goes in as it is. See `hookviz.attribution.prepare_input`.
     target : optional
         The score whose gradient is shown: None is each picture's top prediction; or a class
-        number, a class name, or a function ``output -> scalar``.
+        number or name, a tuple of classes (the first against the others), a number in the
+        output, written ``hookviz.output[1][0, 1, 48, 26]``, or a function ``output -> scalar``.
     layers : optional
         As in `hookviz.capture`; None is every convolution.
     weights : torchvision weights entry, optional

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..draw import html
 from ..export.figure import draw_panels
-from ..hooking.select import close_names
+from ..run.target import read_target
 from ..view.frame import Frame, Panel
 from ..view.settings import DECLARED, INDICES, choices
 from .below import visible
@@ -99,11 +99,11 @@ class PlainFace(widgets.VBox):
         listed = _targets(frame)
         if text in listed:
             return self._on_user("target", listed[text])
-        if text.strip().isdecimal():
-            return self._on_user("target", int(text))
-        if text.strip().casefold() in (each.casefold() for each in frame.classes):
-            return self._on_user("target", text.strip())
-        return self._on_error(f"No class is called {text!r}; {close_names(text, frame.classes)}.")
+        try:
+            target = read_target(text, frame.classes)
+        except ValueError as error:
+            return self._on_error(str(error))
+        return self._on_user("target", target)
 
     # To the user
 
@@ -151,7 +151,6 @@ class PlainFace(widgets.VBox):
         _set(self._target, "options", tuple(_targets(frame)))
         self._target.value = ""
         self._target.placeholder = frame.target
-        visible(self._target, bool(frame.classes))
 
 
 def place_words(frame: Frame) -> tuple[str, str, str]:

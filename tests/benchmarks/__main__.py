@@ -20,6 +20,7 @@ from . import (
     keypress,
     memory,
     pages,
+    showing,
     survey,
     watch,
 )
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "keypress": keypress.run,
     "memory": memory.run,
     "pages": pages.run,
+    "showing": showing.run,
     "survey": survey.run,
     "watch": watch.run,
 }

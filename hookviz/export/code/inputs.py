@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from ...hooking.select import unwrapped
-from ...run.inputs import Transform, load_picture, transform_for
+from ...run.inputs import Transform, transform_for
+from ...run.pictures import expanded, is_url, load_picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Given:
     image: Any
     weights: Any = None
     transform: Transform | None = None
-    name: str | None = None  # torchvision's, of a model that was given by name
+    name: str | None = None  # of a model that was given by name, see `hookviz.pretrained`
 
 
 Preparation = tuple[str, ...]
@@ -43,9 +44,9 @@ def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | N
         found = _picture(given.image)
         if found is None:
             return None
-        if given.weights is not None:
+        if isinstance(given.weights, torchvision.models.WeightsEnum):
             return _by_weights(given.weights, *found, x)
-        return _by_steps(transform_for(unwrapped(model)[0], None), *found, x)
+        return _by_steps(transform_for(unwrapped(model)[0], given.weights), *found, x)
     except (OSError, TypeError, ValueError):  # the file has gone, is no picture any more, ...
         return None
 
@@ -67,10 +68,10 @@ def _picture(image: Any) -> tuple[str, Image.Image] | None:
         return _way("image", image, load_picture(image))
     if isinstance(image, np.ndarray):
         return _way("Image.fromarray(image)", Image.fromarray(image), load_picture(image))
-    if isinstance(image, (str, PathLike)):
-        wanted = load_picture(image)
-        with Image.open(image) as opened:
-            return _way(f"Image.open({quoted(str(fspath(image)))})", opened, wanted)
+    if isinstance(image, (str, PathLike)) and not is_url(image):
+        path, wanted = expanded(image), load_picture(image)
+        with Image.open(path) as opened:
+            return _way(f"Image.open({quoted(path)})", opened, wanted)
     return None
 
 

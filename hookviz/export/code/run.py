@@ -7,9 +7,11 @@ from os import PathLike
 from typing import Any
 
 from torch import Tensor
+from torchvision.models import WeightsEnum
 
 from ...hooking.edit import LayerEdit, index_words
 from ...hooking.tensors import channel_dimension
+from ...run.output import Output
 from ...run.target import class_index
 from .context import WIDTH, CodeContext, as_drawn
 from .inputs import quoted
@@ -22,8 +24,10 @@ def input_lines(context: CodeContext) -> list[str]:
     lines = []
     if name is None:
         context.take("model", f"your {type(context.user_model).__name__}")
-    else:
+    elif isinstance(weights, WeightsEnum):
         lines.append(f"model = get_model({quoted(name)}, weights={quoted(weights.name)})")
+    else:
+        context.take("model", f"hookviz.pretrained({quoted(name)})[0]")
     if context.preparation is not None:
         if not isinstance(context.given.image, (str, PathLike)):
             context.take("image", "the picture that you gave")
@@ -53,7 +57,7 @@ def edit_lines(context: CodeContext) -> list[str]:
 
 def _chosen(context: CodeContext, edit: LayerEdit) -> str:
     """The index of the channels that an edit scales."""
-    if edit.factor is None or edit.where is not None:
+    if edit.factor is None or edit.where is not None or edit.of_input:
         raise _refusal(edit, "it does more than scale channels; hookviz.edit makes it")
     record = context.view.cache.get(edit.layer)
     if record is None:
@@ -134,6 +138,8 @@ def _backward(context: CodeContext) -> list[str]:
 def _score_lines(context: CodeContext) -> list[str]:
     """``score = ...``, a scalar."""
     target, logits, names = context.at.target, context.run.logits, context.class_names
+    if isinstance(target, Output):
+        return [f"output = {context.calling}", f"score = {target}"]
     if callable(target):
         name = getattr(target, "__name__", type(target).__name__)
         context.take("target", f"your function {quoted(name)}: explorer.target")

@@ -232,7 +232,7 @@ class Trace(Sequence[Event]):
             modules = "module" + "s" * (len(self.not_called) != 1)
             facts.append(f"{len(self.not_called)} {modules} did not run")
         if not self.scored:
-            facts.append("no class scores, so no backward: give target=output -> scalar")
+            facts.append("no class scores, so no backward: give target=hookviz.output[…]")
         return "; ".join(facts)
 
     def __repr__(self) -> str:

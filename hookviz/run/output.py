@@ -1,0 +1,289 @@
+"""A number anywhere in a model's output, written as one writes it in Python."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from numbers import Integral
+from typing import Any
+
+from torch import Tensor
+
+REDUCTIONS = ("sum", "mean", "max")
+"""The methods of a tensor that an expression may end in, without arguments."""
+
+_SHOWN = 6  # keys, attributes or items that an error names
+
+
+class Output:
+    """A recorded expression of a model's output, such as ``output["out"][0, 15].mean()``.
+
+    `hookviz.output` is where one begins. Indices, keys and attributes reach into what the model
+    returns; ``.sum()``, ``.mean()`` and ``.max()`` make one number of a tensor, and ``+`` and
+    ``-`` join two. The expression prints as it is written, is equal to another that is written
+    the same, and is a function of the output: so it serves as ``target`` wherever a function does.
+
+    Examples
+    --------
+    >>> import torch, hookviz
+    >>> box = hookviz.output[0]["scores"][2]
+    >>> box
+    output[0]["scores"][2]
+    >>> box([{"scores": torch.tensor([0.9, 0.8, 0.5])}])
+    tensor(0.5000)
+    >>> hookviz.output["out"][0, 15, 8:16].mean() - hookviz.output["out"][0, 0].mean()
+    output["out"][0, 15, 8:16].mean() - output["out"][0, 0].mean()
+    """
+
+    __slots__ = ("_base", "_other", "_step")
+
+    _base: Output | None
+    _step: tuple[str, Any] | None
+    _other: Output | None
+
+    def __init__(
+        self,
+        base: Output | None = None,
+        step: tuple[str, Any] | None = None,
+        other: Output | None = None,
+    ) -> None:
+        self._base, self._step, self._other = base, step, other
+
+    # What is recorded
+
+    def __getitem__(self, index: Any) -> Output:
+        return Output(self, ("index", _checked(index)))
+
+    def __getattr__(self, name: str) -> Output:
+        if name.startswith("_"):  # what notebooks, copies and pickles look for
+            raise AttributeError(name)
+        return Output(self, ("attribute", name))
+
+    def sum(self) -> Output:
+        """Record the sum of all values."""
+        return Output(self, ("call", "sum"))
+
+    def mean(self) -> Output:
+        """Record the mean of all values."""
+        return Output(self, ("call", "mean"))
+
+    def max(self) -> Output:
+        """Record the largest value."""
+        return Output(self, ("call", "max"))
+
+    def __sub__(self, other: Output) -> Output:
+        return self._joined("-", other)
+
+    def __add__(self, other: Output) -> Output:
+        return self._joined("+", other)
+
+    def _joined(self, sign: str, other: Output) -> Output:
+        return Output(self, ("join", sign), other) if isinstance(other, Output) else NotImplemented
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"{self} has no length before the model has run: index what is meant.")
+
+    # What it is
+
+    def __call__(self, output: Any) -> Any:
+        """Return the value in a model's output.
+
+        Raises
+        ------
+        ValueError
+            There is no such key, index or attribute; the message says which there are.
+        """
+        if self._base is None or self._step is None:
+            return output
+        value = self._base(output)
+        kind, given = self._step
+        if kind == "join":
+            assert self._other is not None
+            other = self._other(output)
+            try:
+                return value - other if given == "-" else value + other
+            except (RuntimeError, TypeError) as error:
+                raise ValueError(f"{self} cannot be computed: {error}") from None
+        try:
+            if kind == "index":
+                return value[given]
+            found = getattr(value, given)
+            return found() if kind == "call" else found
+        except (LookupError, TypeError, AttributeError, RuntimeError):
+            raise ValueError(
+                f"The model's output has no {self}: {self._base} is {described(value)}."
+            ) from None
+
+    def __str__(self) -> str:
+        if self._base is None or self._step is None:
+            return "output"
+        kind, given = self._step
+        if kind == "join":
+            right = str(self._other)
+            closed = self._other is not None and self._other._joins
+            return f"{self._base} {given} {f'({right})' if closed else right}"
+        base = f"({self._base})" if self._base._joins else str(self._base)
+        if kind == "index":
+            return f"{base}[{_written(given)}]"
+        return f"{base}.{given}" + "()" * (kind == "call")
+
+    __repr__ = __str__
+
+    @property
+    def _joins(self) -> bool:
+        return self._step is not None and self._step[0] == "join"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Output) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __reduce__(self) -> Any:
+        return Output, (self._base, self._step, self._other)
+
+
+output = Output()
+"""The model's output itself; indexed, a number in it. See `Output`."""
+
+
+def _checked(index: Any) -> Any:
+    """Return an index that can be written down."""
+    if isinstance(index, tuple):
+        return tuple(map(_checked, index))
+    if isinstance(index, list):
+        return list(map(_checked, index))
+    if isinstance(index, slice):
+        return slice(*(_checked(end) for end in (index.start, index.stop, index.step)))
+    if index is None or index is Ellipsis or isinstance(index, (str, bool)):
+        return index
+    if isinstance(index, Integral):
+        return int(index)
+    raise TypeError(
+        f"output[…] takes numbers, slices and keys, not {type(index).__name__}: for more, give a "
+        "function output -> scalar as target."
+    )
+
+
+def _written(index: Any) -> str:
+    if isinstance(index, tuple):
+        return ", ".join(map(_written, index)) + "," * (len(index) == 1)
+    if isinstance(index, list):
+        return f"[{', '.join(map(_written, index))}]"
+    if isinstance(index, slice):
+        ends = ["" if end is None else str(end) for end in (index.start, index.stop, index.step)]
+        return ":".join(ends[:2] if index.step is None else ends)
+    if isinstance(index, str):
+        return json.dumps(index, ensure_ascii=False)  # in double quotes; Python reads it, too
+    return "..." if index is Ellipsis else str(index)
+
+
+# From text
+
+
+def read_output(text: str) -> Output:
+    """Return the expression that a text says; nothing of it is run.
+
+    Raises
+    ------
+    ValueError
+        The text is not an expression of the output.
+
+    Examples
+    --------
+    >>> read_output("output['out'][0, -1].mean()")
+    output["out"][0, -1].mean()
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        return _read(tree)
+    except (SyntaxError, ValueError, RecursionError, TypeError):
+        raise ValueError(
+            f"{text!r} is not an expression of the output: write output, then indices, keys and "
+            'attributes, then .sum(), .mean() or .max(), such as output["out"][0, 15].mean().'
+        ) from None
+
+
+def _read(tree: ast.AST) -> Output:
+    match tree:
+        case ast.Name("output"):
+            return output
+        case ast.Attribute(ast.Name("hookviz"), "output"):
+            return output
+        case ast.Subscript(value, index):
+            return _read(value)[_literal(index)]
+        case ast.Call(ast.Attribute(value, name), [], []) if name in REDUCTIONS:
+            return getattr(_read(value), name)()
+        case ast.Attribute(value, name) if not name.startswith("_") and name not in REDUCTIONS:
+            return Output(_read(value), ("attribute", name))
+        case ast.BinOp(left, ast.Sub(), right):
+            return _read(left) - _read(right)
+        case ast.BinOp(left, ast.Add(), right):
+            return _read(left) + _read(right)
+    raise ValueError
+
+
+def _literal(tree: ast.AST) -> Any:
+    match tree:
+        case ast.Tuple(parts):
+            return tuple(map(_literal, parts))
+        case ast.Slice(start, stop, step):
+            return slice(*(None if end is None else _literal(end) for end in (start, stop, step)))
+    return ast.literal_eval(tree)
+
+
+# A model's output in words
+
+
+def described(value: Any) -> str:
+    """Return a model's output in words: its keys, attributes and shapes.
+
+    Examples
+    --------
+    >>> import torch
+    >>> described({"out": torch.zeros(1, 21, 8, 8), "aux": [1, 2]})
+    "a dict with 'out' (1, 21, 8, 8), 'aux' list of 2"
+    >>> described([])
+    'an empty list'
+    """
+    name = type(value).__name__
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, Mapping):
+        return _listed(f"a {name}", [(repr(key), each) for key, each in value.items()])
+    if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+        held = attributes(value)
+        return _listed(f"a {name}", [(f".{key}", each) for key, each in held.items()])
+    if hasattr(value, "_fields"):
+        pairs = zip(value._fields, value, strict=False)
+        return _listed(f"a {name}", [(f".{key}", each) for key, each in pairs])
+    if not value:
+        return f"an empty {name}"
+    return _listed(f"a {name}", [(f"[{place}]", each) for place, each in enumerate(value)])
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Return what an object holds by public names: a dataclass's fields, or else attributes."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    return {key: each for key, each in getattr(value, "__dict__", {}).items() if key[:1] != "_"}
+
+
+def _listed(what: str, pairs: list[tuple[str, Any]]) -> str:
+    if not pairs:
+        return what
+    more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+    said = [f"{name} {_short(each)}" for name, each in pairs[:_SHOWN]]
+    return f"{what} with {', '.join(said)}{more}"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return str(tuple(value.shape))
+    if isinstance(value, Mapping):
+        return f"{type(value).__name__} with {', '.join(map(repr, list(value)[:_SHOWN]))}"
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return f"{type(value).__name__} of {len(value)}"
+    return type(value).__name__

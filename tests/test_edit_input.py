@@ -1,0 +1,186 @@
+"""What the model is called with can be edited as a layer is: occluded, blurred, painted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.edits import blur, noise
+
+PICTURE = 6
+LAYER = "layer3.1.conv2"
+WINDOW = (slice(20, 60), slice(30, 80))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hookviz.demo_model()
+
+
+@pytest.fixture(scope="module")
+def x(model):
+    return hookviz.attribution.prepare_input(hookviz.demo_images()[PICTURE], model).args[0]
+
+
+@pytest.fixture
+def explorer(model):
+    made = hookviz.explore(model, hookviz.demo_images()[PICTURE], layer=LAYER, channel=32)
+    yield made
+    made.close()
+
+
+def by_hand(x, change, channels=slice(None)):
+    made = x.clone()
+    made[(slice(None), channels, *WINDOW)] = change(x)[(slice(None), channels, *WINDOW)]
+    return made
+
+
+CHANGES = {
+    "occlude": (0, torch.zeros_like),
+    "half": (0.5, lambda x: x * 0.5),
+    "mean": ("mean", lambda x: x.mean((2, 3), keepdim=True).expand_as(x)),
+    "paint": (
+        torch.tensor([1.0, -1.0, 0.5]).view(3, 1, 1),
+        lambda x: torch.tensor([1.0, -1.0, 0.5]).view(3, 1, 1).expand_as(x),
+    ),
+    "blur": (blur(3.0), blur(3.0)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_model_gets_the_changed_input(model, x, name):
+    change, reference = CHANGES[name]
+    given, before = x.clone(), snapshot(model)
+    with hookviz.edit(model, "input", change, where=WINDOW) as edit, torch.no_grad():
+        found = model(given)
+    assert torch.equal(found, model(by_hand(x, reference)).detach())
+    assert torch.equal(given, x) and edit.count == 1
+    assert_untouched(model, before)
+
+
+def test_channels_and_a_mask(model, x):
+    mask = torch.zeros(x.shape[2:], dtype=torch.bool)
+    mask[WINDOW] = True
+    with hookviz.edit(model, "input", 0, channels=1, where=mask), torch.no_grad():
+        found = model(x)
+    assert torch.equal(found, model(by_hand(x, torch.zeros_like, 1)).detach())
+
+
+def test_a_blur_is_scipys(x):
+    from scipy.ndimage import gaussian_filter
+
+    wide = x.double()
+    wanted = gaussian_filter(wide.numpy(), (0, 0, 2.0, 2.0), mode="nearest", truncate=3.0)
+    assert np.allclose(blur(2.0)(wide).numpy(), wanted, atol=1e-12)
+    with pytest.raises(ValueError, match="give a sigma above 0"):
+        blur(0)
+
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, image, mask=None, *, scale=1.0, other=None):
+        if isinstance(image, list):
+            return [self.conv(each).sum() for each in image]
+        y = self.conv(image).mean((2, 3)) * scale
+        return y if other is None else y + other["x"].mean()
+
+
+def test_one_of_several_inputs():
+    model, x = Several(), torch.rand(1, 3, 8, 8)
+    other = {"x": torch.rand(2, 2)}
+    with hookviz.edit(model, 'input["other"]["x"]', 0), torch.no_grad():
+        assert torch.equal(model(x, other=other), model(x, other={"x": torch.zeros(2, 2)}))
+    with hookviz.edit(model, "input", 0), torch.no_grad():  # the first
+        assert torch.equal(model(x, other=other), model(0 * x, other=other))
+    pictures = [torch.rand(3, 8, 8), torch.rand(3, 6, 9)]
+    with (
+        hookviz.edit(model, "input[0][1]", blur(1.0), where=(slice(3), slice(None))),
+        torch.no_grad(),
+    ):
+        one, two = model(pictures)
+    changed = pictures[1].clone()
+    changed[:, :3] = blur(1.0)(pictures[1][None])[0, :, :3]
+    assert torch.equal(one, model(pictures)[0].detach())
+    assert torch.equal(two, model([changed])[0].detach())
+    wrong = pytest.raises(ValueError, match=r"there is input\[0\], input\['other'\]\['x'\]")
+    with wrong, hookviz.edit(model, "input[1]", 0):
+        model(x, other=other)
+    wrong = pytest.raises(ValueError, match="not in the maps of 'input', which are 8×8")
+    with wrong, hookviz.edit(model, "input", 0, where=(0, 0, 0)):
+        model(x)
+
+
+def test_a_layer_that_is_called_input_is_a_layer():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.input = nn.Conv2d(1, 2, 1)
+
+        def forward(self, x):
+            return self.input(x)
+
+    model, x = Net(), torch.ones(1, 1, 2, 2)
+    with hookviz.edit(model, "input", 0), torch.no_grad():
+        assert not model(x).any()
+
+
+def test_with_layers_and_gradients(model, x):
+    with hookviz.edit(model, ["input", LAYER], 0) as edit, torch.no_grad():
+        model(x)
+    assert edit.count == 2
+    asked = x.clone().requires_grad_()
+    with hookviz.edit(model, "input", 0, where=WINDOW, gradient=True):
+        model(asked).sum().backward()
+    whole = x.clone().requires_grad_()
+    with torch.enable_grad():
+        (wanted,) = torch.autograd.grad(model(whole).sum(), whole)
+    wanted[(..., *WINDOW)] = 0
+    assert torch.equal(asked.grad, wanted)
+    for parameter in model.parameters():
+        parameter.grad = None
+
+
+def test_the_explorer_shows_the_edited_input(model, x, explorer):
+    plain = explorer.frame.input.pixels
+    before = snapshot(model)
+    explorer.edit("input", 0, where=WINDOW)
+    assert_untouched(model, before)
+    (chip,) = explorer.frame.edits
+    assert chip == "input, all channels, some places: off"
+    made = by_hand(x, torch.zeros_like)
+    with hookviz.capture(model) as cache:
+        logits = model(made)
+        torch.autograd.grad(logits[0].max(), next(iter(model.parameters())))
+    assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
+    assert torch.equal(explorer.cache[LAYER].gradient, cache[LAYER].gradient)
+    shown = explorer.frame.input.pixels
+    changed = (shown != plain).any(-1)
+    assert changed[30:50, 40:70].all() and not changed[:20].any() and not changed[:, :30].any()
+    explorer.version = "original"
+    assert np.array_equal(explorer.frame.input.pixels, plain)
+    explorer.version = "edited"
+    with pytest.raises(ValueError, match="the edit of input, .*hookviz.edit makes it"):
+        explorer.code()
+    assert "some places: off" in explorer.to_html(layers=LAYER, max_bytes=2e6)
+    explorer.undo()
+    assert np.array_equal(explorer.frame.input.pixels, plain)
+
+
+def test_two_edits_of_the_input_and_random_ones(model, explorer):
+    state = torch.get_rng_state()
+    explorer.edit("input", noise(0.5), where=WINDOW)
+    explorer.edit("input", 0, channels=0)
+    assert torch.equal(torch.get_rng_state(), state)
+    made = explorer._now.session.edited_inputs.args[0]
+    assert not made[:, 0].any()
+    with torch.no_grad(), hookviz.capture(model, LAYER) as cache:
+        model(made)
+    # The very noise that the run had is in the picture.
+    assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)

@@ -1,0 +1,216 @@
+"""A number anywhere in a model's output is a target: recorded, printed, read from text, run."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import namedtuple
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hookviz
+from hookviz import output
+from hookviz.__main__ import main
+from hookviz.run.output import Output, read_output
+from hookviz.run.target import read_target
+
+WRITTEN = {
+    "output[1][0, 1, 48, 26]": output[1][0, 1, 48, 26],
+    'output["out"][0, 15].mean()': output["out"][0, 15].mean(),
+    'output[0]["scores"][2]': output[0]["scores"][2],
+    "output.logits[0, -1].sum()": output.logits[0, -1].sum(),
+    "output[0, 1:5:2, ..., None, :].max()": output[0, 1:5:2, ..., None, :].max(),
+    "output[0, 3] - (output[0, 1] - output[0, [1, 2]].mean())": output[0, 3]
+    - (output[0, 1] - output[0, [1, 2]].mean()),
+    "(output[0, 3] - output[0, 1]).sum() + output[0].max()": (output[0, 3] - output[0, 1]).sum()
+    + output[0].max(),
+    'output["a \\"quoted\\" \'key\'\\n"]': output["a \"quoted\" 'key'\n"],
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_prints_as_it_is_written_and_is_read_again(text):
+    made = WRITTEN[text]
+    assert repr(made) == str(made) == text
+    assert read_output(text) == made and hash(read_output(text)) == hash(made)
+    assert pickle.loads(pickle.dumps(made)) == made == copy.deepcopy(made)
+    assert made != output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "output[print()]",
+        "output.__class__",
+        "output.sum",
+        "output.mean(0)",
+        "output[0] * 2",
+        "output[0",
+        "model[0]",
+        "output[{}]",
+        "output" + "[0]" * 5000,
+    ],
+)
+def test_nothing_else_is_read(text):
+    with pytest.raises(ValueError, match="is not an expression of the output"):
+        read_output(text)
+
+
+@dataclass
+class Answer:
+    logits: Tensor
+    boxes: list[dict[str, Tensor]]
+
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+class Many(nn.Module):
+    """Returns the same numbers in a structure that the test gives."""
+
+    def __init__(self, structure):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.structure = structure
+
+    def forward(self, x):
+        return self.structure(self.conv(x).tanh())
+
+
+STRUCTURES = {
+    "tensor": (lambda y: y, output[0, 2, 1, 3], lambda y: y[0, 2, 1, 3]),
+    "dict": (lambda y: {"out": y}, output["out"][0, 2].mean(), lambda y: y[0, 2].mean()),
+    "list": (lambda y: [y, {"s": y[0]}], output[1]["s"][2].max(), lambda y: y[0, 2].max()),
+    "named tuple": (lambda y: Pair(y, y[0]), output.second[1].sum(), lambda y: y[0, 1].sum()),
+    "dataclass": (
+        lambda y: Answer(y, [{"score": y[0, :, 1, 1]}]),
+        output.boxes[0]["score"][2] - output.logits[0, 1, 0, 0],
+        lambda y: y[0, 2, 1, 1] - y[0, 1, 0, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_the_gradient_is_that_of_the_number(name):
+    structure, target, by_hand = STRUCTURES[name]
+    torch.manual_seed(0)
+    model, x = Many(structure).double().eval(), torch.rand(1, 1, 7, 7, dtype=torch.float64)
+    explorer = hookviz.explore(model, x, target)
+    y = model.conv(x)
+    (wanted,) = torch.autograd.grad(by_hand(y.tanh()), y)
+    assert torch.equal(explorer.cache["conv"].gradient, wanted)
+    assert explorer.frame.target == str(target)
+    assert f"gradient of {target}" in explorer.frame.panels[1].caption
+    source = explorer.code()
+    assert f"score = {target}" in source and "hookviz" not in source
+    explorer.close()
+
+
+def test_the_code_runs():
+    structure, target, _ = STRUCTURES["dict"]
+    model, x = Many(structure).eval(), torch.rand(1, 1, 7, 7)
+    explorer = hookviz.explore(model, x, target)
+    import matplotlib.pyplot as plt
+
+    names = {"model": model, "x": x}
+    exec(explorer.code(), names)
+    plt.close("all")
+    assert torch.equal(names["gradient"], explorer.cache["conv"].gradient)
+    explorer.close()
+
+
+def test_wherever_a_target_is_taken():
+    structure, target, _ = STRUCTURES["dict"]
+    torch.manual_seed(0)
+    model, x = Many(structure).eval(), torch.rand(1, 1, 7, 7)
+    assert hookviz.attribute(model, x, target).shape == x.shape
+    assert hookviz.diagnose(model, x, target).healthy is not None
+    assert hookviz.trace(model, x, target).records()
+    assert hookviz.compare(model, copy.deepcopy(model), x, target).records()
+    whole = hookviz.attribution.ablationcam(model, x, "conv", target)
+    function = hookviz.attribution.ablationcam(model, x, "conv", lambda y: y["out"][0, 2].mean())
+    assert torch.equal(whole, function)
+    with pytest.raises(ValueError, match="a number of the whole batch of 2"):
+        hookviz.attribution.ablationcam(model, torch.rand(2, 1, 7, 7), "conv", target)
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "words"),
+    [
+        ("dict", output["aut"][0], r"\[\"aut\"\]: output is a dict with 'out' \(1, 4, 5, 5\)"),
+        ("dict", output["out"][0, 9], r"no output\[\"out\"\]\[0, 9\]: .* of shape \(1, 4, 5, 5\)"),
+        ("list", output[2], r"output is a list with \[0\] \(1, 4, 5, 5\), \[1\] dict with 's'"),
+        ("dataclass", output.scores, r"an? Answer with .logits \(1, 4, 5, 5\), .boxes list of 1"),
+        ("named tuple", output.third, r"a Pair with .first \(1, 4, 5, 5\), .second \(4, 5, 5\)"),
+        ("dict", output["out"], r"output\[\"out\"\] is a tensor of shape .*, not one number"),
+        ("dict", output, "output is a dict .*, not one number"),
+        ("dict", output["out"][0, 1] - output["out"][0, :, 0].sum().x, "has no output"),
+        ("tensor", output[0, 1] - output[0, :3, :2], "cannot be computed"),
+    ],
+)  # fmt: skip
+def test_an_error_names_what_there_is(name, target, words):
+    model, x = Many(STRUCTURES[name][0]).eval(), torch.rand(1, 1, 7, 7)
+    with pytest.raises(ValueError, match=words):
+        hookviz.explore(model, x, target)
+
+
+def test_a_number_without_a_gradient():
+    model = Many(lambda y: {"labels": y.argmax(1)})
+    with pytest.raises(ValueError, match=r"output\[.labels.\]\[0, 0, 0\] has no gradient: it is"):
+        hookviz.explore(model, torch.rand(1, 1, 7, 7), output["labels"][0, 0, 0])
+
+
+def test_what_can_be_no_index():
+    with pytest.raises(TypeError, match="takes numbers, slices and keys, not Tensor"):
+        output[torch.ones(2)]
+    with pytest.raises(TypeError, match="no length before the model has run"):
+        list(output)
+    with pytest.raises(TypeError):
+        output[0] - 1
+    assert isinstance(output[torch.tensor(2).item()], Output)
+
+
+def test_a_target_that_is_typed():
+    names = ["tiger cat", "Egyptian cat", "cat - dog"]
+    assert read_target(" 7 ") == 7
+    assert read_target("TIGER cat", names) == "TIGER cat"
+    assert read_target("tiger cat - Egyptian cat", names) == ("tiger cat", "Egyptian cat")
+    assert read_target("cat - dog", names) == "cat - dog"
+    assert read_target("cat - dog - 0", names) == ("cat - dog", 0)
+    assert read_target("hookviz.output[0, 1]", names) == output[0, 1]
+    with pytest.raises(ValueError, match="No class is called 'tigre cat'"):
+        read_target("tigre cat - Egyptian cat", names)
+    with pytest.raises(ValueError, match="no class names are known"):
+        read_target("tiger cat")
+
+
+def test_on_the_command_line(tmp_path, capsys):
+    path = tmp_path / "page.html"
+    given = ["page", "--demo", "--layers", "layer3.*", "-o", str(path), "--target"]
+    assert main([*given, "output[0, 3] - output[0, 2]"]) == 0
+    assert '"output[0, 3] - output[0, 2]"' in path.read_text(encoding="utf-8")
+    assert main([*given, "moon - ball"]) == 0
+    assert '"moon against ball"' in path.read_text(encoding="utf-8")
+    assert main([*given, "output[0, 99]"]) == 2
+    assert "a tensor of shape (1, " in capsys.readouterr().err
+
+
+def test_a_lambda_is_not_called_lambda():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], lambda y: y[0, 1])
+    assert explorer.frame.target == "your function"
+    explorer.close()
+
+
+def test_typed_into_the_plain_face():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], face="plain")
+    from seen import control
+
+    control(explorer, "target").value = "output[0, 2]"
+    assert explorer.target == output[0, 2]
+    control(explorer, "target").value = "moon - ball"
+    assert explorer.frame.target == "moon against ball"
+    explorer.close()
