@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from ..draw.document import TablePage
 from ..files import write_arrays
+from ..hooking.handles import Hook
 from ..hooking.select import Layers, close_names, select_layers
 from ..hooking.tables import html_table, number, plain, text_table
+from ..hooking.tensors import map_tensors, tensors_in
 from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
-from ..run.target import Target, check_target
+from ..run.target import Target, check_target, logits_of
 from .attending import Attended, AttentionListener
 
 if TYPE_CHECKING:
@@ -98,6 +100,19 @@ def attention(
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
     session = Session(model, prepared, weights=weights, class_names=class_names)
 
+    return attention_of(session, target, chosen=chosen, max_bytes=max_bytes, layers=layers)
+
+
+def attention_of(
+    session: Session,
+    target: Target = None,
+    *,
+    chosen: set[nn.Module] | None = None,
+    max_bytes: int | None = None,
+    layers: Layers = None,
+) -> Attention:
+    """Return the attention of a session's model; ``layers`` is said in an error."""
+
     def run(score: bool) -> AttentionListener:
         return run_attention(session, target, chosen=chosen, max_bytes=max_bytes, gradients=score)
 
@@ -116,11 +131,59 @@ def attention(
         grid=listener.grid,
         over_budget=[each.name for each in listener.found if each.over_budget],
         gradients=lambda: _gradients(run(True)) if known_gradients is None else known_gradients,
+        layer_gradients=lambda names: _layer_gradients(session, target, names),
     )
 
 
 def _gradients(listener: AttentionListener) -> dict[str, Tensor]:
     return {each.name: each.gradient for each in listener.found if each.gradient is not None}
+
+
+def _layer_gradients(session: Session, target: Target, names: Sequence[str]) -> dict[str, Tensor]:
+    """The gradients at each layer's weights of the score that is read off this very layer."""
+    blocks = _blocks(names)
+    if target is None:  # the class is the model's own, not that of a layer halfway
+        with session.active(grad=False):
+            given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
+            logits = logits_of(session.call(*given[0], **given[1]))
+        target = None if logits is None else logits.argmax(1).tolist()
+    found: dict[str, Tensor] = {}
+    for name, block in blocks.items():
+        module, last = map(session.model.get_submodule, (block, [*blocks.values()][-1]))
+        hooks = [] if module is last else _shortcut(module, last)
+        attends = {session.model.get_submodule(name)}
+        listener = run_attention(session, target, chosen=attends, gradients=True, hooks=hooks)
+        found |= {each.name: each.gradient for each in listener.found if each.gradient is not None}
+    return found
+
+
+def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:
+    """Hooks by which the last block hands on what an earlier one returned."""
+    kept: list[Tensor] = []
+
+    def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        kept[:] = [next(tensor for _, tensor in tensors_in(output))]
+
+    def instead(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        old = next(tensor for _, tensor in tensors_in(output))
+        return map_tensors(output, lambda tensor: kept[0] if tensor is old else tensor)
+
+    return [(module, "forward", keep), (last, "edit", instead)]
+
+
+def _blocks(names: Sequence[str]) -> dict[str, str]:
+    """The name of the block of each module that attends: up to where the names differ.
+
+    >>> _blocks(["encoder.0.attn", "encoder.1.attn"])
+    {'encoder.0.attn': 'encoder.0', 'encoder.1.attn': 'encoder.1'}
+    """
+    parts = [name.split(".") for name in names]
+    depth = 0
+    while len(parts) > 1 and all(len(each) > depth for each in parts):
+        if len({each[depth] for each in parts}) > 1:
+            break
+        depth += 1
+    return {name: ".".join(each[: depth + 1]) for name, each in zip(names, parts, strict=True)}
 
 
 def run_attention(
@@ -130,6 +193,7 @@ def run_attention(
     chosen: set[nn.Module] | None = None,
     max_bytes: int | None = None,
     gradients: bool = False,
+    hooks: Sequence[Hook] = (),
 ) -> AttentionListener:
     """Run a session's model once and listen to what attends; with gradients, a backward, too."""
     last: list[AttentionListener] = []
@@ -138,7 +202,7 @@ def run_attention(
         last[:] = [
             AttentionListener(session.model, chosen, max_bytes=max_bytes, gradients=gradients)
         ]
-        return _Observer(last[0], session.model, gradients)
+        return _Observer(last[0], session.model, gradients, hooks)
 
     if gradients:
         session.forward_backward(target, observe)
@@ -150,9 +214,16 @@ def run_attention(
 class _Observer(OperationRecorder):
     """The recorder, with the attention that it is on for."""
 
-    def __init__(self, listener: AttentionListener, model: nn.Module, backward: bool) -> None:
+    def __init__(
+        self,
+        listener: AttentionListener,
+        model: nn.Module,
+        backward: bool,
+        hooks: Sequence[Hook] = (),
+    ) -> None:
         self._attended: list[Attended] = listener.found
         super().__init__(listener, model=model, backward=backward)
+        self._hooks += hooks
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
@@ -184,11 +255,14 @@ class Attention(TablePage, Mapping[str, Tensor]):
         grid: tuple[int, ...] | None = None,
         over_budget: Sequence[str] = (),
         gradients: Callable[[], dict[str, Tensor]] = dict,
+        layer_gradients: Callable[[Sequence[str]], dict[str, Tensor]] = lambda names: {},
     ) -> None:
         self._weights = dict(weights)
         self.model, self.grid, self.over_budget = model, grid, list(over_budget)
         self._make_gradients = gradients
+        self._make_layer_gradients = layer_gradients
         self._known: dict[str, Tensor] | None = None
+        self._known_of_layers: dict[str, Tensor] | None = None
 
     def __getitem__(self, name: str) -> Tensor:
         if name in self._weights:
@@ -209,6 +283,19 @@ class Attention(TablePage, Mapping[str, Tensor]):
         if self._known is None:
             self._known = self._make_gradients()
         return self._known
+
+    @property
+    def layer_gradients(self) -> dict[str, Tensor]:
+        """The gradient at each module's weights of a score that is read off its own block.
+
+        What the block returns is handed to what follows the last one; LeGrad is made of these. A
+        first look runs the model once for each block.
+        """
+        if self._known_of_layers is None:
+            square = [n for n, each in self.items() if each.shape[-2] == each.shape[-1]]
+            once = [name for name in square if "#" not in name]
+            self._known_of_layers = self._make_layer_gradients(once)
+        return self._known_of_layers
 
     # Tokens and patches
 

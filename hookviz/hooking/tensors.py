@@ -205,7 +205,11 @@ class PatchGrid:
         """Return the grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
         if self.grid is None or len(shape) != 3:
             return None
-        return self.grid if 0 <= shape[1] - math.prod(self.grid) <= _MOST_PREFIX_TOKENS else None
+        if 0 <= shape[1] - math.prod(self.grid) <= _MOST_PREFIX_TOKENS:
+            return self.grid
+        # Patches that were merged two by two, once or several times, with none before them.
+        merged = [tuple(-(-each // 2**n) for each in self.grid) for n in range(1, 6)]
+        return next((each for each in merged if math.prod(each) == shape[1]), None)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:

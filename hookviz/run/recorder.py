@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from types import FrameType
 from typing import Any
 
@@ -82,9 +82,8 @@ class Operation:
     @cached_property
     def argument(self) -> dict[str, Any]:
         """All arguments by torch's names, defaults included."""
-        schema = self.function._schema.arguments
-        given = dict(zip((each.name for each in schema), self.args, strict=False))
-        return {each.name: each.default_value for each in schema} | given | self.kwargs
+        defaults, _ = _schema(self.function)
+        return defaults | dict(zip(defaults, self.args, strict=False)) | self.kwargs
 
     @cached_property
     def inputs(self) -> list[Tensor]:
@@ -100,7 +99,7 @@ class Operation:
     @property
     def mutates(self) -> bool:
         """True if it writes into an input tensor, or changes its shape."""
-        return self.function._schema.is_mutable
+        return _schema(self.function)[1]
 
     @cached_property
     def written(self) -> list[Tensor]:
@@ -154,6 +153,13 @@ class Operation:
         """Run a function on its arguments, and report its operations to one listener."""
         with _Mode([listener]):
             return function(*self.args, **self.kwargs)
+
+
+@cache
+def _schema(function: Any) -> tuple[dict[str, Any], bool]:
+    """Return an operation's arguments with their defaults, and whether it writes into them."""
+    schema = function._schema
+    return {each.name: each.default_value for each in schema.arguments}, schema.is_mutable
 
 
 class Listener:
@@ -250,6 +256,15 @@ class OperationRecorder(HookManager):
     def __exit__(self, *error: Any) -> None:
         self.error = error[1]
         super().__exit__(*error)
+
+    @property
+    def muted(self) -> bool:
+        """True while no operation is reported; may be set."""
+        return self._mode.silent
+
+    @muted.setter
+    def muted(self, muted: bool) -> None:
+        self._mode.silent = muted
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -392,9 +407,9 @@ def _carried(node: Any) -> dict[str, _Label]:
     return node.metadata
 
 
-def labelled(tensor: Tensor, most: int = 20_000) -> Iterator[tuple[Any, _Label]]:
-    """Yield the nodes of a tensor's graph with their labels, the last operation first."""
-    waiting, known = [tensor.grad_fn], {tensor.grad_fn}
+def labelled(node: Any, most: int = 20_000) -> Iterator[tuple[Any, _Label]]:
+    """Yield the nodes behind a tensor's ``grad_fn``, and their labels, the last operation first."""
+    waiting, known = [node], {node}
     while waiting and len(known) < most:
         node = waiting.pop(0)
         if node is None:
