@@ -369,7 +369,7 @@ def test_picture_map():
     assert picture_map(attribution, "guided_backprop").tolist() == [[-2.0, -2.0]]
     with pytest.raises(ValueError, match=r"shape \(3,\) has no channels"):
         picture_map(torch.rand(3))
-    with pytest.raises(ValueError, match="'grad' is no attribution"):
+    with pytest.raises(ValueError, match="Unknown attribution method='grad'"):
         picture_map(attribution, "grad")
 
 
@@ -457,9 +457,14 @@ def test_a_frozen_model():
 @pytest.mark.parametrize(
     ("method", "options", "error", "words"),
     [
-        ("saliencey", {}, ValueError, r"'saliencey' is no attribution; close to it: 'saliency'"),
-        ("saliency", {"n_steps": 3}, TypeError, r"'n_steps' is no option of 'saliency', .* abs\."),
-        ("guided_backprop", {"abs": True}, TypeError, r"'abs' is no option .* has none\."),
+        ("saliencey", {}, ValueError, r"attribution method='saliencey'; close to it: 'saliency'"),
+        (
+            "saliency",
+            {"n_steps": 3},
+            TypeError,
+            r"Unknown option 'n_steps' of 'saliency'; .* abs\.",
+        ),
+        ("guided_backprop", {"abs": True}, TypeError, r"Unknown option 'abs' .* has none\."),
         ("integrated_gradients", {"n_steps": 0}, ValueError, r"n_steps=0 cannot be used"),
         ("integrated_gradients", {"n_steps": 2.5}, ValueError, r"n_steps=2\.5 .* whole number"),
         ("integrated_gradients", {"baselines": "black"}, ValueError, r"baselines='black' cannot"),
@@ -477,8 +482,13 @@ def test_a_frozen_model():
         ),
         ("smoothgrad", {"nt_samples": True}, ValueError, r"nt_samples=True cannot be used"),
         ("smoothgrad", {"seed": -1}, ValueError, r"seed=-1 cannot be used: .* from 0 up"),
-        ("smoothgrad", {"stdevs": -1.0}, ValueError, r"stdevs=-1\.0 is no standard deviation"),
-        ("smoothgrad", {"nt_type": "grad"}, ValueError, r"nt_type='grad' is none of 'smoothgrad'"),
+        ("smoothgrad", {"stdevs": -1.0}, ValueError, r"stdevs=-1\.0 is not a standard deviation"),
+        (
+            "smoothgrad",
+            {"nt_type": "grad"},
+            ValueError,
+            r"Unknown nt_type='grad': give one of 'smoothgrad'",
+        ),
         ("saliency", {"target": 10}, ValueError, r"target=10 is no class .* 0 to 9"),
         ("saliency", {"target": "stra"}, ValueError, r"No class is called 'stra'.*'star'"),
         ("saliency", {"target": [1, 2, 3]}, ValueError, r"a list of 3 for a batch of 2"),
@@ -527,7 +537,7 @@ def test_scores_that_do_not_depend_on_the_input():
 
 def test_guided_backprop_without_a_relu():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU6(), nn.Flatten()).double()
-    with pytest.raises(ValueError, match=r"No ReLU ran, .* take method='saliency'"):
+    with pytest.raises(ValueError, match=r"No ReLU ran, .* use method='saliency'"):
         attribute(model, X, method="guided_backprop")
 
 

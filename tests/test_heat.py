@@ -164,7 +164,7 @@ def test_all_layers_at_once(explorer):
     for name, heat in maps.items():
         assert torch.equal(heat, hookviz.heatmap(explorer.cache[name], "layercam"))
     assert list(explorer.heatmaps()) == list(explorer.cache)
-    with pytest.raises(ValueError, match="method='grad' is no heatmap; close to it"):
+    with pytest.raises(ValueError, match="Unknown heatmap method='grad'; close to it"):
         explorer.heatmaps("grad")
 
 

@@ -97,7 +97,7 @@ def test_errors():
     maps = hookviz.attention(swin.eval(), picture())
     with pytest.raises(ValueError, match="not all patches look at all"):
         hookviz.heatmap(maps, "rollout")
-    with pytest.raises(ValueError, match="is no heatmap of attention; close to it"):
+    with pytest.raises(ValueError, match="Unknown heatmap of attention .*; close to it"):
         hookviz.heatmap(maps, "gradcam")
 
 

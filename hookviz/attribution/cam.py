@@ -1,14 +1,14 @@
-"""(activation, gradient) -> heatmap: one short function a method.
+"""Heatmaps of (activation, gradient): one short function per method.
 
 Every method is a pure function of one layer's activation A and of the gradient G of the
 score with respect to it, both ``(N, C, *spatial)``: one forward and one backward serve all
 layers and all methods. Values are raw, at the layer's own size. Where a method's paper takes
 the positive part, so does the function; the others are signed.
-`hookviz.widgets.Explorer.code` prints these functions as they stand here.
+`hookviz.widgets.Explorer.code` prints these functions verbatim.
 
-The peers that these were compared with, pytorch-grad-cam, torchcam and captum, agree on
-``gradcam``, ``xgradcam`` and ``layercam``; they take the positive part of everything and scale
-the map to 0..1, hookviz does neither. Where they differ otherwise, the method says so.
+The packages compared with these, pytorch-grad-cam, torchcam and captum, agree on ``gradcam``,
+``xgradcam`` and ``layercam``; they take the positive part of everything and scale the map to 0..1,
+hookviz does neither. Each method's docstring notes other differences.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def heatmap(
     *,
     grid: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Where in a layer the score comes from.
+    """Compute where in a layer the score comes from.
 
     Parameters
     ----------
     record : LayerRecord, Call or Attention
-        From a `hookviz.capture` in which a backward ran; of a record, the last call. Or all
+        From a `hookviz.capture` in which a backward ran; for a record, its last call. Or all
         attention of a vision transformer, from `hookviz.attention`.
     method : str
         One of ``hookviz.attribution.HEATMAPS``: ``gradcam``, ``gradcam++``, ``hirescam``,
@@ -47,8 +47,8 @@ def heatmap(
         With attention one of ``hookviz.attribution.ATTENTION_HEATMAPS``: ``rollout``,
         ``gradient × attention`` or ``legrad``.
     grid : tuple of int, optional
-        Rows and columns of a token layer's patches (vision transformers), where the model's
-        first layer does not tell and they are not a square.
+        Rows and columns of a token layer's patches (vision transformers), if they are not a
+        square and the model's first layer does not determine them.
 
     Returns
     -------
@@ -59,13 +59,13 @@ def heatmap(
     Raises
     ------
     ValueError
-        No such method, the gradient it needs did not arrive, or the layer's output cannot be
+        Unknown method, missing gradient, or the layer's output cannot be
         arranged as maps; not all patches look at all (Swin's windows).
 
     Notes
     -----
-    A vision transformer that answers from its class token sends no gradient to the patches of its
-    last block: take an earlier one. Behind a LayerNorm the channels' mean gradient is zero but
+    A vision transformer that classifies by its class token sends no gradient to the patches of its
+    last block: use an earlier one. Behind a LayerNorm the channels' mean gradient is zero but
     for rounding, so ``gradient`` says nothing there.
 
     Examples
@@ -88,7 +88,7 @@ def heatmap(
     if isinstance(record, Attention):
         if method not in ATTENTION_HEATMAPS:
             near = close_names(method, ATTENTION_HEATMAPS)
-            raise ValueError(f"method={method!r} is no heatmap of attention; {near}.")
+            raise ValueError(f"Unknown heatmap of attention method={method!r}; {near}.")
         return ATTENTION_HEATMAPS[method](record)
     check_method(method)
     call = record.last if isinstance(record, LayerRecord) else record
@@ -111,11 +111,11 @@ def heatmap(
 def check_method(method: str) -> None:
     """Raise ``ValueError`` for a method that is not in ``HEATMAPS``."""
     if method not in HEATMAPS:
-        raise ValueError(f"method={method!r} is no heatmap; {close_names(method, HEATMAPS)}.")
+        raise ValueError(f"Unknown heatmap method={method!r}; {close_names(method, HEATMAPS)}.")
 
 
 def needs_gradient(method: str) -> bool:
-    """Whether a method's second argument must be given: it has no default."""
+    """Return whether a method's second argument is required: it has no default."""
     parameters = _parameters(method)
     return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
 
@@ -125,18 +125,18 @@ def _parameters(method: str) -> list[inspect.Parameter]:
 
 
 def gradcam(activation: Tensor, gradient: Tensor) -> Tensor:
-    """Grad-CAM: channels weighted by their mean gradient.
+    """Compute Grad-CAM: channels weighted by their mean gradient.
 
     ``relu(sum_c mean(G_c) * A_c)``, Selvaraju et al. 2017, "Grad-CAM: Visual Explanations from
     Deep Networks via Gradient-based Localization", equations 1 and 2.
     """
     weights = gradient.flatten(2).mean(2)
-    # A product of matrices: all weighted maps would fill the memory's bandwidth.
+    # A matrix product: writing all weighted maps would be bound by memory bandwidth.
     return torch.einsum("nc,nc...->n...", weights, activation).relu()
 
 
 def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:
-    """Grad-CAM++: positive gradients, weighted so that several objects count alike.
+    """Compute Grad-CAM++: positive gradients, weighted so that several objects count alike.
 
     ``relu(sum_c w_c * A_c)`` with ``w_c = sum(alpha * relu(G_c))`` and ``alpha = G**2 /
     (2 * G**2 + sum(A_c) * G**3)``, Chattopadhyay et al. 2018, "Grad-CAM++: Generalized
@@ -157,7 +157,7 @@ def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:
 
 
 def hirescam(activation: Tensor, gradient: Tensor) -> Tensor:
-    """HiResCAM: gradient times activation, place by place.
+    """Compute HiResCAM: gradient times activation, position by position.
 
     ``sum_c G_c * A_c``, signed, Draelos and Carin 2020, "Use HiResCAM instead of Grad-CAM for
     faithful explanations of convolutional neural networks". pytorch-grad-cam keeps the
@@ -167,7 +167,7 @@ def hirescam(activation: Tensor, gradient: Tensor) -> Tensor:
 
 
 def xgradcam(activation: Tensor, gradient: Tensor) -> Tensor:
-    """XGrad-CAM: channels weighted by their gradient, averaged by activation.
+    """Compute XGrad-CAM: channels weighted by their gradient, averaged by activation.
 
     ``relu(sum_c w_c * A_c)`` with ``w_c = sum(G_c * A_c) / sum(A_c)``, Fu et al. 2020,
     "Axiom-based Grad-CAM: Towards Accurate Visualization and Explanation of CNNs", equation 8.
@@ -186,7 +186,7 @@ def xgradcam(activation: Tensor, gradient: Tensor) -> Tensor:
 
 
 def layercam(activation: Tensor, gradient: Tensor) -> Tensor:
-    """LayerCAM: positive gradient times activation, place by place; good in early layers.
+    """Compute LayerCAM: positive gradient times activation at each position; for early layers.
 
     ``relu(sum_c relu(G_c) * A_c)``, Jiang et al. 2021, "LayerCAM: Exploring Hierarchical Class
     Activation Maps for Localization", equations 5 and 6.
@@ -195,23 +195,23 @@ def layercam(activation: Tensor, gradient: Tensor) -> Tensor:
 
 
 def eigencam(activation: Tensor, gradient: Tensor | None = None) -> Tensor:
-    """Eigen-CAM: the activation's first principal component; knows of no class.
+    """Compute Eigen-CAM: the activation's first principal component, whatever the class.
 
-    Each place's channels, centred, projected on the first right singular vector of the ``(places,
-    C)`` matrix, Muhammad and Yeasin 2020, "Eigen-CAM: Class Activation Map using Principal
-    Components".
+    Each position's channels, centred, projected on the first right singular vector of the
+    ``(positions, C)`` matrix, Muhammad and Yeasin 2020, "Eigen-CAM: Class Activation Map using
+    Principal Components".
 
     Notes
     -----
-    A component's sign is arbitrary: here the value of largest magnitude is positive. As
-    pytorch-grad-cam does, and the paper does not, each channel's mean over the places is taken
-    off first; without that the component mostly repeats the mean activation.
+    A component's sign is arbitrary: here the value of largest magnitude is positive. As in
+    pytorch-grad-cam, but not in the paper, each channel's mean over the positions is subtracted
+    first; without that the component mostly repeats the mean activation.
     """
     return first_component(activation)
 
 
 def eigengradcam(activation: Tensor, gradient: Tensor) -> Tensor:
-    """Eigen-Grad-CAM: `eigencam` of gradient times activation, so that it knows the class.
+    """Compute Eigen-Grad-CAM: `eigencam` of gradient times activation, so that the class counts.
 
     Introduced by pytorch-grad-cam; there is no paper.
     """
@@ -219,12 +219,12 @@ def eigengradcam(activation: Tensor, gradient: Tensor) -> Tensor:
 
 
 def first_component(maps: Tensor) -> Tensor:
-    """Each place's channels, centred, along the direction in which they differ most.
+    """Project each position's centred channels on the direction of largest variance.
 
     ``(N, C, *spatial)`` to ``(N, *spatial)``; the value of largest magnitude is positive.
     """
     places = maps.flatten(2).mT  # (N, places, C)
-    # To decompose NaN is an error: such a sample goes without, and NaN is its answer.
+    # Decomposing NaN is an error: such a sample is zeroed here and NaN in the result.
     finite = places.isfinite().flatten(1).all(1)
     places = places.where(finite[:, None, None], 0)
     places = places - places.mean(1, keepdim=True)
@@ -245,12 +245,12 @@ def first_component(maps: Tensor) -> Tensor:
 
 
 def mean_gradient(activation: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient's mean over channels, signed: ``mean_c G_c``."""
+    """Compute the gradient's mean over channels, signed: ``mean_c G_c``."""
     return gradient.mean(1)
 
 
 def mean_activation(activation: Tensor, gradient: Tensor | None = None) -> Tensor:
-    """The activation's mean over channels, signed: ``mean_c A_c``; knows of no class."""
+    """Compute the activation's mean over channels, signed: ``mean_c A_c``, whatever the class."""
     return activation.mean(1)
 
 

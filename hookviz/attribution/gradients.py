@@ -1,8 +1,8 @@
-"""Gradients with respect to the input, pixel by pixel: what the score would answer to.
+"""Attributions: gradients of the score with respect to the input, pixel by pixel.
 
-Captum computes them; it is an optional dependency, ``pip install "hookviz[attributions]"``. What
-is added here is the care for the model, one class per sample for all of a method's steps,
-reproducible noise, and guided backpropagation that reaches every ReLU (see `GuidedReLUs`).
+Captum computes them; it is an optional dependency, ``pip install "hookviz[attributions]"``. This
+file adds restoring the model, one class per sample for all of a method's steps, reproducible noise,
+and guided backpropagation that reaches every ReLU (see `GuidedReLUs`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
 
 
 def rows_at_once(name: str, given: int | None, least: int, chosen: Tensor | None) -> int:
-    """How many samples go through the model at once."""
+    """Return the number of samples that go through the model at once."""
     if given is None:
         return least
     if chosen is None:
-        # It would be given several copies of the batch as if they were one.
+        # The function would get several copies of the batch as if they were one.
         raise ValueError(f"{name}={given} needs a class as target, not a function: leave it out.")
     return max(whole_number(name, given), least)
 
@@ -61,7 +61,7 @@ def baseline_like(name: str, given: Any, x: Tensor) -> Tensor:
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that `preserved_state` puts back; torch.manual_seed would seed others."""
+    """Seed the generators that `preserved_state` restores; torch.manual_seed would seed others."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -71,12 +71,12 @@ def seed_generators(seed: int, device: torch.device) -> None:
 
 
 class GuidedReLUs(TorchFunctionMode):
-    """Within the block, each ReLU passes on only the positive part of its gradient.
+    """A block within which each ReLU passes on only the positive part of its gradient.
 
-    Reached are ``nn.ReLU``, ``functional.relu``, ``torch.relu`` and ``Tensor.relu``, in place or
-    not, used once or often. Not reached, so that they keep their own gradient: other activations
-    (ReLU6, LeakyReLU, GELU, hardswish), a ReLU spelt ``clamp(min=0)``, and code that does not run
-    in Python (TorchScript, C++).
+    Affected are ``nn.ReLU``, ``functional.relu``, ``torch.relu`` and ``Tensor.relu``, in place or
+    not, used once or often. Not affected are other activations
+    (ReLU6, LeakyReLU, GELU, hardswish), a ReLU written as ``clamp(min=0)``, and code that does not
+    run in Python (TorchScript, C++).
 
     Notes
     -----
@@ -92,14 +92,14 @@ class GuidedReLUs(TorchFunctionMode):
     """
 
     relus = (functional.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
-    met = 0  # how many ran within the block
+    count = 0  # of ReLUs that ran within the block
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in self.relus and result.requires_grad:
-            self.met += 1
+            self.count += 1
             result.register_hook(lambda gradient: gradient.clamp(min=0))
         return result
 
@@ -118,31 +118,32 @@ def attribute(
     class_names: Sequence[str] | None = None,
     **options: Any,
 ) -> Tensor:
-    """How much each value of the input moves the score, by one of ``ATTRIBUTIONS``.
+    """Compute how much each value of the input moves the score, by one of ``ATTRIBUTIONS``.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Runs in eval mode with gradients, and is left as it was, to the bit.
+        Runs in eval mode with gradients; its state is restored exactly.
     inputs
         Whatever `hookviz.attribution.prepare_input` takes. The model's input must be one
-        floating-point tensor ``(N, C, *spatial)``; further arguments that are no
+        floating-point tensor ``(N, C, *spatial)``; further arguments that are not
         tensors are passed on.
     target : optional
-        None: each sample's own top class, as the model sees the input itself; the class stays
-        the same for noisy copies and on the way from a baseline. A class number or name: its
+        None: each sample's own top class on the unchanged input; the class stays the same for
+        noisy copies and on the path from a baseline. A class number or name: its
         logit. A tuple of classes: the first's logit less the others' mean. A list: one of these
-        for each sample. A function output -> scalar: that score; it gets the output for the whole
-        batch, as often as there are steps. What it adds up over samples that know nothing of
-        each other gives each sample its own gradient; ``output.mean()`` divides them by N.
+        for each sample. A function output -> scalar: that score; it is called with the output for
+        the whole batch, once per step. If it sums over independent samples, each sample gets its
+        own gradient; ``output.mean()`` divides them by N.
     method : str
         ``saliency``: the gradient's magnitude. ``smoothgrad``: the gradient's mean over noisy
-        copies. ``integrated_gradients``: the gradient's mean on the way from a baseline, times
-        the way. ``guided_backprop``: the gradient, but only its positive part through each ReLU.
+        copies. ``integrated_gradients``: the gradient's mean on the path from a baseline, times
+        the difference. ``guided_backprop``: the gradient, but only its positive part through each
+        ReLU.
     weights, transform, class_names : optional
         As for `hookviz.explore`.
     **options
-        Of the method, passed on to captum:
+        The method's options, passed on to captum:
 
         - saliency: ``abs=True``; False keeps the gradient's sign.
         - smoothgrad: ``nt_samples=25`` noisy copies; ``stdevs``, the noise's standard deviation
@@ -164,12 +165,12 @@ def attribute(
     ImportError
         Captum is not installed.
     TypeError
-        No module, no target, or an option that the method does not have.
+        Not a module, not a target, or an option that the method lacks.
     ValueError
-        No such method or class; an option's value, or an input, that cannot be used; a score
+        Unknown method or class; an option's value, or an input, that cannot be used; a score
         that does not depend on the input; no ReLU for guided backpropagation.
     RuntimeError
-        The model raised; the message says in which layer.
+        The model raised; the message names the layer.
 
     Examples
     --------
@@ -209,15 +210,15 @@ def attribute(
 
 
 def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
-    """One map for each sample, out of its channels' attributions.
+    """Combine the channels' attributions into one map for each sample.
 
     Parameters
     ----------
     attribution : torch.Tensor
         ``(N, C, *spatial)``, from `attribute`.
     method : str
-        What it was made by. ``saliency``: the largest magnitude over the channels, as Simonyan et
-        al. 2013 do for colour pictures. The signed ones: the sum over the channels, so that a
+        The method that computed it. ``saliency``: the largest magnitude over the channels, as
+        Simonyan et al. 2013 do for colour pictures. The signed ones: the sum over the channels, so that a
         map of integrated gradients still adds up to the score's difference.
 
     Returns
@@ -228,7 +229,7 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     Raises
     ------
     ValueError
-        No such method, or a tensor without channels.
+        Unknown method, or a tensor without channels.
 
     Examples
     --------
@@ -250,13 +251,13 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
     return attribution.abs().amax(1) if method == "saliency" else attribution.sum(1)
 
 
-# The methods. ``score(x, chosen)`` gives each sample's score (N,), ``chosen`` (N, K) being how much
-# each class counts; or, where the target is a function, one number (1,), ``chosen`` being None.
+# The methods. ``score(x, chosen)`` returns each sample's score (N,); ``chosen`` (N, K) weights
+# the classes. If the target is a function, it returns one number (1,), and ``chosen`` is None.
 # Captum repeats ``chosen`` as it repeats the samples.
 
 
 def _saliency(score: Score, x: Tensor, chosen: Tensor | None, *, abs: bool = True) -> Tensor:
-    """The gradient's magnitude.
+    """Compute the gradient's magnitude.
 
     ``|dS/dx|``, Simonyan, Vedaldi and Zisserman 2013, "Deep Inside Convolutional Networks:
     Visualising Image Classification Models and Saliency Maps".
@@ -277,21 +278,23 @@ def _smoothgrad(
     nt_type: str = "smoothgrad",
     nt_samples_batch_size: int | None = None,
 ) -> Tensor:
-    """The gradient's mean over noisy copies.
+    """Compute the gradient's mean over noisy copies.
 
     ``1/n sum_i dS/dx(x + e_i)`` with ``e_i ~ N(0, stdevs**2)``, Smilkov et al. 2017, "SmoothGrad:
-    removing noise by adding noise"; 10 to 20 % of the input's range is what they recommend.
+    removing noise by adding noise"; they recommend 10 to 20 % of the input's range.
     """
     batch = rows_at_once("nt_samples_batch_size", nt_samples_batch_size, 1, chosen)
     kinds = ("smoothgrad", "smoothgrad_sq", "vargrad")
     if nt_type not in kinds:
-        raise ValueError(f"nt_type={nt_type!r} is none of {', '.join(map(repr, kinds))}.")
+        raise ValueError(f"Unknown nt_type={nt_type!r}: give one of {', '.join(map(repr, kinds))}.")
     if stdevs is not None and not (is_number(stdevs) and stdevs >= 0):
-        raise ValueError(f"stdevs={stdevs!r} is no standard deviation: give one number from 0 up.")
+        raise ValueError(
+            f"stdevs={stdevs!r} is not a standard deviation: give one number from 0 up."
+        )
     copies, seed = whole_number("nt_samples", nt_samples), whole_number("seed", seed, 0)
     tunnel = _captum().NoiseTunnel(_captum().Saliency(score))
-    # Each sample by itself, from the same seed: its noise, and with it its map, must not hang on
-    # what else is in the batch. A function as target may look across the batch and gets it whole.
+    # Each sample by itself, from the same seed: its noise, and so its map, must not depend on the
+    # rest of the batch. A function as target may combine samples and gets the whole batch.
     alone = [(x, None)] if chosen is None else zip(x.split(1), chosen.split(1), strict=True)
     same = {"nt_type": nt_type, "nt_samples": copies, "nt_samples_batch_size": batch, "abs": abs}
     maps = []
@@ -311,7 +314,7 @@ def _integrated_gradients(
     n_steps: int = 50,
     internal_batch_size: int | None = None,
 ) -> Tensor:
-    """The gradient's mean on the way from a baseline b, times the way.
+    """Compute the gradient's mean on the path from a baseline b, times the difference.
 
     ``(x - b) * integral_0^1 dS/dx(b + t * (x - b)) dt``, Sundararajan, Taly and Yan 2017,
     "Axiomatic Attribution for Deep Networks"; by the Gauss-Legendre rule with ``n_steps`` points.
@@ -330,17 +333,17 @@ def _integrated_gradients(
 
 
 def _guided_backprop(score: Score, x: Tensor, chosen: Tensor | None) -> Tensor:
-    """The gradient, of which each ReLU lets only the positive part through.
+    """Compute the gradient, of which each ReLU passes only the positive part.
 
     ``R_l = [f_l > 0] * max(R_{l+1}, 0)``, Springenberg et al. 2014, "Striving for Simplicity: The
-    All Convolutional Net". See `GuidedReLUs` for what it reaches.
+    All Convolutional Net". `GuidedReLUs` lists the affected functions.
     """
     with GuidedReLUs() as guided:
         gradient = _saliency(score, x, chosen, abs=False)
-    if not guided.met:
+    if not guided.count:
         raise ValueError(
             "No ReLU ran, and without one guided backpropagation is the plain gradient "
-            "(ReLU6, GELU, SiLU and scripted code do not count): take method='saliency'."
+            "(ReLU6, GELU, SiLU and scripted code do not count): use method='saliency'."
         )
     return gradient
 
@@ -352,18 +355,18 @@ _METHODS: dict[str, Callable[..., Tensor]] = {
     "guided_backprop": _guided_backprop,
 }
 ATTRIBUTIONS = tuple(_METHODS)
-"""The methods that `attribute` knows."""
+"""The names of the methods of `attribute`."""
 
 
-# What is asked of the model
+# Running the model
 
 
 def _forward_of(session: Session, tensor: Tensor) -> Callable[[Tensor], Any]:
-    """The model as a function of its one tensor."""
+    """Return the model as a function of its only tensor."""
     given = session.inputs.args, session.inputs.kwargs
 
     def forward(x: Tensor) -> Any:
-        # A copy, because the model may change it in place; and noise comes in single precision.
+        # A copy, because the model may change it in place; and noise is in single precision.
         args, kwargs = map_tensors(given, lambda _: x.to(tensor.dtype, copy=True))
         return session.call(*args, **kwargs)
 
@@ -385,7 +388,7 @@ def _score_of(forward: Callable[[Tensor], Any], target: Target) -> Score:
 def _chosen(
     forward: Callable[[Tensor], Any], x: Tensor, target: Target, names: Sequence[str]
 ) -> Tensor:
-    """How much each class counts in each sample's score, ``(N, K)``.
+    """Return the weight of each class in each sample's score, ``(N, K)``.
 
     Every target but a function is a weighted sum of logits: the weights are its gradient.
     """
@@ -405,7 +408,7 @@ def _class_scores(output: Any, x: Tensor) -> Tensor:
 
 
 def _is_without_gradient(error: RuntimeError) -> bool:
-    """Whether autograd says that there is no way from the score back to the input."""
+    """Return whether autograd found no path from the score back to the input."""
     told = str(error)
     no_way = "not have been used in the graph" in told or "does not require grad" in told
     return no_way and not told.startswith("The model raised")
@@ -446,12 +449,12 @@ def _check_options(method: str, options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in known:
             raise TypeError(
-                f"{name!r} is no option of {method!r}, which has {', '.join(known) or 'none'}."
+                f"Unknown option {name!r} of {method!r}; it has {', '.join(known) or 'none'}."
             )
 
 
 def _check_method(method: str) -> None:
     if method not in ATTRIBUTIONS:
         raise ValueError(
-            f"method={method!r} is no attribution; {close_names(str(method), ATTRIBUTIONS)}."
+            f"Unknown attribution method={method!r}; {close_names(str(method), ATTRIBUTIONS)}."
         )

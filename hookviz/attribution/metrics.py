@@ -1,4 +1,4 @@
-"""How good is a heatmap: does it lie on the object, and does the model need what it marks?"""
+"""Measures of a heatmap: is it on the object, and does the model need the marked pixels?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Baseline = float | str | Tensor
 
 
 def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | Tensor:
-    """Whether a heatmap's largest value lies on the object.
+    """Return whether a heatmap's largest value lies on the object.
 
     Zhang et al. 2018, "Top-down Neural Attention by Excitation Backprop".
 
@@ -35,7 +35,7 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
         ``align_corners=False``.
     mask : torch.Tensor, numpy.ndarray or PIL.Image.Image
         The object in the picture as the model saw it, after any crop: ``(H, W)``, or one for
-        each heatmap, ``(N, H, W)``. Boolean, 0 to 1, or 0 to 255; what is above half is inside.
+        each heatmap, ``(N, H, W)``. Boolean, 0 to 1, or 0 to 255; values above half are inside.
     tolerance : float
         In pixels of the mask: a miss by no more than that counts as a hit; the paper has 15.
 
@@ -44,12 +44,12 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
     bool or torch.Tensor
         For ``(H, W)`` a bool, for ``(N, H, W)`` a boolean tensor ``(N,)``. A map that is the same
         everywhere, such as all zero, has no largest value and never hits, nor does one with NaN
-        or infinite values. Of several largest values the first counts, row by row.
+        or infinite values. If several values are largest, the first counts, row by row.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, or a mask that is empty or no mask.
+        Shapes that do not fit, or an empty or invalid mask.
 
     Examples
     --------
@@ -67,13 +67,13 @@ def pointing_game(heatmap: Heatmap, mask: Mask, tolerance: float = 0) -> bool | 
         row, column = divmod(int(values.argmax()), values.shape[1])
         rows, columns = inside.nonzero(as_tuple=True)
         distance = torch.hypot((rows - row).double(), (columns - column).double()).min()
-        says_something = bool(values.isfinite().all()) and bool(values.min() < values.max())
-        hits.append(says_something and float(distance) <= tolerance)
+        informative = bool(values.isfinite().all()) and bool(values.min() < values.max())
+        hits.append(informative and float(distance) <= tolerance)
     return hits[0] if single else torch.tensor(hits)
 
 
 def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
-    """Which share of a heatmap's positive values lies on the object.
+    """Return the fraction of a heatmap's positive values that lies on the object.
 
     The energy-based pointing game, Wang et al. 2020, "Score-CAM: Score-Weighted Visual
     Explanations for Convolutional Neural Networks", with a mask for the paper's bounding box.
@@ -87,13 +87,13 @@ def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
     -------
     float or torch.Tensor
         0 to 1; for ``(N, H, W)`` a tensor ``(N,)``. 0 for a heatmap without any positive value, or
-        with NaN or infinite ones. A heatmap that is the same everywhere gets the object's share
-        of the picture.
+        with NaN or infinite ones. A heatmap that is the same everywhere gets the fraction of the
+        picture that the object covers.
 
     Raises
     ------
     ValueError
-        Shapes that do not fit, or a mask that is empty or no mask.
+        Shapes that do not fit, or an empty or invalid mask.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
     """
     maps, masks, single = _fitting(heatmap, mask)
     large = enlarged(maps.relu(), masks.shape[1:]).double()
-    # As shares of the largest value, so that no sum overflows.
+    # As fractions of the largest value, so that no sum overflows.
     large = large / large.amax((1, 2), keepdim=True)
     share = (large * masks).sum((1, 2)) / large.sum((1, 2))
     finite = maps.isfinite().flatten(1).all(1)
@@ -113,12 +113,12 @@ def energy_in_mask(heatmap: Heatmap, mask: Mask) -> float | Tensor:
 
 
 class Curve(NamedTuple):
-    """How the score goes as pixels are taken away or put in.
+    """The score as pixels are removed or inserted.
 
     Attributes
     ----------
     fractions : torch.Tensor
-        ``(steps + 1,)``, the share of pixels that is changed, 0 to 1.
+        ``(steps + 1,)``, the fraction of pixels that is changed, 0 to 1.
     scores : torch.Tensor
         ``(steps + 1,)``, or ``(N, steps + 1)`` for a batch of heatmaps.
     area : float or torch.Tensor
@@ -143,7 +143,7 @@ def deletion_curve(
     class_names: Sequence[str] | None = None,
     batch_size: int = 32,
 ) -> Curve:
-    """How fast the class's probability falls as the most important pixels are taken away.
+    """Measure how fast the class's probability falls as the most important pixels are removed.
 
     Petsiuk et al. 2018, "RISE: Randomized Input Sampling for Explanation of Black-box Models".
     The smaller the area the better the heatmap.
@@ -151,11 +151,10 @@ def deletion_curve(
     Parameters
     ----------
     model : torch.nn.Module
-        Runs forward only, in eval mode, ``steps + 1`` times; afterwards it is as it was, to the
-        bit.
+        Runs forward only, in eval mode, ``steps + 1`` times; its state is restored exactly.
     inputs
         A float tensor ``(N, C, *spatial)``, or whatever `hookviz.attribution.prepare_input`
-        takes. Of several inputs, the first floating-point one is changed.
+        takes. With several inputs, the first floating-point one is changed.
     heatmap : torch.Tensor or numpy.ndarray
         ``(*spatial)`` for one picture or ``(N, *spatial)``; enlarged to the input's size as in
         `pointing_game`. Equal values are taken row by row.
@@ -165,10 +164,10 @@ def deletion_curve(
         sample. A function output -> one number: then its value takes the place of the
         probability, and the model runs one row at a time.
     steps : int
-        How many equal shares of the pixels are taken away one after the other; RISE takes 224
-        pixels at a time, which is ``steps=224`` for 224×224.
+        Number of equal parts of the pixels that are removed one after the other; RISE removes
+        224 pixels at a time, which is ``steps=224`` for 224×224.
     baseline : float, torch.Tensor or "blur"
-        What a pixel is replaced by: a value or a tensor that broadcasts to the input (0, as
+        The replacement of a pixel: a value or a tensor that broadcasts to the input (0, as
         RISE, is mid-grey or the data set's mean after the usual normalization), or "blur": the
         picture blurred by RISE's Gaussian, 11 pixels wide with sigma 5, edges repeated.
     weights, transform, class_names : optional
@@ -184,9 +183,9 @@ def deletion_curve(
     Raises
     ------
     ValueError
-        Shapes that do not fit, NaN in the heatmap, no such class, or ``steps`` below 1.
+        Shapes that do not fit, NaN in the heatmap, unknown class, or ``steps`` below 1.
     RuntimeError
-        The model raised; the message says in which layer.
+        The model raised; the message names the layer.
 
     Examples
     --------
@@ -216,9 +215,9 @@ def insertion_curve(
     class_names: Sequence[str] | None = None,
     batch_size: int = 32,
 ) -> Curve:
-    """How fast the class's probability rises as the most important pixels are put in.
+    """Measure how fast the class's probability rises as the most important pixels are inserted.
 
-    Petsiuk et al. 2018, `deletion_curve` the other way round: begins with the baseline, as in
+    Petsiuk et al. 2018, `deletion_curve` reversed: begins with the baseline, as in
     RISE the blurred picture, and ends with the picture. The larger the area the better the
     heatmap.
 
@@ -230,7 +229,7 @@ def insertion_curve(
     Returns
     -------
     Curve
-        As of `deletion_curve`, which raises the same errors.
+        As for `deletion_curve`, which raises the same errors.
 
     Examples
     --------
@@ -256,7 +255,7 @@ def _curve(
     batch_size: int,
     put_in: bool,
 ) -> Curve:
-    """Scores as pixels, the most important first, become the baseline's or the picture's."""
+    """Compute scores as pixels, the most important first, are removed or inserted."""
     if steps < 1:
         raise ValueError(f"steps={steps}: at least one step is needed.")
     values = _numbers(heatmap, "heatmap")
@@ -283,7 +282,7 @@ def _curve(
 
 
 def _ranks(values: Tensor, count: int, size: torch.Size) -> Tensor:
-    """The place of each pixel in the order of decreasing importance, ``(N, *spatial)``."""
+    """Return the rank of each pixel by decreasing importance, ``(N, *spatial)``."""
     maps = values[None] if values.ndim == len(size) else values
     if maps.ndim != len(size) + 1 or len(maps) != count or not maps.numel():
         raise ValueError(
@@ -303,7 +302,7 @@ def _ranks(values: Tensor, count: int, size: torch.Size) -> Tensor:
 def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
     if isinstance(baseline, str):
         if baseline != "blur":
-            raise ValueError(f"baseline={baseline!r} is neither 'blur' nor a value nor a tensor.")
+            raise ValueError(f"Unknown baseline={baseline!r}: give 'blur', a value or a tensor.")
         return _blurred(pictures)
     return baseline_like("baseline", torch.as_tensor(baseline, dtype=pictures.dtype), pictures)
 
@@ -311,8 +310,8 @@ def _baseline(baseline: Baseline, pictures: Tensor) -> Tensor:
 def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:
     """Blur along each spatial dimension in turn.
 
-    torchvision's ``gaussian_blur`` is for two dimensions alone and reflects the edges, for which
-    five pixels are too few; signals, volumes and small inputs are blurred here, too.
+    torchvision's ``gaussian_blur`` has two dimensions only and reflects the edges, which fails for
+    inputs of up to five pixels; signals, volumes and small inputs are blurred here too.
     """
     offsets = torch.arange(-radius, radius + 1).to(pictures)
     kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
@@ -325,7 +324,7 @@ def _blurred(pictures: Tensor, radius: int = 5, sigma: float = 5.0) -> Tensor:
 
 
 def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
-    """Heatmaps ``(N, h, w)``, boolean masks ``(N, H, W)``, and whether it was a single heatmap."""
+    """Return heatmaps ``(N, h, w)``, boolean masks ``(N, H, W)``, and True for a single heatmap."""
     values, inside = _numbers(heatmap, "heatmap"), _inside(mask)
     for name, tensor in (("heatmap", values), ("mask", inside)):
         if tensor.ndim not in (2, 3) or not tensor.numel():
@@ -347,7 +346,7 @@ def _fitting(heatmap: Heatmap, mask: Mask) -> tuple[Tensor, Tensor, bool]:
 
 
 def _inside(mask: Mask) -> Tensor:
-    """A mask as booleans."""
+    """Convert a mask to booleans."""
     if isinstance(mask, Image.Image):
         if mask.mode == "P":
             raise ValueError(
@@ -366,14 +365,14 @@ def _inside(mask: Mask) -> Tensor:
     inside = values > (0.5 if high <= 1 else 127.5)
     if inside.ndim >= 2 and not inside.flatten(-2).any(-1).all():
         raise ValueError(
-            f"The mask is empty: nothing in it is above half of {1 if high <= 1 else 255}. Of a "
-            "map of labels give mask == label."
+            f"The mask is empty: no value is above half of {1 if high <= 1 else 255}. For a "
+            "map of labels, give mask == label."
         )
     return inside
 
 
 def _numbers(values: Any, name: str) -> Tensor:
-    """A tensor of float32 or float64 on the CPU, of whatever holds numbers."""
+    """Convert numbers of any kind to a tensor of float32 or float64 on the CPU."""
     if not isinstance(values, Tensor):
         try:
             values = torch.from_numpy(np.array(values))

@@ -1,7 +1,7 @@
-"""Score-CAM and Ablation-CAM: change one channel at a time and see what becomes of the score.
+"""Score-CAM and Ablation-CAM: change one channel at a time and measure the score.
 
-The methods of `cam.py` are functions of one activation and one gradient. These two ask the model
-itself, once for every channel of the layer, and need no gradient.
+The methods of `cam.py` are functions of one activation and one gradient. These two run the model
+once for every channel of the layer, and need no gradient.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def scorecam(
     grid: tuple[int, ...] | None = None,
     batch_size: int = 32,
 ) -> Tensor:
-    """Score-CAM: channels weighted by the score of the picture seen through them.
+    """Compute Score-CAM: channels weighted by the score of the picture masked by them.
 
     ``relu(sum_c w_c * A_c)`` with ``w = softmax_c(score(x * mask_c))``, where ``mask_c`` is the
     channel ``A_c`` enlarged to the picture's size and scaled to 0..1; Wang et al. 2020,
@@ -46,27 +46,27 @@ def scorecam(
     Parameters
     ----------
     model : torch.nn.Module
-        Runs forward only, in eval mode, once for every channel; afterwards it is as it was, to
-        the bit, also after an exception or an interrupt.
+        Runs forward only, in eval mode, once for every channel; its state is restored exactly,
+        also after an exception or an interrupt.
     inputs
         A float tensor ``(N, C, *spatial)`` with one to three spatial dimensions, or whatever
-        `hookviz.attribution.prepare_input` takes. Of several inputs, the first floating-point one
+        `hookviz.attribution.prepare_input` takes. With several inputs, the first floating-point one
         is masked.
     layer : str or torch.nn.Module
-        One layer. Its activation is what the layer itself returned, before any in-place
-        operation; of a layer that runs several times, that of the last call.
+        One layer. Its activation is its output before any in-place operation; if the layer runs
+        several times, that of the last call.
     target : optional
         None: each sample's own top class. A class number or name. A tuple of classes: the score
         of the first less the mean of the others'. A list: one of these for each sample. A
         function output -> one number: then the model runs one row at a time, so that the
-        output that the function is given is that of one picture.
+        function gets the output for one picture.
     weights, transform, class_names : optional
         As for `hookviz.explore`.
     grid : tuple of int, optional
         Rows and columns of a token layer's patches (vision transformers); as the model's first
         convolution cuts them, or a square, if left out.
     batch_size : int
-        How many masked pictures go through the model at a time.
+        Number of masked pictures that go through the model at a time.
 
     Returns
     -------
@@ -76,10 +76,10 @@ def scorecam(
     Raises
     ------
     ValueError
-        No such layer or more than one, no such class, no class scores to choose from, or maps
+        Unknown layer or more than one, unknown class, no class scores to choose from, or maps
         that cannot be laid over the input.
     RuntimeError
-        The model raised; the message says in which layer.
+        The model raised; the message names the layer.
 
     Notes
     -----
@@ -106,7 +106,7 @@ def scorecam(
     session = Session(model, prepared, weights=weights, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
-        maps, pictures = _looked_at(scorer, layer, grid).maps, scorer.pictures
+        maps, pictures = _layer_of(scorer, layer, grid).maps, scorer.pictures
         if maps.ndim != pictures.ndim:
             raise ValueError(
                 f"Layer {layer!r} gives maps in {maps.ndim - 2}d, which cannot be laid over an "
@@ -132,7 +132,7 @@ def ablationcam(
     grid: tuple[int, ...] | None = None,
     batch_size: int = 32,
 ) -> Tensor:
-    """Ablation-CAM: channels weighted by how far the score drops without them.
+    """Compute Ablation-CAM: channels weighted by how far the score drops without them.
 
     ``relu(sum_c w_c * A_c)`` with ``w_c = (y - y_c) / |y|``, where ``y`` is the score and ``y_c``
     the score with channel ``c`` of the layer's output set to zero; Desai and Ramaswamy 2020,
@@ -144,11 +144,11 @@ def ablationcam(
     model, inputs, target, weights, transform, class_names, grid : optional
         As for `scorecam`.
     layer : str or torch.nn.Module
-        One layer, which returns a tensor. It is the layer's own output that is ablated, before
-        any in-place operation; of a layer that runs several times, that of the last call. Of a
-        vision transformer's tokens only the patches are ablated, not the class token.
+        One layer, which returns a tensor. Its output is ablated before any in-place operation; if
+        the layer runs several times, in the last call. Of a vision transformer's tokens only the
+        patches are ablated, not the class token.
     batch_size : int
-        How many channels are ablated at a time, each in a row of its own.
+        Number of channels that are ablated at a time, each in a row of its own.
 
     Returns
     -------
@@ -158,16 +158,16 @@ def ablationcam(
     Raises
     ------
     ValueError
-        No such layer or more than one, no such class, no class scores to choose from, or a
+        Unknown layer or more than one, unknown class, no class scores to choose from, or a
         layer that returns no single tensor.
     RuntimeError
-        The model raised; the message says in which layer.
+        The model raised; the message names the layer.
 
     Notes
     -----
     The paper divides by ``y``. As long as the score is positive that is the same; a negative one
     would turn the map around, so that it showed what speaks against the class. A score of
-    exactly 0 leaves the drop as it is.
+    exactly 0 leaves the drop unchanged.
 
     pytorch-grad-cam agrees where the layer's smallest value is exactly 0, as behind a ReLU, and the
     score is positive. Elsewhere, by its own words "deviating from the paper", it replaces the
@@ -184,22 +184,22 @@ def ablationcam(
     session = Session(model, prepared, weights=weights, class_names=class_names)
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
-        seen = _looked_at(scorer, layer, grid)
-        score, drop = _drops(scorer, seen, layer)
+        seen = _layer_of(scorer, layer, grid)
+        score, drop = _ablate(scorer, seen, layer)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
 
 
 def ablation_scores(
     session: Session, layer: str, target: Target = None, batch_size: int = 8
 ) -> Tensor:
-    """What the score loses without each channel of a layer, ``(N, C)``; as for `ablationcam`."""
+    """Compute the drop of the score without each channel of a layer, ``(N, C)``."""
     with session.active(grad=False):
         scorer = Scorer(session, target, batch_size)
-        return _drops(scorer, _looked_at(scorer, layer, None), layer)[1]
+        return _ablate(scorer, _layer_of(scorer, layer, None), layer)[1]
 
 
-def _drops(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor, Tensor]:
-    """The scores of the samples, ``(N, 1)``, and what each channel's ablation takes, ``(N, C)``."""
+def _ablate(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor, Tensor]:
+    """Return the samples' scores, ``(N, 1)``, and their drops without each channel, ``(N, C)``."""
     if not seen.plain:
         raise ValueError(
             f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
@@ -224,16 +224,16 @@ def _drops(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor
 
 @dataclass(frozen=True, eq=False)
 class _Layer:
-    """One layer as it was seen on the unchanged input."""
+    """One layer's maps on the unchanged input."""
 
     module: nn.Module
     maps: Tensor  # (N, C, *spatial), of the last call
     grid: tuple[int, ...] | None
     calls: int
-    plain: bool  # whether it returns one tensor, and nothing around it
+    plain: bool  # True if it returns a tensor, not a container
 
 
-def _looked_at(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | None) -> _Layer:
+def _layer_of(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | None) -> _Layer:
     chosen = select_layers(scorer.session.given, layer)
     if len(chosen) != 1:
         first = ", ".join(repr(names[0]) for names in list(chosen.values())[:3])
@@ -256,14 +256,14 @@ def _looked_at(scorer: Scorer, layer: str | nn.Module, grid: tuple[int, ...] | N
 
 
 def _without(channels: Tensor, layer: _Layer) -> Callable[..., Tensor | None]:
-    """A forward hook that sets one channel to zero in each row, in the layer's last call."""
+    """Return a forward hook that zeroes one channel per row, in the layer's last call."""
     calls = count(1)
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
         if next(calls) != layer.calls:
             return None
         changed = output.clone()
-        # as_maps gives a view, however the layer lays out its channels.
+        # as_maps returns a view, whatever the layout of the channels.
         maps = as_maps(changed, module, layer.grid)
         maps[torch.arange(len(channels)), channels] = 0
         return changed
@@ -272,11 +272,11 @@ def _without(channels: Tensor, layer: _Layer) -> Callable[..., Tensor | None]:
 
 
 def _masks(maps: Tensor, size: Sequence[int]) -> Tensor:
-    """One channel a row, ``(B, *spatial)``, as masks 0..1 for the pictures, ``(B, 1, *size)``."""
+    """Turn channels, ``(B, *spatial)``, into masks 0..1 for the pictures, ``(B, 1, *size)``."""
     large = enlarged(maps, size)[:, None]
     places = tuple(range(2, large.ndim))
     low, high = large.amin(places, keepdim=True), large.amax(places, keepdim=True)
-    # Asked of the small map: interpolation rounds, and the rounding would be scaled to 0..1.
+    # Tested on the small map: interpolation rounds, and rounding errors would be scaled to 0..1.
     flat = maps.flatten(1).amin(1) == maps.flatten(1).amax(1)
     span = torch.where(flat.view(-1, *(1,) * (large.ndim - 1)), torch.inf, high - low)
     return (large - low) / span

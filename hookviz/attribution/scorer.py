@@ -1,4 +1,4 @@
-"""A model asked again and again: the score of each sample as its picture changes."""
+"""The score of each sample as its picture changes, in batches."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..run.target import Target, check_target, needed_logits, probabilities, sam
 
 
 class Scorer:
-    """A session's batch of inputs, and the score that each sample of it is asked for.
+    """A session's batch of inputs with a target for each sample.
 
-    Made, and used, within ``with session.active(grad=False)``. ``pictures`` are what may be
-    changed, ``(N, C, *spatial)``, and ``batch_size`` how many rows `score` may be given at a time.
+    To be made and used within ``with session.active(grad=False)``. ``pictures`` is the tensor that
+    may be changed, ``(N, C, *spatial)``, and ``batch_size`` the most rows for one `score`.
     """
 
     def __init__(
         self, session: Session, target: Target, batch_size: int, *, as_probability: bool = False
     ) -> None:
         if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}: at least one has to go through at a time.")
+            raise ValueError(f"batch_size={batch_size} is too small: give 1 or more.")
         self.session, self.target = session, check_target(target)
         self.pictures = _only_pictures(session.inputs)
         if isinstance(self.target, Output) and len(self.pictures) > 1:
@@ -47,7 +47,7 @@ class Scorer:
                 return pictures
             if not isinstance(value, Tensor):
                 return value
-            # A copy in any case: models may work in place on what they are given.
+            # Always a copy: models may change their input in place.
             batched = value.ndim > 0 and len(value) == len(self.pictures)
             return value[samples.to(value.device)] if batched else value.clone()
 
@@ -56,12 +56,12 @@ class Scorer:
         return self.session.call(*map(rows, inputs.args), **kwargs)
 
     def scores(self) -> Tensor:
-        """The scores ``(N,)`` of the samples as they are."""
+        """Return the scores ``(N,)`` of the unchanged samples."""
         batches = torch.arange(len(self.pictures)).split(self.batch_size)
         return torch.cat([self.score(samples) for samples in batches])
 
     def score(self, samples: Tensor, pictures: Tensor | None = None) -> Tensor:
-        """The scores ``(B,)`` of up to ``batch_size`` samples."""
+        """Return the scores ``(B,)`` of up to ``batch_size`` samples."""
         output = self.run(samples, pictures)
         if callable(self.target):
             return _one_number(self.target(output)).to(self.pictures.device)[None]
@@ -71,7 +71,7 @@ class Scorer:
         return sample_scores(values, targets, self.session.class_names)
 
     def table(self, columns: int, evaluate: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """What ``evaluate`` gives for every sample and column, ``(N, columns)``, in batches."""
+        """Call ``evaluate`` for every sample and column, in batches; return ``(N, columns)``."""
         batches = torch.arange(len(self.pictures) * columns).split(self.batch_size)
         scores = []
         with Progress() as progress:
@@ -81,9 +81,9 @@ class Scorer:
         return torch.cat(scores).view(-1, columns)
 
     def _each_target(self) -> list[Target]:
-        """Each sample's target; its top class is that of the whole picture, whatever comes."""
+        """Return each sample's target; None becomes the top class of the unchanged picture."""
         logits = needed_logits(self.run(torch.arange(len(self.pictures))), self.target)
-        # Raises, if the target is not there.
+        # Raises if the target is unknown.
         sample_scores(logits, self.target, self.session.class_names)
         count = len(self.pictures)
         targets = self.target if isinstance(self.target, list) else [self.target] * count

@@ -1,4 +1,4 @@
-"""Tensors as numpy arrays: the one place where they are converted, and averaged to be shown."""
+"""Conversion of tensors to numpy arrays, and averaging of large ones for display."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 SHOWN_SIDE = 640
-"""Pictures and maps that are longer or wider than this are averaged down to be shown, see
-`shown_size`. They are never computed with: heatmaps, statistics and colour ranges are of the whole.
+"""Longer or wider pictures and maps are averaged down for display, see `shown_size`; heatmaps,
+statistics and colour ranges are computed from the full size.
 """
 
 
 def shown_size(maps: np.ndarray) -> np.ndarray:
-    """Maps ``(C, H, W)`` as they are shown: large ones averaged over squares of whole pixels.
+    """Average large maps ``(C, H, W)`` over squares of whole pixels, for display.
 
     >>> shown_size(np.zeros((1, 2048, 1024))).shape, shown_size(np.zeros((1, 640, 9))).shape
     ((1, 512, 256), (1, 640, 9))
@@ -24,7 +24,7 @@ def shown_size(maps: np.ndarray) -> np.ndarray:
 
 
 def averaged(maps: np.ndarray, factor: int) -> np.ndarray:
-    """Average over squares of ``factor`` pixels, or of what is left of one at an edge.
+    """Average over squares of ``factor`` pixels; those at an edge may be smaller.
 
     >>> averaged(np.array([[[1.0, 3.0, 5.0]]]), 2)
     array([[[2., 5.]]])
@@ -45,7 +45,7 @@ def averaged(maps: np.ndarray, factor: int) -> np.ndarray:
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Any tensor as float32, from any device; doubles and integers as float64, to stay exact."""
+    """Convert a tensor to float32, from any device; doubles and integers to float64."""
     tensor = tensor.detach()
     tensor = tensor.dequantize() if tensor.is_quantized else tensor
     if tensor.is_complex():
@@ -55,9 +55,9 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 
 
 def all_finite(values: np.ndarray) -> bool:
-    """Whether no value is NaN or infinite; in one pass, by the sum.
+    """Return whether no value is NaN or infinite; in one pass, by the sum.
 
-    A sum that overflows gives False, too: then the long way is taken for nothing.
+    A sum that overflows also gives False, which only costs time.
     """
     with np.errstate(all="ignore"):
         return bool(np.isfinite(values.sum()))

@@ -25,21 +25,21 @@ _SPECIAL = {"under": "#00e5ff", "over": "#39ff14", "bad": "#ff00ff"}
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 DARK = "dark"
-"""What the diverging colormap is called on a dark page."""
+"""The name of the diverging colormap on a dark page."""
 
 NORMALIZATIONS = ("channel", "layer", "network", "percentile", "symmetric")
-"""What the ends of the colormap stand for, see `colour_ranges`."""
+"""The ways to choose the ends of the colour range, see `colour_ranges`."""
 
 
 @lru_cache(maxsize=32)
 def colormap(name: str) -> Colormap:
-    """A registered matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN."""
+    """Return a matplotlib colormap in 252 colours, with colours for −Inf, +Inf and NaN."""
     return matplotlib.colormaps[name].resampled(COLOURS).with_extremes(**_SPECIAL)
 
 
 @lru_cache(maxsize=32)
 def palette(name: str) -> np.ndarray:
-    """The RGBA colour of each level, uint8 ``(256, 4)``."""
+    """Return the RGBA colour of each level, uint8 ``(256, 4)``."""
     chosen = colormap(name)
     colours = chosen(np.arange(COLOURS), bytes=True)
     special = [chosen.get_under(), chosen.get_over(), chosen.get_bad(), np.zeros(4)]
@@ -55,7 +55,7 @@ def colour_ranges(
     diverging: bool,
     network: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What value gets the first and what the last colour, for every map of a layer ``(C, H, W)``.
+    """Return the values with the first and the last colour, for every map ``(C, H, W)``.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ def colour_ranges(
         layers; from the 1st to the 99th percentile of the map; or from −m to m, with m the largest
         magnitude in it.
     diverging : bool
-        Zero must be in the middle: the range is widened to −m to m.
+        If true, zero is in the middle: the range is widened to −m to m.
     network : tuple of float
-        Least and largest finite value of all layers; only ``"network"`` asks for it.
+        Least and largest finite value of all layers; used by ``"network"`` alone.
 
     Low is below high: for a map of one value, or none, the range is 1 wide from that value up, or
     −1 to 1 around zero.
@@ -100,7 +100,7 @@ def colour_ranges(
 
 
 def faint(low: float, high: float, scale: float) -> bool:
-    """Whether colours are stretched over next to nothing: noise that looks like structure.
+    """Return whether the colour range is so small that noise looks like structure.
 
     Examples
     --------
@@ -111,11 +111,11 @@ def faint(low: float, high: float, scale: float) -> bool:
 
 
 FAINT = 1e-8
-"""The share of the layer's, or the network's, scale below which a map is said to be stretched."""
+"""Maps below this fraction of the layer's, or the network's, scale are called stretched."""
 
 
 def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The 1st and the 99th of the finite values of each map, ``(C,)``; 0 where there is none."""
+    """Return the 1st and 99th percentile of each map's finite values, ``(C,)``; 0 without any."""
     flat = maps.reshape(len(maps), -1)
     if all_finite(flat):  # many times faster
         low, high = np.percentile(flat, (1, 99), axis=1)
@@ -127,7 +127,7 @@ def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> np.ndarray:
-    """Values as palette levels, uint8: low and below 0, high and above 251.
+    """Convert values to palette levels, uint8: low and below to 0, high and above to 251.
 
     The same as ``colormap(Normalize(low, high, clip=True)(values))`` for finite values.
     """
@@ -145,7 +145,7 @@ def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndar
 
 
 def map_png(values: np.ndarray, cmap: str, low: float, high: float) -> bytes:
-    """One map ``(H, W)`` as PNG at its own size; a 1d map ``(1, L)`` as a strip."""
+    """Encode one map ``(H, W)`` as PNG at its own size; a 1d map ``(1, L)`` as a strip."""
     if len(values) == 1:
         values = np.repeat(values, strip_height(values.shape[1]), axis=0)
     return levels_png(to_levels(values, low, high), cmap)
@@ -153,30 +153,30 @@ def map_png(values: np.ndarray, cmap: str, low: float, high: float) -> bytes:
 
 @lru_cache(maxsize=32)
 def scale_png(cmap: str) -> bytes:
-    """The colours of a colormap in a row, for a legend."""
+    """Encode the colours of a colormap in a row, for a legend."""
     return levels_png(np.arange(COLOURS, dtype=np.uint8)[None], cmap)
 
 
 def strip_height(length: int) -> int:
-    """How high a strip of so many values is drawn, in values."""
+    """Return the height of the strip of a 1d map of this length, in pixels."""
     return max(1, round(length / 6))
 
 
 def levels_png(levels: np.ndarray, cmap: str) -> bytes:
-    """Palette levels ``(H, W)`` as PNG; gaps are transparent."""
+    """Encode palette levels ``(H, W)`` as PNG; gaps are transparent."""
     image = Image.fromarray(levels)
     image.putpalette(palette(cmap)[:, :3].tobytes())
     return _png(image, transparency=GAP)
 
 
-# RdBu with the middle as dark as a dark page: white there would be the brightest of all.
+# RdBu with a dark middle for dark pages, where white would be the brightest colour.
 _DARK = ("#cfe6ff", "#6bb3f2", "#2b78bd", "#143f6b", "#0c0d10", "#6b1a24", "#bf3a3f", "#f2806b")
 _DARK_MAPS = {DIVERGING: LinearSegmentedColormap.from_list("dark", (*_DARK, "#ffdccb"), COLOURS)}
 
 
 @lru_cache(maxsize=32)
 def dark_palette(name: str) -> np.ndarray | None:
-    """The `palette` of a colormap on a dark page; None where it is the same.
+    """Return the `palette` of a colormap for a dark page; None if it is the same.
 
     Diverging maps, white at zero, become near-black there.
     """
@@ -187,13 +187,13 @@ def dark_palette(name: str) -> np.ndarray | None:
 
 
 def palette_text(name: str) -> str:
-    """The RGBA colours of all levels in base64, for a browser; `DARK` is a name, too."""
+    """Encode the RGBA colours of all levels in base64, for a browser; `DARK` is a name, too."""
     colours = dark_palette(DIVERGING) if name == DARK else palette(name)
     return base64.b64encode(np.asarray(colours).tobytes()).decode()
 
 
 def on_dark(png: bytes, cmap: str) -> bytes | None:
-    """The same palette PNG for a dark page; None where it is the same one."""
+    """Encode the same palette PNG for a dark page; None where it is the same one."""
     colours = dark_palette(cmap)
     if colours is None:
         return None
@@ -203,7 +203,7 @@ def on_dark(png: bytes, cmap: str) -> bytes | None:
 
 
 def picture_png(pixels: np.ndarray) -> bytes:
-    """RGB pixels, uint8 ``(H, W, 3)``, as PNG."""
+    """Encode RGB pixels, uint8 ``(H, W, 3)``, as PNG."""
     return _png(Image.fromarray(pixels))
 
 

@@ -1,4 +1,4 @@
-"""A page that holds all that it needs: a program, a style sheet, data, under a strict policy."""
+"""Self-contained pages: a program, a style sheet and data, under a strict content policy."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MU
 
 @lru_cache
 def script(entry: str) -> str:
-    """An entry and all modules that it imports, each after those that it needs.
+    """Join an entry and all modules that it imports, in order of dependency.
 
-    A bundler would be a build step, and node a requirement, for what two expressions do: the
-    modules use one form of ``import`` and one of ``export``. In one script no two modules may have
-    the same name, which a test holds. What the entry exports by ``export default`` stays.
+    Two regular expressions replace a bundler, which would need a build step and node: the modules
+    use one form of ``import`` and one of ``export``. In one script no name may be defined twice,
+    which a test checks. The entry's ``export default`` stays.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ def _collect(name: str, found: dict[str, str]) -> None:
 
 @lru_cache
 def style(*names: str) -> str:
-    """The style sheet, or those of these names as one."""
+    """Join the style sheets of these names."""
     paths = [STATIC / f"{name}.css" for name in names or ("style",)]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 IN_NOTEBOOK = 3e6
-"""Bytes of a page in a notebook's output, where nothing else is said: notebooks stay small."""
+"""The default limit for a page in a notebook's output, in bytes: notebooks stay small."""
 
-# The page says how high it is; it has no other way to its surroundings.
+# The page posts its height; it has no other access to its surroundings.
 _SIZED = (
     "const frame = this; addEventListener('message', (event) => { "
     "if (event.source === frame.contentWindow && event.data.hookvizHeight) "
@@ -71,7 +71,7 @@ _SIZED = (
 
 
 def json_text(value: Any) -> str:
-    """As the text of a script, which nothing in it can end."""
+    """Dump as JSON for a script element; ``<`` is escaped, so the data cannot end it."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
@@ -79,7 +79,7 @@ def json_text(value: Any) -> str:
 def document(
     title: str, program: str, sheet: str, blocks: dict[str, str], alt: str, still: str
 ) -> str:
-    """The page as HTML; nothing runs but the program, and nothing is fetched.
+    """Return the page as HTML; only the program runs, and nothing is fetched.
 
     Parameters
     ----------
@@ -90,9 +90,9 @@ def document(
     blocks : dict of str to str
         Data for the program, by its element's name, as `json_text` makes it.
     alt : str
-        What the page shows, in words.
+        A description of the page.
     still : str
-        A data URL: what it shows where no program runs.
+        A data URL: a picture for places where scripts do not run.
     """
     program = f'(() => {{\n"use strict";\n{program}}})();'
     policy = (
@@ -136,7 +136,7 @@ _PLAIN = (
 
 
 def plain_page(title: str, body: str, png: bytes | None = None) -> str:
-    """Return a page of tables and one picture, which nothing runs in and which fetches nothing.
+    """Return a page of tables and one picture, without scripts or requests.
 
     >>> "<script" in plain_page("Two layers", "<table></table>")
     False
@@ -149,7 +149,7 @@ def plain_page(title: str, body: str, png: bytes | None = None) -> str:
 
 
 def plain_document(title: str, sheet: str, body: str) -> str:
-    """Return a page without a program, which fetches nothing; ``body`` is HTML."""
+    """Return a page without scripts or requests; ``body`` is HTML."""
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -158,7 +158,7 @@ def plain_document(title: str, sheet: str, body: str) -> str:
 
 
 class TablePage:
-    """A result whose page is its table, below its figure if it has one."""
+    """A mixin for results whose page is a table, below a figure if there is one."""
 
     def _repr_html_(self) -> str:
         raise NotImplementedError
@@ -177,7 +177,7 @@ class TablePage:
         Parameters
         ----------
         path : str or path-like, optional
-            Where to write; left out, the page is returned.
+            The file to write; if left out, the page is returned.
         title : str, optional
             Of the page.
         """
@@ -186,12 +186,12 @@ class TablePage:
 
 
 def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:
-    """Return the first page that fits, of pages that are made one after another, ever smaller.
+    """Return the first page that fits; ``pages`` yields ever smaller ones.
 
     Raises
     ------
     ValueError
-        None fits; ``why`` ends the sentence, and may have ``{takes}``, the last one's size.
+        None fits; ``why`` ends the sentence and may contain ``{takes}``, the last size.
     """
     takes = 0
     for page in pages:
@@ -204,7 +204,7 @@ def fitting(pages: Iterable[str], max_bytes: float, why: str) -> str:
 
 
 def in_frame(page: str, label: str) -> str:
-    """A page as a part of another, which its program cannot reach."""
+    """Embed a page in another one, isolated in a sandboxed frame."""
     return (
         f'<div><iframe sandbox="allow-scripts" title="{escape(label)}" srcdoc="{escape(page)}" '
         f'style="width: 100%; height: 860px; border: 0" onload="{_SIZED}"></iframe></div>'
@@ -212,20 +212,20 @@ def in_frame(page: str, label: str) -> str:
 
 
 def in_place_of_error(name: str, png: str, alt: str) -> str:
-    """A picture that is seen only where JupyterLab says that the next output's widget is lost.
+    """Return a picture that replaces JupyterLab's error about a widget without its kernel.
 
-    Of an output it takes the widget and not the picture beside it, and of a widget that was saved
-    without its kernel it shows an error. All is a style, so that what shows no styles of others,
-    such as GitHub, shows nothing of this.
+    JupyterLab prefers an output's widget to the picture beside it, and shows an error for a widget
+    that was saved without its kernel. The picture is a style, so that sites which strip styles,
+    such as GitHub, show nothing of it.
 
     Parameters
     ----------
     name : str
-        Of the element: no other in the page may have it.
+        The element's id, unique in the page.
     png : str
-        The file in base64.
+        The picture in base64.
     alt : str
-        What it shows, in words.
+        A description of the picture.
     """
     output = f".jp-OutputArea-child:has(> * > #{name})"
     lost = f"{output}:has(+ * > .lm-Widget.jupyter-widgets)"

@@ -1,4 +1,4 @@
-"""The widget's HTML: pictures with alt text, tables, notes. All text is escaped here."""
+"""HTML of the plain face: pictures with alt text, tables, notes. All text is escaped here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from html import escape
 from .style import KEYBOARD, STYLE
 
 Box = tuple[float, float, float, float]
-"""Left, top, width and height of a part of a picture, as shares of the whole."""
+"""Left, top, width and height of a part of a picture, as fractions of the whole."""
 
 Readings = list[tuple[str, list[tuple[str, str]]]]
 """Lines of a heading and of pairs of a name and a value."""
 
 
 def shown_at(size: tuple[int, ...], drawn: tuple[int, ...]) -> str:
-    """For the caption of a picture that was averaged down.
+    """Return a note for the caption of a picture that was averaged down.
 
     >>> shown_at((2048, 2048), (512, 512)), shown_at((56, 56), (56, 56))
     ('averaged to 512×512', '')
@@ -28,7 +28,7 @@ def data_url(png: bytes) -> str:
 
 
 def table(rows: Readings) -> str:
-    """The same as a table: a row for each heading, a column for each name.
+    """Format readings as a table: a row for each heading, a column for each name.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def table(rows: Readings) -> str:
 
 
 def title(name: str, facts: list[str], verdict: tuple[str, str] | None = None) -> str:
-    """Who is looked at, and what is wrong with it: words, and ``good``, ``odd`` or ``bad``."""
+    """Return the header with model name and health chip, ``good``, ``odd`` or ``bad``."""
     chip = ""
     if verdict is not None:
         chip = f'<span class="chip {escape(verdict[1])}">{escape(verdict[0])}</span>'
@@ -60,7 +60,7 @@ def title(name: str, facts: list[str], verdict: tuple[str, str] | None = None) -
 
 
 def heading(name: str, words: str) -> str:
-    """The layer's full name, and what it is."""
+    """Return the layer's full name and its description."""
     return (
         f'<div class="hookviz"><div class="heading"><b>{escape(name)}</b> '
         f"<span>{escape(words)}</span></div></div>"
@@ -68,7 +68,7 @@ def heading(name: str, words: str) -> str:
 
 
 def plain(text: str, css: str = "", whole: str = "") -> str:
-    """A line of text, and what is said of it in full."""
+    """Return a line of text, with the full text on hover."""
     more = f' title="{escape(whole)}"' if whole else ""
     return f'<div class="hookviz"><div class="plain {css}"{more}>{escape(text)}</div></div>'
 
@@ -88,6 +88,6 @@ def note(text: str) -> str:
 
 
 def code(source: str) -> str:
-    """A program, to be read and copied."""
+    """Return source code, to be read and copied."""
     label = 'tabindex="0" role="region" aria-label="PyTorch code of this view"'
     return f'<div class="hookviz"><pre {label}><code>{escape(source)}</code></pre></div>'

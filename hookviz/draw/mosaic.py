@@ -10,11 +10,11 @@ import numpy as np
 from .arrays import averaged
 from .colours import GAP, strip_height, to_levels
 
-_SIDE = 900  # pixels that the longer side takes, about
-_MOST = 1000  # and what it may take, so that tiles of very many channels are seen at all
+_SIDE = 900  # approximate pixels of the longer side
+_MOST = 1000  # limit of the longer side, for very many channels
 
 PAGE = 128
-"""How many channels are shown at once: so many tiles of 32 px have room on a small screen."""
+"""Number of channels shown at once: so many tiles of 32 px fit a small screen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Mosaic:
     tile_width: int
 
     def box(self, position: int) -> tuple[float, float, float, float]:
-        """Left, top, width and height of a tile, as shares of the whole picture."""
+        """Return left, top, width and height of a tile, as fractions of the whole picture."""
         row, column = divmod(position, self.columns)
         height, width = self.levels.shape
         return (
@@ -91,7 +91,7 @@ def _enlarge(levels: np.ndarray, room: int) -> np.ndarray:
 
 
 def _cross(height: int, width: int) -> np.ndarray:
-    """The pixels of both diagonals."""
+    """Return the pixels of both diagonals."""
     y, x = np.mgrid[0:height, 0:width]
     along = np.round(x * (height - 1) / max(width - 1, 1))
     return (along == y) | (along == height - 1 - y)

@@ -18,10 +18,10 @@ from .colours import DIVERGING, palette, to_levels
 def picture_of(
     inputs: ModelInput, sample: int = 0, depth: float = 0.0
 ) -> tuple[np.ndarray | None, str]:
-    """The input as the network saw it, uint8 ``(H, W, 3)``, and what was undone, see `undoing`.
+    """Return the input as a picture, uint8 ``(H, W, 3)``, and a note, see `undoing`.
 
-    Of a volume it is the slice at ``depth``, 0 the first and 1 the last; a 1d signal is a strip of
-    one row per channel. None for what is no picture, signal or volume.
+    A volume is shown by the slice at ``depth``, 0 the first and 1 the last; a 1d signal by a strip
+    of one row per channel. None for other inputs.
     """
     values = _values(inputs, sample, depth)
     if values is None:
@@ -34,14 +34,14 @@ def picture_of(
 
 
 def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndarray, str]:
-    """How values ``(C, H, W)`` become a picture from 0 to 1: ``values * scale + offset``.
+    """Return scale and offset that turn values ``(C, H, W)`` into a picture 0..1, and a note.
 
-    The words say what was undone; none for what is shown as it is.
+    The picture is ``values * scale + offset``; the note is empty if nothing was changed.
 
-    What is known is undone: the normalization that was applied, or that the model's own settings
-    name, if that gives values from 0 to 1. Values from 0 to 1, else, are shown as they are, and
-    those from −1 to 1 as ``(x + 1) / 2``. ImageNet's normalization is a guess, taken where it
-    fits; where nothing does, the picture is stretched from its least to its largest value.
+    A known normalization is undone (that of the transform, or in the model's settings), if the
+    result is in 0..1. Otherwise values from 0 to 1 are shown as they are, and those from −1 to 1 as
+    ``(x + 1) / 2``. ImageNet's normalization is a guess, used if it fits; if nothing fits, the
+    picture is stretched from its least to its largest value.
 
     >>> scale, offset, words = undoing(np.array([[[-1.0, 1.0]]]), ModelInput(()))
     >>> (np.array([-1.0, 1.0]) * scale + offset).ravel().tolist(), words
@@ -68,7 +68,7 @@ _ONE = np.ones((1, 1, 1), np.float32)
 def _fitting(
     values: np.ndarray, mean: Sequence[float], std: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """A normalization as scale and offset, if undone it gives a picture."""
+    """Return a normalization's scale and offset, if undoing it gives values in 0..1."""
     if len(mean) not in (1, len(values)):
         return None
     scale, offset = (np.reshape(each, (-1, 1, 1)).astype(np.float32) for each in (std, mean))
@@ -77,7 +77,7 @@ def _fitting(
 
 
 def _values(inputs: ModelInput, sample: int, depth: float) -> np.ndarray | None:
-    """One sample as ``(C, H, W)``: of a volume a slice, of a signal a band for each channel."""
+    """Return one sample as ``(C, H, W)``: a slice of a volume, a band per channel of a signal."""
     main = inputs.main
     if main is None or main.ndim not in (3, 4, 5) or not main.numel():
         return None
@@ -97,9 +97,9 @@ HEAT = "inferno"  # for heatmaps without negative values; signed ones get the di
 
 
 def heat_colours(heat: np.ndarray) -> tuple[str, float, float] | None:
-    """Colormap and range of a heatmap: 0 to its maximum, or symmetric about zero.
+    """Return colormap and range of a heatmap: 0 to its maximum, or symmetric about zero.
 
-    None if there is nothing to show: all values are zero, or none is finite.
+    None if all values are zero, or none is finite.
     """
     finite = heat if all_finite(heat) else heat[np.isfinite(heat)]
     most = float(np.abs(finite).max()) if finite.size else 0.0
@@ -109,7 +109,7 @@ def heat_colours(heat: np.ndarray) -> tuple[str, float, float] | None:
 
 
 def upsample(heat: np.ndarray, height: int, width: int) -> np.ndarray:
-    """A heatmap ``(h, w)`` at the picture's size, bilinear between the pixels' centres."""
+    """Resize a heatmap ``(h, w)`` to the picture's size, bilinear between the pixels' centres."""
     return enlarged(torch.from_numpy(np.ascontiguousarray(heat))[None], (height, width))[0].numpy()
 
 
@@ -119,7 +119,7 @@ _LIGHT = (np.arange(256, dtype=np.float32) / 255) ** np.float32(GAMMA)
 
 
 def muted(picture: np.ndarray, amount: float) -> np.ndarray:
-    """A picture, uint8 ``(H, W, 3)``, with less colour and the same luminance, as float32 0 to 255.
+    """Reduce the colour of a picture at the same luminance: uint8 to float32, 0 to 255.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def muted(picture: np.ndarray, amount: float) -> np.ndarray:
 
 
 def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
-    """Lay a heatmap over a picture: the larger the value, the less of the picture is seen.
+    """Blend a heatmap over a picture: the larger the value, the more opaque.
 
     Parameters
     ----------
@@ -141,15 +141,15 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
     heat : numpy.ndarray
         Float ``(h, w)``, of any size.
     alpha : float
-        How much of the heatmap is seen where it is largest: 0 none, 1 nothing else.
+        Opacity of the heatmap where it is largest, 0 to 1.
 
     Returns
     -------
     numpy.ndarray
         uint8 ``(H, W, 3)``: ``(1 - o) * ground + o * colour``, where the opacity ``o`` is ``alpha``
-        times the share that the value's magnitude has of the largest, and ``ground`` the picture,
-        `muted` by ``alpha``. So what does not matter stays as bright as it was. The picture itself
-        where there is nothing to show.
+        times the value's magnitude divided by the largest, and ``ground`` the picture, `muted` by
+        ``alpha``. So unimportant areas keep their brightness. The picture itself if the heatmap
+        is empty.
     """
     colours = heat_colours(heat)
     if colours is None:
@@ -166,20 +166,20 @@ def blend(picture: np.ndarray, heat: np.ndarray, alpha: float) -> np.ndarray:
 
 STRIP_SIDE, STRIP_WIDTH = 72, 1008
 STRIP_PIXELS = 400_000
-"""How many pixels a strip has at most: the more layers, the smaller their pictures."""
+"""The most pixels of a strip: the more layers, the smaller their pictures."""
 
 
 def draw_strip(
     picture: np.ndarray | None, heats: list[np.ndarray], alpha: float
 ) -> np.ndarray | None:
-    """Several heatmaps over one small picture, or a gray ground, in rows; None without heatmaps.
+    """Draw several heatmaps over one small picture, in rows; None without heatmaps.
 
     Parameters
     ----------
     picture : numpy.ndarray or None
         uint8 ``(H, W, 3)``; None for the heatmaps by themselves.
     heats : list of numpy.ndarray
-        ``(h, w)`` each, of any sizes; each gets its own colour range.
+        ``(h, w)`` each, of any size; each gets its own colour range.
 
     Returns
     -------
@@ -202,25 +202,25 @@ def draw_strip(
 
 
 def _alone(heat: np.ndarray, side: int) -> np.ndarray:
-    """One heatmap without a picture, uint8 ``(side, side, 3)``."""
+    """Draw one heatmap without a picture, uint8 ``(side, side, 3)``."""
     name, low, high = heat_colours(heat) or (HEAT, 0.0, 1.0)
     return palette(name)[to_levels(upsample(heat, side, side), low, high), :3]
 
 
 def strip_box(place: int, count: int) -> tuple[float, float, float, float]:
-    """Where one of ``count`` pictures is: left, top, width and height as shares of the strip."""
+    """Return left, top, width and height of one of ``count`` pictures, as fractions."""
     _, rows, columns = _layout(count)
     row, column = divmod(place, columns)
     return column / columns, row / rows, 1 / columns, 1 / rows
 
 
 def strip_columns(count: int) -> int:
-    """How many pictures stand in a row of the strip."""
+    """Return the number of pictures in a row of the strip."""
     return _layout(count)[2]
 
 
 def _layout(count: int) -> tuple[int, int, int]:
-    """Side of one picture, rows and columns, the rows as equally full as can be."""
+    """Return the side of one picture, rows and columns; rows are filled evenly."""
     side = max(1, min(STRIP_SIDE, math.isqrt(STRIP_PIXELS // count)))
     rows = math.ceil(count / (STRIP_WIDTH // side))
     return side, rows, math.ceil(count / rows)

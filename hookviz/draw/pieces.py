@@ -1,4 +1,4 @@
-"""Pieces of pictures in a row: as HTML, as one small picture, as a sheet with words."""
+"""Parts of pictures in a row: as HTML, as one small picture, as a sheet with captions."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 ACCENT, EDGE = (255, 140, 0), (20, 20, 20)
-GREY = 128  # around what is not square: neither a bright nor a dark page's
-FEW = 32  # pixels that a side may have to be shown as pixels
-LARGE = 224  # no piece has a longer side
+GREY = 128  # around pictures that are not square; fits bright and dark pages
+FEW = 32  # up to this side, single pixels stay visible
+LARGE = 224  # the longest side of a piece
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A part of a picture, or what is said in its place."""
+    """A part of a picture, or words in its place."""
 
     picture: np.ndarray | None  #: the whole, uint8 ``(H, W, 3)``
-    box: tuple[float, float, float, float]  #: top, left, bottom, right, as shares of the picture
-    centre: tuple[float, float] | None  #: the place that is meant, row and column, as shares
+    box: tuple[float, float, float, float]  #: top, left, bottom, right, as fractions of the picture
+    centre: tuple[float, float] | None  #: the position, row and column, as fractions
     caption: str  #: below it
-    words: str  #: of it, in full
+    words: str  #: full description
 
     @property
     def is_part(self) -> bool:
-        """Whether it is less than the whole picture."""
+        """True if it is less than the whole picture."""
         return self.box != (0.0, 0.0, 1.0, 1.0)
 
     def drawn(self, whole: bool = False) -> Image.Image:
-        """What is cut out, or the whole picture with the box drawn and the place marked."""
+        """Return the cut-out part, or the whole picture with the box and the position marked."""
         if self.picture is None:
             return Image.new("RGB", (LARGE, LARGE), (GREY,) * 3)
         height, width = self.picture.shape[:2]
@@ -60,12 +60,12 @@ class Piece:
 
 
 def row(pieces: Sequence[Piece], *, whole: bool = False, side: int = 104) -> str:
-    """Pieces beside each other as HTML, each with its caption; all text is escaped.
+    """Return pieces side by side as HTML, each with its caption; all text is escaped.
 
     Parameters
     ----------
     side : int
-        How wide one may be on the page, in CSS pixels.
+        Maximum width of one piece, in CSS pixels.
     """
     made = []
     for piece in pieces:
@@ -95,13 +95,13 @@ STYLE = """<style>.hookviz .pieces {display: grid; gap: 4px 8px; margin: 2px 0 4
 
 
 def facts(name: str, words: Sequence[str]) -> str:
-    """A line above a row: a name, then what is known of it."""
+    """Return a line above a row: a name, then facts."""
     said = "".join(f"<span>{escape(each)}</span>" for each in words)
     return f'<div class="hookviz"><div class="facts"><b>{escape(name)}</b>{said}</div></div>'
 
 
 def strip(pieces: Sequence[Piece], side: int, *, whole: bool = False) -> Image.Image:
-    """Pieces beside each other in one picture, each in a square."""
+    """Draw pieces side by side in one picture, each in a square."""
     sheet = Image.new("RGB", (side * max(len(pieces), 1), side), (GREY,) * 3)
     for place, piece in enumerate(pieces):
         if piece.picture is None:
@@ -116,7 +116,7 @@ def strip(pieces: Sequence[Piece], side: int, *, whole: bool = False) -> Image.I
 
 
 def sheet(rows: Sequence[tuple[str, Sequence[Piece]]], side: int = 96) -> Image.Image:
-    """Rows of pieces with words above each: a picture for where nothing else can be shown."""
+    """Draw rows of pieces with words above each, for places that show only pictures."""
     gap, line = 4, 22
     most = max((len(pieces) for _, pieces in rows), default=1)
     size = max(most * (side + gap) - gap, 400), max(len(rows) * (side + line + gap) - gap, 1)
@@ -132,7 +132,7 @@ def sheet(rows: Sequence[tuple[str, Sequence[Piece]]], side: int = 96) -> Image.
 
 
 def data_url(picture: Image.Image, quality: int = 85) -> str:
-    """A picture within HTML: few pixels as they are, else as JPEG."""
+    """Encode a picture for HTML: a small one as PNG, others as JPEG."""
     held = io.BytesIO()
     if max(picture.size) <= FEW:
         kind = "png"
@@ -152,7 +152,7 @@ def _fitting(picture: Image.Image, most: int) -> Image.Image:
 
 
 def _way(factor: float, side: int) -> Image.Resampling:
-    """How a picture is resized: few pixels stay pixels."""
+    """Return the resampling filter: in a small picture single pixels stay visible."""
     if factor < 1:
         return Image.Resampling.BOX
     return Image.Resampling.NEAREST if side <= FEW else Image.Resampling.BICUBIC

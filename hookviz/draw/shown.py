@@ -1,4 +1,4 @@
-"""Figures that a notebook shows, and small PNG of them; pyplot is not involved."""
+"""Figures that a notebook shows without pyplot, and small PNG of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from PIL import Image
 
 
 class ShownFigure(Figure):
-    """A figure that a notebook shows, though pyplot, which would teach it to, is not there."""
+    """A figure that a notebook displays without pyplot."""
 
     def _repr_png_(self) -> bytes:
         return small_png(self)
 
 
 def small_png(figure: Figure) -> bytes:
-    """A figure in few colours and at screen size: notebooks that hold it stay small."""
+    """Render a figure at screen size in few colours, so that notebooks stay small."""
     buffer, small = io.BytesIO(), io.BytesIO()
     figure.savefig(buffer, format="png", dpi=72)
     Image.open(buffer).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
@@ -24,12 +24,12 @@ def small_png(figure: Figure) -> bytes:
 
 
 def no_formula(text: str) -> str:
-    """Names may hold dollar signs, which matplotlib would take for formulas."""
+    """Escape dollar signs in names, which matplotlib would parse as formulas."""
     return drawable(text).replace("$", r"\$")
 
 
 def drawable(text: str) -> str:
-    r"""Replace what names may hold and no font can draw: half characters, line breaks.
+    r"""Replace characters in names that no font can draw: half characters, line breaks.
 
     >>> drawable("two\nlines")
     'two lines'
@@ -39,7 +39,7 @@ def drawable(text: str) -> str:
 
 
 def within(text: str, letters: int) -> str:
-    """Cut a text in its middle, where it is longer.
+    """Leave out the middle of a text that is too long.
 
     >>> within("features.block3.conv", 11)
     'featu….conv'

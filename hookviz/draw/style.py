@@ -1,4 +1,4 @@
-"""What the widget looks like, and what core widgets have no setting for: its style sheet."""
+"""The style sheet of the plain face, and fixes for core widgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACES = ('[data-jp-theme-light="false"]', 'html[theme="dark"]', ".vscode-dark"
 
 
 def dark_rule(selector: str, rule: str) -> str:
-    """A rule for dark pages only."""
+    """Return a rule for dark pages only."""
     return f"{', '.join(f'{place} {selector}' for place in _PLACES)} {{{rule}}}\n"
 
 
@@ -67,7 +67,7 @@ _PARTS = """.hookviz {font-variant-numeric: tabular-nums; line-height: 1.4; font
 .hookviz .heading span {color: var(--hv-dim)}
 """
 
-# The explorer: where its parts stand.
+# The layout of the explorer.
 _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%; overflow: visible;
   --side: clamp(180px, min((100vh - 460px) / 2, 27cqi), 340px)}
 .hookviz-explorer :is(.widget-box, .jupyter-widgets-box) {overflow: visible}
@@ -92,7 +92,7 @@ _EXPLORER = """.hookviz-explorer {container: hookviz / inline-size; width: 100%;
 }
 """
 
-# The canvas in an explorer has a style of its own; another explorer on the page may have this one.
+# The canvas has a style of its own; another explorer on the page may use this one.
 _CORE = ":not(:where(.hookviz-app *))"
 
 STYLE = (
@@ -107,11 +107,10 @@ STYLE = (
     + "</style>"
 )
 
-# What core widgets have no setting for, done by a tiny picture when the page has loaded it: a
-# slider's handle gets the label beside it as its name for screen readers, that of ipywidgets 7
-# also its role and value; layer and channel are read out by their names; and JupyterLab and
-# Notebook 7 leave the keys to whatever has the focus. It is done again a little later, for controls
-# that the page draws after the picture.
+# Fixes for core widgets, run by a tiny picture when the page has loaded it: a slider's handle gets
+# the label beside it as its name for screen readers, in ipywidgets 7 also its role and value; layer
+# and channel are read out by name; and JupyterLab and Notebook 7 leave keys to the focused control.
+# Run again a little later, for controls that are drawn after the picture.
 KEYBOARD = f"""<img alt="" style="display: none" onload="
 var here = this;
 function root() {{ return here.closest('.{ROOT_CLASS}') || document; }}
