@@ -348,7 +348,7 @@ def no_scores() -> str:
 
 
 def explored_facts(model: nn.Module) -> str:
-    return hookviz.explore(model, X).frame.facts[-1]
+    return hookviz.explore(model, X).frame.summary[-1]
 
 
 @provoked

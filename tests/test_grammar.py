@@ -60,7 +60,7 @@ def test_every_setting_is_in_the_signature_of_explore():
     known = parameters(hookviz.explore)
     assert set(SETTINGS) < set(known)
     assert VARIABLE not in {each.kind for each in known.values()}
-    with pytest.raises(TypeError, match="There is no setting 'colour'"):
+    with pytest.raises(TypeError, match="Unknown setting 'colour'"):
         hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0], colour="red")
 
 

@@ -159,7 +159,7 @@ def test_the_canvas_edits(explorer):
         canvas._handle_custom_msg(question, [])
 
     canvas = Canvas(
-        lambda: explorer._now, explorer._user_set, explorer._follow, explorer._user_edit
+        lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
     )
     at = {"layer": LAYER, "channel": 32}
     ask(set="factor", factor=0.5, **at)
@@ -214,7 +214,7 @@ def test_the_code_is_the_edited_run(model, explorer, layer):
 def test_order_by_ablation(model, explorer):
     (x,) = explorer.inputs.args
     explorer.order = "ablation"
-    drops, order = explorer.frame.tiles.drops, explorer.frame.channels
+    drops, order = explorer.frame.tiles.ablation_scores, explorer.frame.channels
     whole = float(model(x)[0].detach().max())
     top = int(model(x).argmax())
     assert (np.diff(drops) <= 0).all()
@@ -229,7 +229,7 @@ def test_order_by_ablation(model, explorer):
     assert explorer.order == "index"
     explorer.version = "difference"
     explorer.order = "ablation"
-    assert (np.diff(explorer.frame.tiles.drops) <= 0).all()
+    assert (np.diff(explorer.frame.tiles.ablation_scores) <= 0).all()
     explorer.version = "original"
     assert explorer.order == "index"
     explorer.reset()

@@ -179,7 +179,7 @@ def test_strip_shows_all_layers(explorer):
     strip = explorer.frame.strip
     assert (strip.place, strip.names) == (14, list(maps))
     explorer.heatmap = "saliency"
-    assert "saliency is not one of each layer" in explorer.frame.strip.caption
+    assert "saliency is not defined for each layer" in explorer.frame.strip.caption
 
 
 def test_order_by_gradcam_weight(explorer):

@@ -38,7 +38,7 @@ def test_an_explorer_is_its_canvas_and_both_move(monkeypatch):
     assert canvas.settings["channel"] == 5
     assert shown(explorer) is canvas
     explorer.close()
-    assert shown(explorer).data == explorer.why_closed
+    assert shown(explorer).data == explorer.closed_message
 
 
 def test_without_a_canvas_an_explorer_is_its_page(monkeypatch):

@@ -55,12 +55,12 @@ def test_a_sample_gets_a_batch_dimension_only_where_it_cannot_go_without():
     batched = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(392, 3))
     explorer = hookviz.explore(batched.eval(), sample)
     assert explorer.inputs.args[0].shape == (1, 3, 9, 9)
-    assert "a batch dimension was added" in explorer.frame.facts
+    assert "a batch dimension was added" in explorer.frame.summary
     explorer.close()
     alone = hookviz.explore(nn.Conv2d(3, 8, 3), sample, target=torch.sum)
     assert alone.inputs.args[0] is not None
     assert alone.inputs.args[0].shape == (3, 9, 9)
-    assert alone.frame.facts.count("a batch dimension was added") == 0
+    assert alone.frame.summary.count("a batch dimension was added") == 0
     alone.close()
 
 
@@ -211,7 +211,7 @@ def test_quantized_convolutions():
     assert hookviz.heatmap(cache["0"], "eigencam").shape == (1, 14, 14)
     explorer = hookviz.explore(model, x, heatmap="activation")
     assert np.array_equal(explorer.frame.panels[0].values, exact[0, explorer.channel].numpy())
-    assert any("without a graph, as by int8 layers" in fact for fact in explorer.frame.facts)
+    assert any("without a graph, as by int8 layers" in fact for fact in explorer.frame.summary)
     explorer.close()
 
 
@@ -228,7 +228,7 @@ class Deformed(nn.Module):
 def test_what_default_layers_pass_over_is_said_and_can_be_pasted():
     model, x = Deformed(), torch.rand(1, 3, 8, 8)
     explorer = hookviz.explore(model, x, target=torch.sum)
-    told = next(fact for fact in explorer.frame.facts if "not among them" in fact)
+    told = next(fact for fact in explorer.frame.summary if "not among them" in fact)
     explorer.close()
     assert told in " ".join(repr(hookviz.capture(model)).split())
     layers = eval(told.rpartition("layers=")[2])

@@ -65,14 +65,14 @@ def test_facts_say_what_the_view_does(view):
 
 
 def test_a_layer_comes_with_its_own_numbers(view):
-    header, arrays = layer_payload(view.moved(layer="layer3.0.conv1"))
+    header, arrays = layer_payload(view.with_settings(layer="layer3.0.conv1"))
     record = view.cache["layer3.0.conv1"]
     assert (arrays["maps"] == record.activation[0].numpy()).all()
     assert (arrays["gradients"] == record.gradient[0].numpy()).all()
     rows = dict(zip(NUMBERS, arrays["numbers"], strict=True))
     assert (rows["max"] == record.activation[0].flatten(1).amax(1).numpy()).all()
     assert header["counts"] == {"channel": 96, "call": 1, "sample": 1, "depth": 1}
-    layer = view.moved(layer="layer3.0.conv1").layer
+    layer = view.with_settings(layer="layer3.0.conv1").layer
     for order, place in zip(ORDERS[1:], arrays["orders"], strict=True):
         assert (place == channel_order(layer, order)).all()
 

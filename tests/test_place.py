@@ -138,7 +138,9 @@ def test_it_is_the_same_spot_in_another_layer(explorer):
 
 @pytest.mark.parametrize("place", [3, (0.5,), (2, 0), "ab", (float("nan"), 0)])
 def test_no_place(explorer, place):
-    with pytest.raises(traitlets.TraitError, match="is no place of a map: give how far down"):
+    with pytest.raises(
+        traitlets.TraitError, match="is not a position in a map: give two fractions"
+    ):
         explorer.place = place
     assert explorer.place is None
 
@@ -187,7 +189,7 @@ def test_no_field_at_all_is_said():
     def broken(*given, **options):
         raise ValueError("no field of such a model.")
 
-    explorer._now.input_memo.once("fields", "other", lambda: None)
+    explorer._now.input_memo.get_or_compute("fields", "other", lambda: None)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(view_module, "receptive_fields", broken)
         explorer.place = (0.1, 0.1)

@@ -149,10 +149,10 @@ def gradcam_plus_plus(activation: Tensor, gradient: Tensor) -> Tensor:
     1e-6 to the longer fraction's denominator, which damps gradients below 1e-3; for larger ones it
     agrees. torchcam 0.5.0 leaves the division out.
     """
-    maps, slopes = activation.flatten(2), gradient.flatten(2)
-    fraction = 1 / (2 + maps.sum(2, keepdim=True) * slopes)
-    alpha = fraction.where((slopes != 0) & ~fraction.isinf(), 0)
-    weights = (alpha * slopes.relu()).sum(2, keepdim=True)
+    maps, gradients = activation.flatten(2), gradient.flatten(2)
+    fraction = 1 / (2 + maps.sum(2, keepdim=True) * gradients)
+    alpha = fraction.where((gradients != 0) & ~fraction.isinf(), 0)
+    weights = (alpha * gradients.relu()).sum(2, keepdim=True)
     return (weights * maps).sum(1).relu().unflatten(1, activation.shape[2:])
 
 

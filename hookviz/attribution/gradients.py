@@ -218,8 +218,8 @@ def picture_map(attribution: Tensor, method: str = "saliency") -> Tensor:
         ``(N, C, *spatial)``, from `attribute`.
     method : str
         The method that computed it. ``saliency``: the largest magnitude over the channels, as
-        Simonyan et al. 2013 do for colour pictures. The signed ones: the sum over the channels, so that a
-        map of integrated gradients still adds up to the score's difference.
+        Simonyan et al. 2013 do for colour pictures. The signed ones: the sum over the channels,
+        so that a map of integrated gradients still adds up to the score's difference.
 
     Returns
     -------

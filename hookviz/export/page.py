@@ -31,7 +31,7 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.settings import PRODUCT, heatmap_names
-from ..view.view import View, elsewhere
+from ..view.view import View, for_layer
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
 from .still import still_png
 
@@ -67,8 +67,8 @@ def write_page(
         No such layer, or a budget in which not even the program fits.
     """
     names = _chosen(view, layers)
-    view = view.moved(order="index") if view.at.order == ABLATION else view
-    view = view if view.at.layer in names else view.moved(layer=names[0]).fitted()
+    view = view.with_settings(order="index") if view.settings.order == ABLATION else view
+    view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
     if max_bytes < SMALLEST:
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little for any page: give {SMALLEST:,} at least."
@@ -76,7 +76,7 @@ def write_page(
     facts = _facts(view, names)
     blocks, parts = {}, []
     for place, name in enumerate(names):
-        header, small, own = _layer(elsewhere(view, layer=name))
+        header, small, own = _layer(for_layer(view, layer=name))
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         on_progress(0.6 * (place + 1) / len(names))
@@ -168,18 +168,18 @@ def _heatmaps(
             arrays.extend(packed)
 
     for place, name in enumerate(names):
-        here = elsewhere(view, layer=name)  # the layer is cut out once
+        here = for_layer(view, layer=name)  # the layer is cut out once
         for method in HEATMAPS:
-            add(here.moved(heatmap=method), f"{method} {place}")
+            add(here.with_settings(heatmap=method), f"{method} {place}")
     shown = class_number(view)
     asked = view.run.scored and not isinstance(
         view, ViewDifference
     )  # its other side has one target
     for each in predictions if asked else ():
         if (number := each["number"]) != shown:
-            other = view.of_run(run(number)).moved(target=number, heatmap="gradcam")
+            other = view.with_run(run(number)).with_settings(target=number, heatmap="gradcam")
             for place, name in enumerate(names):
-                add(elsewhere(other, layer=name), f"gradcam {number} {place}")
+                add(for_layer(other, layer=name), f"gradcam {number} {place}")
     return Stream.of(arrays)
 
 

@@ -338,9 +338,9 @@ class FeatureCache(Mapping[str, LayerRecord]):
         found = []
         for record in self._ran.values():
             tensor = next(iter(record.calls[-1].outputs), None)
-            known, slopes = None, None
+            known, gradients = None, None
             if tensor is not None:
-                known, slopes = tensor.statistics, tensor.gradient_statistics
+                known, gradients = tensor.statistics, tensor.gradient_statistics
             found.append(
                 {
                     "layer": record.name,
@@ -349,7 +349,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
                     "shape": None if tensor is None else tuple(tensor.shape),
                     "dtype": None if tensor is None else str(tensor.dtype).removeprefix("torch."),
                     **{each.name: getattr(known, each.name, None) for each in fields(Statistics)},
-                    "gradient_norm": None if slopes is None else slopes.norm,
+                    "gradient_norm": None if gradients is None else gradients.norm,
                     "nbytes": record.nbytes,
                     "kept": record.name not in over_budget,
                 }

@@ -1,33 +1,33 @@
 // Puts the parts together: state and data in, one drawing a frame out.
 
 import { Colours } from "./colours.js";
-import { choose, mark, say, sure, visible } from "./dom.js";
+import { choose, setAttribute, setText, sure, visible } from "./dom.js";
 import { slide } from "./heading.js";
-import { Heatmaps, goalOf, noGradient } from "./heatmaps.js";
-import { numberOfObject } from "./identity.js";
+import { Heatmaps, targetOf, noGradient } from "./heatmaps.js";
+import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
 import { mapSize, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
-import { showPointed } from "./pointed.js";
+import { showPointed } from "./tooltip.js";
 import { State } from "./state.js";
 
 /**
  * Where facts and numbers come from: a kernel, or the page itself. What is not there yet is null,
- * and `arrivals` are told when it is; a heatmap that there is none of has no values.
+ * and `listeners` are told when it is; a heatmap that there is none of has no values.
  * @typedef {import("./layer.js").Layer} Layer
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, arrivals: Set<() => void>,
+ *   facts: any, live: boolean, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
- *   heat: (at: any, layer: string, goal: number | null) => Heat | null,
+ *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   value: (at: any, row: number, column: number) => any,
- *   ahead: (at: any, layers: string[]) => void}} Source
+ *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
 /** The explorer in the browser. */
@@ -61,7 +61,7 @@ export class App {
       this.schedule();
     });
     this.again = () => this.schedule();
-    source.arrivals.add(this.again);
+    source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
     this.parts.chip.addEventListener("click", () => this.state.set({ layer: this.facts.verdict.layer }));
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
@@ -80,7 +80,7 @@ export class App {
 
   /** @param {number} number */
   toTarget(number) {
-    this.state.set({ goal: number });
+    this.state.set({ targetClass: number });
     this.source.target(number);
   }
 
@@ -99,7 +99,7 @@ export class App {
   toOrder(order) {
     const data = this.source.layer(this.at);
     this.toFirst = !data;
-    const known = order !== "index" && (order !== "ablation" || data?.arrays.drops);
+    const known = order !== "index" && (order !== "ablation" || data?.arrays.ablation_scores);
     this.state.set(data && known ? { order, channel: data.order(order)[0] } : { order });
   }
 
@@ -182,7 +182,7 @@ export class App {
 
   /** Nothing is drawn any more. */
   end() {
-    this.source.arrivals.delete(this.again);
+    this.source.listeners.delete(this.again);
     cancelAnimationFrame(this.frame);
     this.frame = -1;
   }
@@ -213,10 +213,10 @@ export class App {
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
-    const key = `${numberOfObject(shown)} ${at.channel} ${facts.target.name}`;
+    const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
     this.parts.readings.note(this.notes(shown));
-    source.ahead(at, this.neighbours());
+    source.prefetch(at, this.neighbours());
     return undefined;
   }
 
@@ -224,15 +224,15 @@ export class App {
   top(waiting) {
     const { facts, at } = this;
     const layers = facts.layers;
-    say(this.parts.title, facts.model);
-    say(this.parts.factsLine, facts.facts.join(" · "));
-    say(this.parts.chip, facts.verdict.text);
-    mark(this.parts.chip, "data-kind", facts.verdict.kind);
-    mark(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
+    setText(this.parts.title, facts.model);
+    setText(this.parts.factsLine, facts.summary.join(" · "));
+    setText(this.parts.chip, facts.verdict.text);
+    setAttribute(this.parts.chip, "data-kind", facts.verdict.kind);
+    setAttribute(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
     this.parts.chip.disabled = facts.verdict.layer === null;
-    const goal = goalOf(this.source, at);
+    const target = targetOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
-    this.parts.predictions.show(facts.predictions, goal, what);
+    this.parts.predictions.show(facts.predictions, target, what);
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
     this.lists();
@@ -268,7 +268,7 @@ export class App {
     const { at, colours, facts } = this;
     const { channel, normalize, ends, slopeEnds } = at;
     const { layer, size, signed, magnitudes, which } = data.header;
-    const where = numberOfObject(data); // what came for another run is another object
+    const where = objectId(data); // what came for another run is another object
     const diverging = at.cmap === "auto" && signed;
     const name = at.cmap === "auto" ? colours.automatic(diverging) : at.cmap;
     const palette = colours.palette(name);
@@ -335,7 +335,7 @@ export class App {
     this.parts.pictures.style.setProperty("--ratio", String(ratio));
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
     input.title("input", size, "the input, as the network saw it");
-    input.draw(`${numberOfObject(picture)}`, () => putPicture(input.canvas, picture));
+    input.draw(`${objectId(picture)}`, () => putPicture(input.canvas, picture));
     input.canvas.classList.add("hv-smooth");
     this.inputWords = picture.words ?? "";
     input.place();
@@ -345,10 +345,10 @@ export class App {
   notes(data) {
     const { facts, at } = this;
     const own = data.header.notes ?? [];
-    const other = !this.source.live && at.goal !== null && at.goal !== facts.target.number;
-    const goal = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
+    const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
+    const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
-    return [...(facts.note ? [facts.note] : []), ...heat, ...goal, ...own, ...(facts.notes ?? [])];
+    return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...(facts.notes ?? [])];
   }
 
   /** The layers that may be wanted next. */

@@ -1,6 +1,6 @@
 // The colours from low to high; a drag, or a number that is typed, chooses what they span.
 
-import { el, mark, shareOf } from "./dom.js";
+import { el, setAttribute, shareOf } from "./dom.js";
 import { COLOURS, paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
 
@@ -57,7 +57,7 @@ export class Colourbar {
       [this.high, ends.high],
     ])) {
       field.value = short(value);
-      mark(field, "title", String(value));
+      setAttribute(field, "title", String(value));
     }
     this.root.classList.toggle("hv-chosen", Boolean(chosen));
   }
@@ -65,7 +65,7 @@ export class Colourbar {
   /** @param {(ends: Ends | null) => void} onChoose */
   listen(onChoose) {
     const { track } = this;
-    mark(track, "title", "drag to choose what the colours span; double-click for all");
+    setAttribute(track, "title", "drag to choose what the colours span; double-click for all");
     /** @type {number | null} */
     let from = null;
     const value = (/** @type {PointerEvent} */ event) => {

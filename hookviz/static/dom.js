@@ -31,7 +31,7 @@ export function sure(value) {
  * What a script element of the page holds, as JSON.
  * @param {string} id
  */
-export function held(id) {
+export function readJson(id) {
   return JSON.parse(document.getElementById(id)?.textContent ?? "null");
 }
 
@@ -40,7 +40,7 @@ export function held(id) {
  * @param {Element} element
  * @param {string} text
  */
-export function say(element, text) {
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -50,7 +50,7 @@ export function say(element, text) {
  * @param {string} name
  * @param {string | number | boolean | null} value
  */
-export function mark(element, name, value) {
+export function setAttribute(element, name, value) {
   if (value === null || value === false) element.removeAttribute(name);
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
 }

@@ -1,6 +1,6 @@
 // Hands: the shown channel's factor, the edits that there are, and whose pictures are seen.
 
-import { choose, el, mark, menu, say, visible } from "./dom.js";
+import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
 
 /**
  * @typedef {{words: string, layer: string, channel: number | null, factor: number | null}} Edit
@@ -58,7 +58,7 @@ export class Edits {
   /** @param {number} factor What slider and number say. */
   stand(factor) {
     if (this.factor.value !== String(Math.min(factor, 2))) this.factor.value = String(factor);
-    say(this.number, `× ${factor.toFixed(2)}`);
+    setText(this.number, `× ${factor.toFixed(2)}`);
   }
 
   /** The slider moves: the number at once, the network when it rests a moment. */
@@ -86,18 +86,18 @@ export class Edits {
     this.place = { layer, channel };
     const own = edits.filter((each) => each.layer === layer && each.channel === channel);
     this.known = own.at(-1)?.factor ?? 1;
-    say(this.name, `channel ${channel} ×`);
-    mark(this.factor, "aria-label", `factor of ${channel}`);
-    mark(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
-    mark(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");
+    setText(this.name, `channel ${channel} ×`);
+    setAttribute(this.factor, "aria-label", `factor of ${channel}`);
+    setAttribute(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
+    setAttribute(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");
     // A hand on the slider is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
-    mark(this.factor, "aria-valuetext", this.number.textContent ?? "");
+    setAttribute(this.factor, "aria-valuetext", this.number.textContent ?? "");
     visible(this.version, versions.length > 0);
     const [original, edited, difference] = versions;
     const names = { edited, original, difference };
     for (const option of this.version.options)
-      say(option, names[/** @type {keyof typeof names} */ (option.value)] ?? option.value);
+      setText(option, names[/** @type {keyof typeof names} */ (option.value)] ?? option.value);
     choose(this.version, at.version);
     const key = JSON.stringify(edits);
     if (key === this.drawn) return;

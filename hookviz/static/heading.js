@@ -1,6 +1,6 @@
 // The shown layer in words and as two sliders, with the fields that find another.
 
-import { choose, el, mark, menu, say, visible } from "./dom.js";
+import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
 import { ordinal } from "./numbers.js";
 import { Search } from "./search.js";
 
@@ -24,7 +24,7 @@ export function slider(label, onMove) {
 export function slide(made, count, position, words) {
   if (Number(made.max) !== count - 1) made.max = String(count - 1);
   if (made.value !== String(position)) made.value = String(position);
-  mark(made, "aria-valuetext", words);
+  setAttribute(made, "aria-valuetext", words);
   made.disabled = count < 2;
 }
 
@@ -79,10 +79,10 @@ export class Heading {
    * @param {boolean} waiting
    */
   layer(layer, waiting) {
-    say(this.name, layer.name || "(model)");
+    setText(this.name, layer.name || "(model)");
     const parts = [`${layer.kind} ${layer.text}`.trim(), layer.size].filter(Boolean);
-    say(this.words, waiting ? "on its way …" : parts.join(" · "));
-    mark(this.words, "title", parts.join(" · "));
+    setText(this.words, waiting ? "on its way …" : parts.join(" · "));
+    setAttribute(this.words, "title", parts.join(" · "));
   }
 
   /**
@@ -92,15 +92,15 @@ export class Heading {
    */
   show(counts, at, position) {
     slide(this.channel, counts.channel ?? 0, position, `channel ${at.channel} of ${counts.channel}`);
-    say(this.number, String(at.channel));
+    setText(this.number, String(at.channel));
     const by = at.order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
-    say(this.rank, by);
+    setText(this.rank, by);
     choose(this.order, at.order);
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
       const count = counts[name] ?? 0;
       visible(root, count > 1);
       slide(made, count, at[name], `${name} ${at[name]} of ${count}`);
-      say(number, `${at[name]} of ${count}`);
+      setText(number, `${at[name]} of ${count}`);
     }
   }
 }

@@ -1,8 +1,8 @@
 // The heatmap, over the input or alone, and the strip with those of all layers.
 
-import { choose, mark, visible } from "./dom.js";
+import { choose, setAttribute, visible } from "./dom.js";
 import { slide } from "./heading.js";
-import { numberOfObject } from "./identity.js";
+import { objectId } from "./objectId.js";
 import { heatRange, paint, toLevels } from "./levels.js";
 import { blended, upsampled } from "./overlay.js";
 import { putPicture } from "./panel.js";
@@ -37,7 +37,7 @@ export class Heatmaps {
    */
   values(data, at) {
     const { facts } = this.source;
-    if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.goal);
+    if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
@@ -59,8 +59,8 @@ export class Heatmaps {
     choose(parts.over, String(at.overlay));
     const found = this.values(data, at);
     const picture = source.picture(data.header.place);
-    const goal = goalOf(source, at)?.name;
-    const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${goal}`;
+    const target = targetOf(source, at)?.name;
+    const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${target}`;
     heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
     this.over = false;
     this.note = "";
@@ -83,7 +83,7 @@ export class Heatmaps {
     const { colours, parts, source } = this;
     const { heat } = parts;
     const product = at.heatmap === source.facts.product;
-    const own = product ? `${numberOfObject(data)} ${at.channel}` : `${numberOfObject(found)}`;
+    const own = product ? `${objectId(data)} ${at.channel}` : `${objectId(found)}`;
     if (this.known.key !== own)
       this.known = { key: own, note: emptiness(found.values, at.heatmap), range: heatRange(found.values) };
     const { range } = this.known;
@@ -117,18 +117,18 @@ export class Heatmaps {
   strip(data, at) {
     const { colours, parts, source } = this;
     const { facts } = source;
-    mark(parts.stripButton, "aria-pressed", at.strip ? "true" : "false");
+    setAttribute(parts.stripButton, "aria-pressed", at.strip ? "true" : "false");
     visible(parts.strip.root, at.strip);
     if (!at.strip) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
     const found = facts.layers
-      .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.goal) }))
+      .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.targetClass) }))
       .filter((/** @type {any} */ each) => each.heat?.values);
     const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
     const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
     const label = `${method} of ${facts.target.name}${other}: ${found.length} layers, each on its own scale`;
-    const key = `${found.map((/** @type {any} */ { heat }) => numberOfObject(heat)).join()} ${colours.dark}`;
+    const key = `${found.map((/** @type {any} */ { heat }) => objectId(heat)).join()} ${colours.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
     parts.strip.show(found, source.picture(data.header.place), palette, said);
   }
@@ -139,9 +139,9 @@ export class Heatmaps {
  * @param {import("./app.js").Source} source
  * @param {any} at
  */
-export function goalOf({ facts, live }, at) {
-  if (live || at.goal === null) return facts.target;
-  return facts.predictions.find((/** @type {any} */ each) => each.number === at.goal);
+export function targetOf({ facts, live }, at) {
+  if (live || at.targetClass === null) return facts.target;
+  return facts.predictions.find((/** @type {any} */ each) => each.number === at.targetClass);
 }
 
 /**
@@ -150,7 +150,7 @@ export function goalOf({ facts, live }, at) {
  * @param {any} facts
  */
 export function noGradient(data, facts) {
-  if (data.arrays.slopes) return "left out of this page for its size";
+  if (data.arrays.gradient_numbers) return "left out of this page for its size";
   return facts.scored ? "no gradient arrives here" : "there is no score, so no gradient";
 }
 

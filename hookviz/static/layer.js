@@ -4,8 +4,8 @@ import { colourRanges } from "./levels.js";
 
 /**
  * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
- * @typedef {{maps: Numbers, numbers: Numbers, slopes: Numbers, orders: Numbers, weights: Numbers,
- *   percentiles: Numbers, gradients?: Numbers, drops?: Numbers}} Arrays What a layer's header says it has.
+ * @typedef {{maps: Numbers, numbers: Numbers, gradient_numbers: Numbers, orders: Numbers, weights: Numbers,
+ *   percentiles: Numbers, gradients?: Numbers, ablation_scores?: Numbers}} Arrays What a layer's header says it has.
  * @typedef {import("./levels.js").Range} Range
  */
 
@@ -61,7 +61,7 @@ export class Layer {
   }
 
   /**
-   * @param {"numbers" | "slopes"} which Of the maps, or of the gradients.
+   * @param {"numbers" | "gradient_numbers"} which Of the maps, or of the gradients.
    * @param {string} name
    */
   row(which, name) {
@@ -105,7 +105,7 @@ export class Layer {
    */
   ranges(which, normalize, diverging) {
     return this.once(`${which} ${normalize} ${diverging}`, () => {
-      const rows = which === "maps" ? "numbers" : "slopes";
+      const rows = which === "maps" ? "numbers" : "gradient_numbers";
       let ends = [this.row(rows, "min"), this.row(rows, "max")];
       if (normalize === "percentile") {
         const from = which === "maps" ? 0 : 2;

@@ -1,6 +1,6 @@
 // The modules of a model, one lit; a click or Enter chooses one, up and down move the focus.
 
-import { el, mark } from "./dom.js";
+import { el, setAttribute } from "./dom.js";
 
 /** A tree of modules; `onPick` gets the place of one. */
 export class ModuleTree {
@@ -54,7 +54,7 @@ export class ModuleTree {
    * @param {HTMLElement} row
    */
   focusable(row) {
-    for (const each of this.rows) mark(each, "tabindex", each === row ? 0 : -1);
+    for (const each of this.rows) setAttribute(each, "tabindex", each === row ? 0 : -1);
     return row;
   }
 
@@ -64,11 +64,11 @@ export class ModuleTree {
    */
   light(place, side) {
     const [before, row] = [this.rows[this.lit], this.rows[place]];
-    if (before) mark(before, "aria-current", null);
+    if (before) setAttribute(before, "aria-current", null);
     this.lit = place;
     if (!row) return;
-    mark(row, "aria-current", "true");
-    mark(row, "data-side", side);
+    setAttribute(row, "aria-current", "true");
+    setAttribute(row, "data-side", side);
     if (!this.root.contains(document.activeElement)) this.focusable(row);
     const { offsetTop: top, offsetHeight: high } = row;
     const { scrollTop, clientHeight: room } = this.root;
@@ -77,6 +77,6 @@ export class ModuleTree {
 
   /** @param {Set<number>} found Which modules can be chosen. */
   only(found) {
-    this.rows.forEach((row, place) => mark(row, "aria-disabled", !found.has(place)));
+    this.rows.forEach((row, place) => setAttribute(row, "aria-disabled", !found.has(place)));
   }
 }

@@ -1,8 +1,8 @@
 // All channels as tiles, as large as fit; what does not fit is on the next page.
 
-import { el, mark, say } from "./dom.js";
+import { el, setAttribute, setText } from "./dom.js";
 import { toLevels } from "./levels.js";
-import { Sheet } from "./sheet.js";
+import { ImageLayer } from "./imageLayer.js";
 
 /**
  * @typedef {import("./layer.js").Layer} Layer
@@ -33,7 +33,7 @@ export class Mosaic {
       "aria-label": "all channels",
     });
     this.root = el("div", { class: "hv-mosaic" }, this.head, this.grid);
-    this.sheet = new Sheet();
+    this.sheet = new ImageLayer();
     /** @type {any[]} */
     this.tiles = [];
     this.page = 0;
@@ -125,20 +125,20 @@ export class Mosaic {
     const { values, height, width } = data.small(factor, channel);
     this.sheet.draw(place, toLevels(values, /** @type {Range} */ (ranges[channel])), width, height, palette);
     tile.root.dataset.channel = String(channel);
-    const drops = data.arrays.drops?.values;
+    const scores = data.arrays.ablation_scores?.values;
     tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));
-    tile.drop.hidden = !drops;
-    if (drops) {
-      const most = data.once("drops", () => Math.max(...drops.map(Math.abs)));
-      tile.drop.style.width = `${most ? (100 * Math.abs(drops[channel])) / most : 0}%`;
-      tile.drop.classList.toggle("hv-gain", drops[channel] < 0);
+    tile.drop.hidden = !scores;
+    if (scores) {
+      const most = data.once("most ablation score", () => Math.max(...scores.map(Math.abs)));
+      tile.drop.style.width = `${most ? (100 * Math.abs(scores[channel])) / most : 0}%`;
+      tile.drop.classList.toggle("hv-gain", scores[channel] < 0);
     }
     const still = data.still[channel];
     const said = still && `${still}: ${still === "silent" ? "zero" : "the same"} everywhere`;
     tile.root.classList.toggle("hv-silent", Boolean(still));
-    mark(tile.root, "aria-label", `channel ${channel}${said && `, ${said}`}`);
-    mark(tile.root, "title", said ? `channel ${channel}, ${said}` : null);
-    say(tile.number, fit.width > 30 ? String(channel) : "");
+    setAttribute(tile.root, "aria-label", `channel ${channel}${said && `, ${said}`}`);
+    setAttribute(tile.root, "title", said ? `channel ${channel}, ${said}` : null);
+    setText(tile.number, fit.width > 30 ? String(channel) : "");
   }
 
   /** @param {number} place Of a tile on the page; one beyond it for none. */
@@ -150,7 +150,7 @@ export class Mosaic {
       [tile, true],
     ]) {
       root?.classList.toggle("hv-on", on);
-      if (root) mark(root, "aria-selected", on ? "true" : "false");
+      if (root) setAttribute(root, "aria-selected", on ? "true" : "false");
     }
     this.chosen = tile;
   }
@@ -169,9 +169,9 @@ export class Mosaic {
     });
     const which = all ? `all ${data.count}` : `${first + 1}–${last} of ${data.count}`;
     const channels = `${data.count === 1 ? "the channel" : `${which} channels`}${by}`;
-    say(this.label, [channels, ...crossed].join(", "));
+    setText(this.label, [channels, ...crossed].join(", "));
     this.side.hidden = this.count === 1;
-    say(this.pages, `page ${this.page + 1} of ${this.count}`);
+    setText(this.pages, `page ${this.page + 1} of ${this.count}`);
     this.back.disabled = this.page === 0;
     this.forth.disabled = this.page === this.count - 1;
   }

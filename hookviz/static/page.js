@@ -2,7 +2,7 @@
 
 import { App } from "./app.js";
 import { decoded } from "./arrays.js";
-import { held } from "./dom.js";
+import { readJson } from "./dom.js";
 import { fromBase64 } from "./levels.js";
 import { Layer } from "./layer.js";
 import { pictureOf } from "./pictures.js";
@@ -48,10 +48,10 @@ class PageSource {
     this.facts = facts;
     this.live = false;
     /** @type {Set<() => void>} */
-    this.arrivals = new Set();
+    this.listeners = new Set();
     /** @type {Map<string, any>} */
     this.known = new Map();
-    this.asked = new Set();
+    this.pending = new Set();
   }
 
   /**
@@ -60,11 +60,11 @@ class PageSource {
    * @param {(found: any) => any} make
    */
   get(id, make) {
-    if (!this.asked.has(id)) {
-      this.asked.add(id);
+    if (!this.pending.has(id)) {
+      this.pending.add(id);
       block(id).then((found) => {
         this.known.set(id, found && make(found));
-        for (const tell of this.arrivals) tell();
+        for (const tell of this.listeners) tell();
       });
     }
     return this.known.get(id) ?? null;
@@ -88,13 +88,13 @@ class PageSource {
   /**
    * @param {any} at
    * @param {string} layer
-   * @param {number | null} goal
+   * @param {number | null} targetClass
    */
-  heat(at, layer, goal) {
+  heat(at, layer, targetClass) {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
-    const own = goal === null || goal === this.facts.target.number;
-    const name = `${own ? at.heatmap : `gradcam ${goal}`} ${this.place(layer)}`;
+    const own = targetClass === null || targetClass === this.facts.target.number;
+    const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
     if (!found) return { values: null, shape: [], none: "no heatmap of this layer is in the page" };
     return found;
@@ -122,25 +122,25 @@ class PageSource {
    * @param {any} _
    * @param {string[]} layers
    */
-  ahead(_, layers) {
+  prefetch(_, layers) {
     for (const layer of layers) this.layer({ layer });
   }
 }
 
 /** Put the app into the still picture's place. */
 function start() {
-  const { facts, settings } = held("facts");
+  const { facts, settings } = readJson("facts");
   const root = document.getElementById("hookviz");
   if (!root) return;
   const source = new PageSource(facts);
   const ready = () => {
     const there = source.layer(settings) && (facts.blind || source.picture());
     if (!there) return;
-    source.arrivals.delete(ready);
+    source.listeners.delete(ready);
     root.replaceChildren();
     new App(root, source, settings, document);
   };
-  source.arrivals.add(ready);
+  source.listeners.add(ready);
   ready();
   tellSize();
 }

@@ -1,6 +1,6 @@
 // One picture in its frame: at its own pixels, zoomed and crossed together with all others.
 
-import { el, mark, say } from "./dom.js";
+import { el, setAttribute, setText } from "./dom.js";
 import { put } from "./levels.js";
 
 /** @typedef {import("./state.js").State} State */
@@ -55,11 +55,11 @@ export class Panel {
    * @param {string} alt
    */
   title(label, side, alt) {
-    say(this.label, label);
-    mark(this.label, "title", label);
-    say(this.side, side);
-    mark(this.side, "title", side || null);
-    mark(this.frame, "aria-label", alt);
+    setText(this.label, label);
+    setAttribute(this.label, "title", label);
+    setText(this.side, side);
+    setAttribute(this.side, "title", side || null);
+    setAttribute(this.frame, "aria-label", alt);
   }
 
   /**
@@ -68,7 +68,7 @@ export class Panel {
    * @param {boolean} on
    */
   tell(text, on = false) {
-    say(this.words, text);
+    setText(this.words, text);
     this.words.classList.toggle("hv-tag", on && Boolean(text));
     this.canvas.hidden = Boolean(text) && !on;
   }

@@ -1,6 +1,6 @@
 // What the model answered, as bars; a click asks for the gradient of that class.
 
-import { el, mark } from "./dom.js";
+import { el, setAttribute } from "./dom.js";
 
 /**
  * `before` and `change` are said where the network is edited.
@@ -62,8 +62,8 @@ export class Predictions {
       }
       bar.append(el("small", {}, prediction.change));
     }
-    mark(bar, "aria-pressed", on ? "true" : "false");
-    mark(bar, "title", `${name}, class ${number}, ${prediction.words}${prediction.change && ` (${prediction.change})`}: ${words}`);
+    setAttribute(bar, "aria-pressed", on ? "true" : "false");
+    setAttribute(bar, "title", `${name}, class ${number}, ${prediction.words}${prediction.change && ` (${prediction.change})`}: ${words}`);
     return bar;
   }
 }

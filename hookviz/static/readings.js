@@ -1,6 +1,6 @@
 // Exact numbers: what is under the pointer, the channel, its gradient, the layer.
 
-import { el, say } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { percent, short } from "./numbers.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
@@ -29,12 +29,12 @@ export class Readings {
   show(data, channel, target, key) {
     if (key === this.drawn) return;
     this.drawn = key;
-    const graded = Boolean(data.arrays.slopes);
+    const graded = Boolean(data.arrays.gradient_numbers);
     /** @type {Array<[string, any]>} */
     const rows = [
       [`channel ${channel}`, ofChannel(data, "numbers", channel)],
       ...(graded
-        ? [/** @type {[string, any]} */ ([`gradient of ${target}`, ofChannel(data, "slopes", channel)])]
+        ? [/** @type {[string, any]} */ ([`gradient of ${target}`, ofChannel(data, "gradient_numbers", channel)])]
         : []),
       [`layer, ${data.header.dtype}${data.header.magnitudes}`, ofLayer(data)],
     ];
@@ -64,7 +64,7 @@ export class Readings {
       const [head = "", ...lines] = this.cells.map((row) => el("tr", {}, ...row));
       this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, ...lines));
     }
-    rows.forEach((row, y) => row.forEach((words, x) => say(/** @type {HTMLElement} */ (this.cells[y]?.[x]), words)));
+    rows.forEach((row, y) => row.forEach((words, x) => setText(/** @type {HTMLElement} */ (this.cells[y]?.[x]), words)));
   }
 
   /** @param {Array<[string, string]>} pairs Names and values. */
@@ -73,8 +73,8 @@ export class Readings {
     if (known.length !== 2 * pairs.length)
       this.here.replaceChildren(...pairs.flatMap(() => [el("dt"), el("dd")]));
     pairs.forEach(([name, value], place) => {
-      say(/** @type {Element} */ (known[2 * place]), name);
-      say(/** @type {Element} */ (known[2 * place + 1]), value);
+      setText(/** @type {Element} */ (known[2 * place]), name);
+      setText(/** @type {Element} */ (known[2 * place + 1]), value);
     });
   }
 
@@ -101,7 +101,7 @@ function text(column, numbers, weight) {
 
 /**
  * @param {Layer} data
- * @param {"numbers" | "slopes"} which
+ * @param {"numbers" | "gradient_numbers"} which
  * @param {number} channel
  */
 function ofChannel(data, which, channel) {

@@ -1,6 +1,6 @@
 // One cell a layer, in order: its height is the map's size, its colour the layer's health.
 
-import { el, mark, menu, say } from "./dom.js";
+import { el, menu, setAttribute, setText } from "./dom.js";
 import { COLOURS } from "./levels.js";
 import { percent, short } from "./numbers.js";
 
@@ -66,7 +66,7 @@ export class Ribbon {
     for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.cells.children))) {
       const on = cell.dataset.layer === now;
       cell.classList.toggle("hv-on", on);
-      mark(cell, "aria-selected", on ? "true" : "false");
+      setAttribute(cell, "aria-selected", on ? "true" : "false");
     }
   }
 
@@ -99,8 +99,8 @@ export class Ribbon {
     });
     this.cells.replaceChildren(...cells);
     this.blocks.replaceChildren(...blocksOf(layers));
-    say(this.from, scale.from);
-    say(this.to, scale.to);
+    setText(this.from, scale.from);
+    setText(this.to, scale.to);
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
     this.bar.style.background = `linear-gradient(90deg, ${stops.join(", ")})`;
   }

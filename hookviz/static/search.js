@@ -1,6 +1,6 @@
 // A text field that finds one of many: what is typed filters the list below it.
 
-import { el, mark } from "./dom.js";
+import { el, setAttribute } from "./dom.js";
 
 /** @typedef {{key: string, name: string, more: string}} Item */
 
@@ -62,14 +62,14 @@ export class Search {
     if (note) options.push(el("div", { class: "hv-none" }, note));
     this.list.replaceChildren(...options);
     this.list.hidden = false;
-    mark(this.input, "aria-expanded", "true");
+    setAttribute(this.input, "aria-expanded", "true");
     this.light(0);
   }
 
   close() {
     this.list.hidden = true;
-    mark(this.input, "aria-expanded", "false");
-    mark(this.input, "aria-activedescendant", null);
+    setAttribute(this.input, "aria-expanded", "false");
+    setAttribute(this.input, "aria-activedescendant", null);
   }
 
   /** @param {number} place */
@@ -78,10 +78,10 @@ export class Search {
     for (const option of /** @type {NodeListOf<HTMLElement>} */ (this.list.querySelectorAll(".hv-option"))) {
       const on = option.dataset.place === String(this.place);
       option.classList.toggle("hv-on", on);
-      mark(option, "aria-selected", on ? "true" : "false");
+      setAttribute(option, "aria-selected", on ? "true" : "false");
       if (on) {
         option.scrollIntoView({ block: "nearest" });
-        mark(this.input, "aria-activedescendant", option.id);
+        setAttribute(this.input, "aria-activedescendant", option.id);
       }
     }
   }

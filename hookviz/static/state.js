@@ -7,7 +7,7 @@
  *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
  *   strip: boolean, place: [number, number] | null, version: string}} Settings The explorer's own.
  * @typedef {Settings & {
- *   goal: number | null, zoom: {k: number, x: number, y: number},
+ *   targetClass: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,
  *   health: string}} Values
  */
@@ -25,7 +25,7 @@ export class State {
   constructor(settings) {
     /** @type {Values} */
     this.values = {
-      goal: null,
+      targetClass: null,
       zoom: FITTED,
       hover: null,
       ends: null,

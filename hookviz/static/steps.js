@@ -1,7 +1,7 @@
 // A training on a page: strips of layers × steps, and at one step a layer's histograms and maps.
 
 import { drawDimension, isOdd, usedBins } from "./dimension.js";
-import { el, menu, say, shareOf, visible } from "./dom.js";
+import { el, menu, setText, shareOf, visible } from "./dom.js";
 import { COLOURS, GAP, NAN, contextOf, paint, paletteOf } from "./levels.js";
 import { short } from "./numbers.js";
 import { RecordedStep } from "./recorded.js";
@@ -58,7 +58,7 @@ export class StepsView {
     this.strip.addEventListener("click", (/** @type {MouseEvent} */ event) => this.picked(event));
     this.scaleWords = "";
     this.strip.addEventListener("pointermove", (/** @type {MouseEvent} */ event) => this.hovered(event));
-    this.strip.addEventListener("pointerleave", () => say(this.scale, this.scaleWords));
+    this.strip.addEventListener("pointerleave", () => setText(this.scale, this.scaleWords));
     this.first = el("span", { class: "hv-steps-first", "aria-hidden": "true" }, "×");
     this.frame = el("div", { class: "hv-steps-frame" }, this.strip, this.first);
     this.scale = el("div", { class: "hv-dim hv-steps-scale" });
@@ -136,11 +136,11 @@ export class StepsView {
       this.colours.replaceChildren(...shown.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
       this.colours.value = this.statistic;
     }
-    say(this.head, facts.model);
-    say(this.words, facts.words);
+    setText(this.head, facts.model);
+    setText(this.words, facts.words);
     const { trouble } = facts;
     visible(this.trouble, Boolean(trouble) && names.includes(trouble.row));
-    if (trouble) say(this.trouble, `first NaN or Inf: step ${trouble.at}, ${trouble.row}`);
+    if (trouble) setText(this.trouble, `first NaN or Inf: step ${trouble.at}, ${trouble.row}`);
     this.draw();
   }
 
@@ -201,7 +201,7 @@ export class StepsView {
     this.strip.setAttribute("aria-label", `${what} of ${names.length} rows in ${steps.length} recorded steps`);
     const ends = share ? "0 to 1" : `${inShort(least)} to ${inShort(most)}${signed ? ", either sign" : ""}${largest > most ? `, the largest ${inShort(largest)}` : ""}`;
     this.scaleWords = `${what}: ${ends}, steps ${steps[0]} to ${steps[steps.length - 1]}; NaN and Inf magenta`;
-    say(this.scale, this.scaleWords);
+    setText(this.scale, this.scaleWords);
   }
 
   /**
@@ -214,7 +214,7 @@ export class StepsView {
     const name = this.rows.options[Math.floor(y * this.strip.height)]?.value;
     if (at === undefined || name === undefined) return;
     const value = /** @type {RecordedStep} */ (this.known.get(at)).value(this.statistic, name);
-    say(this.scale, `step ${at}, ${name}: ${this.statistic.replaceAll("_", " ")} ${inShort(value)}`);
+    setText(this.scale, `step ${at}, ${name}: ${this.statistic.replaceAll("_", " ")} ${inShort(value)}`);
   }
 
   /** @param {MouseEvent} event */
@@ -228,7 +228,7 @@ export class StepsView {
   say(step) {
     const shown = ["mean", "std", "min", "max", "zeros", "nans", "infs", "gradient_std", ...this.facts.norms];
     const told = shown.map((name) => `${name.replaceAll("_", " ")} ${inShort(step.value(name, this.row))}`);
-    say(this.numbers, `step ${this.at}, ${this.row}: ${told.join(" · ")}`);
+    setText(this.numbers, `step ${this.at}, ${this.row}: ${told.join(" · ")}`);
   }
 
   /**
@@ -243,7 +243,7 @@ export class StepsView {
     const bins = usedBins([found]);
     visible(canvas, bins !== null);
     if (!bins) {
-      say(words, `no ${what} here`);
+      setText(words, `no ${what} here`);
       return;
     }
     const { first, last } = bins;
@@ -259,7 +259,7 @@ export class StepsView {
       context.fillRect((place - first) * wide, canvas.height - height, Math.max(1, wide - 1), height);
     }
     const ends = `${this.binName(first)} … ${this.binName(last)}`;
-    say(words, `${what}: values by powers of two, ${ends}`);
+    setText(words, `${what}: values by powers of two, ${ends}`);
     canvas.setAttribute("aria-label", `Histogram of ${what} of ${this.row} at step ${this.at}, ${ends}`);
   }
 
@@ -282,7 +282,7 @@ export class StepsView {
     drawDimension(canvas, found, bins, /** @type {any} */ (this.palettes).sequential);
     canvas.style.maxWidth = `${WIDE * steps.length}px`;
     const ends = `${this.binName(bins.first)} at the bottom to ${this.binName(bins.last)} at the top`;
-    say(words, `${what} over the steps: bright is many values, ${ends}`);
+    setText(words, `${what} over the steps: bright is many values, ${ends}`);
     canvas.setAttribute("aria-label", `Histograms of ${what} of ${this.row} in ${steps.length} steps, ${ends}`);
   }
 
@@ -303,7 +303,7 @@ export class StepsView {
   drawMaps(step) {
     const found = step.map(this.row);
     visible(this.maps, found !== null);
-    say(this.mapWords, found ? `the probe's first ${found.count} maps at step ${this.at}, each on its own scale` : "");
+    setText(this.mapWords, found ? `the probe's first ${found.count} maps at step ${this.at}, each on its own scale` : "");
     if (!found) return;
     const { count, height, width, levels } = found;
     const across = Math.min(count, 8);

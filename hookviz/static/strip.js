@@ -1,6 +1,6 @@
 // All layers' heatmaps over the input, from first to last; a click goes to the layer.
 
-import { el, mark, say } from "./dom.js";
+import { el, setAttribute, setText } from "./dom.js";
 import { heatRange, put } from "./levels.js";
 import { blended, upsampled } from "./overlay.js";
 
@@ -32,7 +32,7 @@ export class Strip {
    * @param {{label: string, now: string, alpha: number, key: string}} said
    */
   show(layers, picture, palette, { label, now, alpha, key }) {
-    say(this.label, label);
+    setText(this.label, label);
     const all = `${key} ${alpha} ${layers.length}`;
     if (all !== this.drawn) {
       this.drawn = all;
@@ -41,7 +41,7 @@ export class Strip {
     }
     for (const thumb of /** @type {NodeListOf<HTMLElement>} */ (this.row.querySelectorAll(".hv-thumb"))) {
       thumb.classList.toggle("hv-on", thumb.dataset.layer === now);
-      mark(thumb, "aria-current", thumb.dataset.layer === now ? "true" : null);
+      setAttribute(thumb, "aria-current", thumb.dataset.layer === now ? "true" : null);
     }
   }
 }

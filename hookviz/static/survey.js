@@ -1,6 +1,6 @@
 // The entry of a survey's page: channels with their patches, to be searched and sorted.
 
-import { el, held, menu, say, visible } from "./dom.js";
+import { el, menu, readJson, setText, visible } from "./dom.js";
 
 const AT_ONCE = 48; // channels that are added at once
 
@@ -64,7 +64,7 @@ class SurveyPage {
    */
   channels(place) {
     if (!this.known.has(place)) {
-      const found = held(`layer-${place}`) ?? [];
+      const found = readJson(`layer-${place}`) ?? [];
       for (const each of found) {
         each.layer = this.facts.layers[place].name;
         each.text = `${each.layer} ${each.words.join(" ")}`.toLowerCase();
@@ -88,7 +88,7 @@ class SurveyPage {
     const key = KEYS[this.order.value];
     if (key) this.found.sort((a, b) => (b[key] ?? -Infinity) - (a[key] ?? -Infinity));
     const of = this.found.length === every.length ? "" : ` of ${every.length}`;
-    say(this.count, `${this.found.length}${of} channels`);
+    setText(this.count, `${this.found.length}${of} channels`);
     this.shown = 0;
     this.cards.replaceChildren();
     this.add();
@@ -101,7 +101,7 @@ class SurveyPage {
     this.cards.append(...next.map((each) => this.card(each)));
     const rest = this.found.length - this.shown;
     visible(this.more, rest > 0);
-    say(this.more, `${rest} more`);
+    setText(this.more, `${rest} more`);
   }
 
   /** @param {number} channel The first to be shown; those before it come last. */
@@ -129,4 +129,4 @@ class SurveyPage {
 }
 
 const place = document.getElementById("hookviz");
-if (place) new SurveyPage(place, held("facts"));
+if (place) new SurveyPage(place, readJson("facts"));

@@ -1,6 +1,6 @@
 // Events in a row, a tick for each, as high as its module is deep; a click or a drag goes there.
 
-import { el, mark, shareOf } from "./dom.js";
+import { el, setAttribute, shareOf } from "./dom.js";
 import { contextOf } from "./levels.js";
 
 const WIDEST = 18; // pixels that a tick and its gap take at most
@@ -57,7 +57,7 @@ export class Timeline {
     });
     this.root.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
       if (held) onGo(place(event));
-      else mark(this.root, "title", this.words(place(event)));
+      else setAttribute(this.root, "title", this.words(place(event)));
     });
     for (const over of ["pointerup", "pointercancel"])
       this.root.addEventListener(over, () => (held = false));
@@ -66,8 +66,8 @@ export class Timeline {
   /** @param {number} place */
   show(place) {
     this.here.style.left = `${(100 * (place + 0.5)) / this.ticks.length}%`;
-    mark(this.root, "aria-valuenow", place);
-    mark(this.root, "aria-valuetext", this.words(place));
+    setAttribute(this.root, "aria-valuenow", place);
+    setAttribute(this.root, "aria-valuetext", this.words(place));
   }
 
   /** @param {Set<number>} found Which events are not faint. */

@@ -1,6 +1,6 @@
 // The entry of a trace's page: events are walked through, by hand or by themselves.
 
-import { el, held, mark, menu, say, visible } from "./dom.js";
+import { el, menu, readJson, setAttribute, setText, visible } from "./dom.js";
 import { listenToKeys } from "./keyboard.js";
 import { COLOURS, MINUS_INF, fromBase64, paint, paletteOf } from "./levels.js";
 import { ModuleTree } from "./module_tree.js";
@@ -44,18 +44,18 @@ class EventPicture {
   show(said, found, why) {
     visible(this.canvas, Boolean(found));
     this.scale.classList.toggle("hv-away", !found); // its room stays
-    say(this.none, found ? "" : said === null ? "this picture was left out of the page" : why);
-    say(this.caption, said ? said.caption : "");
+    setText(this.none, found ? "" : said === null ? "this picture was left out of the page" : why);
+    setText(this.caption, said ? said.caption : "");
     if (!found) return;
     const [height, width, text] = found;
     const { low, high, diverging } = said;
     const levels = fromBase64(text);
     const palette = this.palette(!diverging ? "sequential" : DARK_PAGE.matches ? "dark" : "diverging");
     paint(this.canvas, levels, width, height, palette);
-    mark(this.canvas, "aria-label", said.alt);
+    setAttribute(this.canvas, "aria-label", said.alt);
     paint(this.bar, Uint8Array.from({ length: COLOURS }, (_, i) => i), COLOURS, 1, palette);
     const odd = levels.some((level) => level >= MINUS_INF) ? "; NaN magenta, Inf green, −Inf cyan" : "";
-    say(this.caption, said.caption + odd);
+    setText(this.caption, said.caption + odd);
     this.ends.replaceChildren(...[low, ...(diverging ? ["0"] : []), high].map((end) => el("span", {}, end)));
   }
 }
@@ -191,7 +191,7 @@ class TracePage {
       return fits[event.module] && (!kind || event.kind === kind);
     });
     const total = this.events.length;
-    say(this.count, this.found.length === total ? `${total} events` : `${this.found.length} of ${total} events`);
+    setText(this.count, this.found.length === total ? `${total} events` : `${this.found.length} of ${total} events`);
     this.timeline.only(new Set(this.found));
     this.tree.only(new Set(this.found.map((place) => this.events[place].module)));
     this.backward.disabled = this.firstBackward() === undefined;
@@ -245,13 +245,13 @@ class TracePage {
       this.step(1);
       if (this.at === this.found[this.found.length - 1]) this.pause();
     }, 1000 / Number(this.speed.value));
-    say(this.play, "pause");
+    setText(this.play, "pause");
   }
 
   pause() {
     clearInterval(this.timer);
     this.timer = 0;
-    say(this.play, "play");
+    setText(this.play, "play");
   }
 
   draw() {
@@ -260,12 +260,12 @@ class TracePage {
     const [, type] = this.facts.tree[event.module];
     this.timeline.show(this.at);
     this.tree.light(event.module, this.back.has(event.kind) ? "backward" : "forward");
-    say(this.kind, event.kind);
-    mark(this.kind, "data-side", side);
-    say(this.name, this.moduleName(event));
-    mark(this.name, "title", this.moduleName(event));
-    say(this.type, type);
-    say(this.code, event.code);
+    setText(this.kind, event.kind);
+    setAttribute(this.kind, "data-side", side);
+    setText(this.name, this.moduleName(event));
+    setAttribute(this.name, "title", this.moduleName(event));
+    setText(this.type, type);
+    setText(this.code, event.code);
     const why = event.fired ? "no values came with it" : "it did not fire";
     this.picture.show(event.picture, this.pictures[event.picture?.at], why);
     this.tell(event);
@@ -295,4 +295,4 @@ class TracePage {
 }
 
 const here = document.getElementById("hookviz");
-if (here) new TracePage(here, held("facts"), held("events"), held("pictures"));
+if (here) new TracePage(here, readJson("facts"), readJson("events"), readJson("pictures"));

@@ -16,10 +16,10 @@ class KernelSource {
     this.model = model;
     this.live = true;
     /** @type {Set<() => void>} */
-    this.arrivals = new Set();
+    this.listeners = new Set();
     /** @type {Map<string, any>} The one that was used last is last. */
     this.known = new Map();
-    this.asked = new Set();
+    this.pending = new Set();
     model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
       this.arrive(said, buffers ?? []);
     });
@@ -38,13 +38,13 @@ class KernelSource {
   }
 
   tell() {
-    for (const arrival of [...this.arrivals]) arrival();
+    for (const listener of [...this.listeners]) listener();
   }
 
   /** Another run: nothing that was sent is true any more. */
   changed() {
     const { run } = this.model.get("facts");
-    for (const store of [this.known, this.asked])
+    for (const store of [this.known, this.pending])
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
     this.tell();
   }
@@ -61,8 +61,8 @@ class KernelSource {
       this.known.set(key, found);
       return found;
     }
-    if (!this.asked.has(key)) {
-      this.asked.add(key);
+    if (!this.pending.has(key)) {
+      this.pending.add(key);
       this.model.send({ key, ...question });
     }
     return null;
@@ -73,7 +73,7 @@ class KernelSource {
    * @param {DataView[]} buffers
    */
   arrive(said, buffers) {
-    this.asked.delete(said.key);
+    this.pending.delete(said.key);
     if (!said.key.startsWith(`${this.facts.run} `)) return;
     /** @type {Record<string, any>} */
     const arrays = {};
@@ -124,7 +124,7 @@ class KernelSource {
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
     const question = { ask: "heatmap", layer, call, sample, depth, method };
     if (method !== this.facts.effective) return this.get(question);
-    const waiting = [...this.asked].some((key) => key.includes(method)); // each is a run
+    const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
     return waiting ? null : this.get({ ...question, place });
   }
 
@@ -161,7 +161,7 @@ class KernelSource {
     const own = !layer?.arrays.maps.approximate && layer?.height === height && layer?.width === width;
     if (!layer || own) return null;
     // One question at a time: when its answer comes, the pointer's place then is asked for.
-    const waiting = [...this.asked].some((key) => key.includes('"ask":"value"'));
+    const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, channel } = at;
     const question = { ask: "value", layer: name, call, sample, depth, channel, row, column };
     return waiting ? null : this.get(question);
@@ -172,8 +172,8 @@ class KernelSource {
    * @param {any} at
    * @param {string[]} layers
    */
-  ahead(at, layers) {
-    if (this.asked.size) return;
+  prefetch(at, layers) {
+    if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;
   }
 }
@@ -239,11 +239,11 @@ export default {
     const ready = () => {
       const layer = source.layer(model.get("settings"));
       if (!layer || !(source.facts.blind || source.picture(layer.header.place))) return;
-      source.arrivals.delete(ready);
+      source.listeners.delete(ready);
       model.set("alive", true);
       model.save_changes();
     };
-    source.arrivals.add(ready);
+    source.listeners.add(ready);
     ready();
     return () => sources.delete(model.get("token"));
   },

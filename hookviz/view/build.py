@@ -1,4 +1,4 @@
-"""A view becomes a `Frame`: all that is to be seen of it."""
+"""A view becomes a `Frame`: everything that is displayed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..draw.overlay import UNDONE
 from ..hooking.tables import megabytes, number
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
-from .difference import seen
+from .difference import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
@@ -26,13 +26,13 @@ Shown = TypeVar("Shown", Panel, ImagePanel)
 
 
 def build_frame(view: View) -> Frame:
-    """Draw a view: a session's run at some settings."""
-    view = seen(view)
+    """Build the frame of a view: a session's run at some settings."""
+    view = displayed_view(view)
     heatmap = ShownHeatmap(view)
     frame = Frame(
-        settings=view.at,
+        settings=view.settings,
         model=view.session.name,
-        facts=view.memo.once("facts", None, lambda: facts(view)),
+        summary=view.memo.get_or_compute("summary", None, lambda: summary(view)),
         predictions=view.predictions,
         target=view.target_name,
         description=view.describe(),
@@ -56,11 +56,11 @@ def build_frame(view: View) -> Frame:
         factor=factor_of(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
-    return frame if view.at.place is None else _at_place(view, frame)
+    return frame if view.settings.place is None else _at_place(view, frame)
 
 
 def _at_place(view: View, frame: Frame) -> Frame:
-    """The chosen place in the pictures: its values at the maps, what it sees at the input."""
+    """Mark the chosen position: its values at the maps, its receptive field at the input."""
     (row, column), field = place_of(view), field_of(view)
     height, width = view.layer.maps.shape[-2:]
     here = f"row {row}, column {column}" if height > 1 else f"place {column}"
@@ -68,7 +68,7 @@ def _at_place(view: View, frame: Frame) -> Frame:
     if isinstance(field, str):
         box, words = None, f"unknown: {field}"
     else:
-        place = place_in(field, view.at.depth, row, column)
+        place = place_in(field, view.settings.depth, row, column)
         box, words = outline(field, place), seen_words(field, place)
 
     def marked(panel: Panel) -> Panel:
@@ -90,8 +90,8 @@ def _noted(picture: Shown, note: str, box: Box | None) -> Shown:
     return replace(picture, note="; ".join(filter(None, (picture.note, note))), box=box)
 
 
-def facts(view: View) -> list[str]:
-    """What the title line says beside the model's name."""
+def summary(view: View) -> list[str]:
+    """Return the facts in the title line, beside the model's name."""
     main, cache = view.session.inputs.main, view.cache
     parameter = next(view.session.model.parameters(), None)
     found = [
@@ -110,7 +110,7 @@ def facts(view: View) -> list[str]:
 
 
 def versions_of(view: View) -> tuple[str, ...]:
-    """What the original run, the edited one and their difference are called; none for one run."""
+    """Return the names of the original run, the edited one and their difference; () for one run."""
     if view.original is None:
         return ()
     before, after = view.versions
@@ -118,18 +118,18 @@ def versions_of(view: View) -> tuple[str, ...]:
 
 
 def factor_of(view: View) -> float:
-    """By what the shown channel is multiplied by an edit of it alone."""
-    at = view.at
+    """Return the factor of an edit that multiplies only the shown channel; 1 without one."""
+    at = view.settings
     own = [each for each in view.session.edits if each.is_of(at.layer, at.channel)]
     return own[-1].factor if own and own[-1].factor is not None else 1.0
 
 
 def _input(view: View) -> ImagePanel | None:
-    """The input, with its own size beside it, and that of its picture if it is another."""
+    """Return the input's panel with its size, and that of its picture if that differs."""
     inputs, (picture, undone) = view.session.inputs, view.picture_and_words
     if inputs.main is None or picture is None:
         return None
-    height, width = inputs.main.shape[-2:]  # of a 1d signal: channels and length
+    height, width = inputs.main.shape[-2:]  # for a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
     return ImagePanel(
@@ -142,8 +142,8 @@ def _input(view: View) -> ImagePanel | None:
 
 
 def _tiles(view: View) -> ChannelGrid:
-    """The mosaic of the channels around the chosen one."""
-    layer, order, at = view.layer, view.channels, view.at
+    """Return the mosaic of the channels around the chosen one."""
+    layer, order, at = view.layer, view.channels, view.settings
     cmap, low, high = ShownMaps(view).colours()
     page, place = divmod(view.position, PAGE)
     here = order[page * PAGE : (page + 1) * PAGE]
@@ -152,9 +152,9 @@ def _tiles(view: View) -> ChannelGrid:
     def make() -> Mosaic:
         return mosaic(layer.maps, low, high, constant, here)
 
-    # All maps but "auto" give the same ranges, so the same tiles.
+    # All colormaps but "auto" have the same ranges, so the same tiles.
     key = (layer, at.order, page, at.normalize, at.cmap == "auto")
-    drawn = view.memo.once("tiles", key, make)
+    drawn = view.memo.get_or_compute("tiles", key, make)
     count = len(layer.maps)
     pages = math.ceil(count / PAGE)
     first = page * PAGE + (at.order != "index")  # ranks count from 1, channels from 0
@@ -165,25 +165,27 @@ def _tiles(view: View) -> ChannelGrid:
     caption += f"; {still}, crossed out" if still else ""
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
-    drops = None if view.drops is None else view.drops[here]
-    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages, drops)
+    ablation_scores = None if view.ablation_scores is None else view.ablation_scores[here]
+    return ChannelGrid(caption, alt, drawn, cmap, box, here, place, page, pages, ablation_scores)
 
 
 def _readings(view: View) -> Readings:
-    """Exact numbers of the channel, its gradient and the layer."""
-    layer, here = view.layer, view.at.channel
+    """Return exact numbers of the channel, its gradient and the layer."""
+    layer, here = view.layer, view.settings.channel
     rows: Readings = [(f"channel {here}", _pairs(layer.statistics, here))]
-    if view.drops is not None:
-        rows.append((f"without channel {here}", [("score", signed(-float(view.drops[here])))]))
-    slopes, weights = layer.gradient_statistics, layer.weights
-    if slopes is not None and weights is not None:
+    if view.ablation_scores is not None:
+        rows.append(
+            (f"without channel {here}", [("score", signed(-float(view.ablation_scores[here])))])
+        )
+    gradients, weights = layer.gradient_statistics, layer.weights
+    if gradients is not None and weights is not None:
         weight = ("Grad-CAM weight", number(float(weights[here])))
-        rows.append(("its gradient", [*_pairs(slopes, here), weight]))
+        rows.append(("its gradient", [*_pairs(gradients, here), weight]))
     return [*rows, ("the layer", _pairs(layer.statistics, None))]
 
 
 def _pairs(values: ChannelStatistics, channel: int | None) -> list[tuple[str, str]]:
-    """Readings of one channel, or of the whole layer; of NaN and Inf only where there are any."""
+    """Return readings of one channel, or of the whole layer; NaN and Inf only if any."""
     here = slice(None) if channel is None else slice(channel, channel + 1)
     nans, infs = int(values.nans[here].sum()), int(values.infs[here].sum())
     known = values.mean[here][~np.isnan(values.mean[here])]

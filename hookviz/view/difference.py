@@ -1,4 +1,4 @@
-"""What an edit has made of a view: the edited run, the original one, or the one less the other."""
+"""The edited run, the original one, or their difference."""
 
 from __future__ import annotations
 
@@ -11,39 +11,45 @@ from .memo import Memo
 from .view import View, map_size
 
 
-def seen(view: View) -> View:
-    """The view of the run that is to be seen, by the setting ``version``.
+def displayed_view(view: View) -> View:
+    """Return the edited, original or difference view chosen by ``version``.
 
-    Without edits there is one run, and it is the view itself.
+    Without edits it is the view itself.
     """
     if view.original is None:
         return view
-    if view.at.version == "difference":
+    if view.settings.version == "difference":
         return ViewDifference(view, view.original)
-    shown = copy.copy(view if view.at.version == "edited" else view.original.placed(view.at))
-    shown.which = f", {view.versions[view.at.version == 'edited']}"
+    shown = copy.copy(
+        view if view.settings.version == "edited" else view.original.with_settings(view.settings)
+    )
+    shown.which = f", {view.versions[view.settings.version == 'edited']}"
     return shown
 
 
 class ViewDifference(View):
-    """The maps, gradients and heatmaps of an edited run less those of the original one."""
+    """The maps, gradients and heatmaps of an edited run minus those of the original one."""
 
     def __init__(self, edited: View, original: View) -> None:
-        super().__init__(edited.at, edited.session, edited.run, edited.input_memo, original)
+        super().__init__(edited.settings, edited.session, edited.run, edited.input_memo, original)
         self._edited, self.versions = edited, edited.versions
         self.which = f", {self.versions[1]} − {self.versions[0]}"
-        self.memo = edited.memo.once("difference", None, Memo)  # another, since all is less
+        self.memo = edited.memo.get_or_compute(
+            "difference", None, Memo
+        )  # a cache of its own for the differences
 
     @property
     def sides(self) -> tuple[View, View]:
         """The edited view and the original one, at the same settings."""
         assert self.original is not None
-        return self._edited.placed(self.at), self.original.placed(self.at)
+        return self._edited.with_settings(self.settings), self.original.with_settings(self.settings)
 
     @property
     def layer(self) -> LayerView:
-        at = self.at
-        return self.memo.once("layer", (at.layer, at.call, at.sample, at.depth), self._less)
+        at = self.settings
+        return self.memo.get_or_compute(
+            "layer", (at.layer, at.call, at.sample, at.depth), self._less
+        )
 
     def _less(self) -> LayerView:
         one, other = (side.layer for side in self.sides)
@@ -62,13 +68,13 @@ class ViewDifference(View):
         return LayerView(maps, gradients, weights, one.samples, one.depths)
 
     @property
-    def drops(self) -> np.ndarray | None:
-        return self.sides[0].drops
+    def ablation_scores(self) -> np.ndarray | None:
+        return self.sides[0].ablation_scores
 
     def describe(self) -> str:
         return f"{self.versions[1]} less {self.versions[0]}: {super().describe()}"
 
 
 def less(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
-    """A heatmap less another; None where either is missing."""
+    """Subtract a heatmap from another; None if either is missing."""
     return None if one is None or other is None else one - other

@@ -1,4 +1,4 @@
-"""The ways from a view to another: other settings, another run, edits. Nothing here is drawn."""
+"""Transitions between views: new settings, a new run, edits. Nothing is drawn here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..hooking.select import Layers
 from ..run.replay import Replay
 from ..run.session import Run, Session
 from ..run.target import Target, logits_of
-from .difference import seen
+from .difference import displayed_view
 from .layer import ABLATION
 from .memo import Memo
 from .settings import Settings, first_layer
@@ -23,7 +23,7 @@ Ask = Callable[[Session, Target], Run]
 
 
 def asker(layers: Layers = None, max_bytes: int | None = None) -> Ask:
-    """Return what runs a session, keeping these layers within this budget."""
+    """Return a function that runs a session, keeping these layers within this budget."""
     return partial(run_session, layers=layers, max_bytes=max_bytes)
 
 
@@ -35,35 +35,35 @@ def ran(
     input_memo: Memo | None = None,
     original: View | None = None,
 ) -> View:
-    """Return a view of a new run; with edits, of one with and one without them, or `original`."""
+    """Return a view of a new run; with edits also of a run without them, unless `original`."""
     if original is None:
         plain = session.edited(())
         original = View(at, plain, allow_interrupts(ask, plain, at.target), input_memo)
-    view = original.placed(at)
+    view = original.with_settings(at)
     if session.edits:
         run = allow_interrupts(ask, session, at.target)
         view = View(at, session, run, original.input_memo, original)
-    return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
+    return view if at.layer in view.cache else view.with_settings(layer=first_layer(view.cache))
 
 
 def ran_beside(ask: Ask, first: Session, session: Session, at: Settings) -> View:
-    """Return a view of a session's run whose original run is another session's, ``first``'s."""
+    """Return a view of a session's run, with that of another session as its original run."""
     one, two = (allow_interrupts(ask, each, at.target) for each in (first, session))
     shared = common_layers(one.cache, two.cache)
     one, two = (replace(each, cache=each.cache.only(shared)) for each in (one, two))
     original = View(at, first, one)
     view = View(at, session, two, Memo(), original)
     view.versions = original.versions = "a", "b"
-    return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
+    return view if at.layer in view.cache else view.with_settings(layer=first_layer(view.cache))
 
 
 def reordered(view: View) -> View:
     """Return the view at the first channel of its order; by ablation, the model runs first."""
-    if view.at.order == "index":
+    if view.settings.order == "index":
         return view
-    if view.at.order == ABLATION:
+    if view.settings.order == ABLATION:
         allow_interrupts(view.ablate)
-    return view.moved(channel=int(seen(view).channels[0]))
+    return view.with_settings(channel=int(displayed_view(view).channels[0]))
 
 
 def soon_edited(session: Session, original: View) -> View | None:
@@ -73,21 +73,21 @@ def soon_edited(session: Session, original: View) -> View | None:
     so this serves from the second edit of the same layers on.
     """
     if any(each.of_input for each in session.edits):
-        return None  # nothing comes before
+        return None  # no operations precede it
     layers = frozenset(each.layer for each in session.edits)
-    again = original.memo.known("edited", layers)
-    original.memo.once("edited", layers, lambda: True)
+    again = original.memo.get("edited", layers)
+    original.memo.get_or_compute("edited", layers, lambda: True)
     if not again:
         return None
 
     def make() -> Replay:
         return Replay(session.given.get_submodule(name) for name in layers)
 
-    replay = original.memo.once("replay", layers, make)
+    replay = original.memo.get_or_compute("replay", layers, make)
     logits = logits_of(allow_interrupts(session.replayed, replay))
     if logits is None:
         return None
-    soon = original.of_run(replace(original.run, logits=logits))
+    soon = original.with_run(replace(original.run, logits=logits))
     soon.original = original
     return soon
 

@@ -1,4 +1,4 @@
-"""All that is to be seen of a view, in numbers and words: what widget, figure and tests read."""
+"""Everything displayed of a view, in numbers and words, for widgets, figures and tests."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from .settings import Settings
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Picture:
-    """What is said of any picture.
+    """The words of any picture.
 
     Attributes
     ----------
     name, detail, note : str
-        What it is; its size, say; and what else must be known of it. The last two may be empty.
+        The name; a detail such as the size; a note. The last two may be empty.
     alt : str
-        In a whole sentence.
+        A whole sentence.
     box : tuple of float, or None
-        What is outlined in it: the chosen place, or what that sees.
+        The outlined part: the chosen position, or its receptive field.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Picture:
 
     @property
     def caption(self) -> str:
-        """All that stands at it, in one line."""
+        """The whole caption, in one line."""
         return (
             ", ".join(filter(None, (self.name, self.detail))) + "; " * bool(self.note) + self.note
         )
@@ -44,7 +44,7 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Panel(Picture):
-    """One map and how it is coloured.
+    """One map and its colours.
 
     Attributes
     ----------
@@ -66,14 +66,14 @@ class Panel(Picture):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ImagePanel(Picture):
-    """A ready picture.
+    """A finished picture.
 
     Attributes
     ----------
     pixels : numpy.ndarray
         uint8 ``(H, W, 3)``.
     colours : tuple of (str, float, float), optional
-        Colormap, and the values with its first and last colour, of what is laid over it.
+        Colormap, and the values with its first and last colour, of the heatmap over it.
     """
 
     pixels: np.ndarray
@@ -88,13 +88,13 @@ class HeatmapStrip:
     ----------
     caption, alt : str
     pixels : numpy.ndarray
-        uint8 ``(H, W, 3)``: pictures of one size, ``columns`` in a row; what is left of the last
-        row is black.
+        uint8 ``(H, W, 3)``: pictures of one size, ``columns`` in a row; the rest of the last row
+        is black.
     names : list of str
         The layer of each picture.
     columns : int
     place : int or None
-        Which of them is the shown layer's.
+        The index of the shown layer.
     """
 
     caption: str
@@ -107,7 +107,7 @@ class HeatmapStrip:
 
 @dataclass(frozen=True, eq=False)
 class ChannelGrid:
-    """As many channels as have room, as one picture, the chosen one outlined.
+    """One page of channels as one picture, the chosen one outlined.
 
     Attributes
     ----------
@@ -115,15 +115,15 @@ class ChannelGrid:
     mosaic : Mosaic
     cmap : str
     box : tuple of float
-        Left, top, width and height of the outlined tile, as shares of the whole.
+        Left, top, width and height of the outlined tile, as fractions of the whole.
     channels : numpy.ndarray
         The channel of each tile.
     place : int
-        Which tile is the chosen channel's.
+        The index of the chosen channel's tile.
     page, pages : int
-        Which channels these are, in their order, 128 a page; and of how many pages.
-    drops : numpy.ndarray or None
-        What the target's score loses without each of them, where that is known.
+        The page, of 128 channels in their order; and the number of pages.
+    ablation_scores : numpy.ndarray or None
+        The drop of the target's score without each of them, if known.
     """
 
     caption: str
@@ -135,71 +135,71 @@ class ChannelGrid:
     place: int
     page: int
     pages: int
-    drops: np.ndarray | None = None
+    ablation_scores: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What is on the screen.
+    """Everything on the screen.
 
     Attributes
     ----------
     settings : Settings
-        The explorer's traits at that moment.
+        The explorer's settings at that moment.
     model : str
         The model's class.
-    facts : list of str
-        What the title line says beside it: how many layers, the input's shape, ...
+    summary : list of str
+        The title line beside it: number of layers, the input's shape, ...
     predictions : list of Prediction
-        The sample's top classes: number, name and probability; empty if it is no classifier.
+        The sample's top classes: number, name and probability; empty without a classifier.
     target : str
-        What the gradient is of.
+        The name of the target.
     description : str
-        The view in a sentence, for those who do not see it.
+        The view in a sentence, as alt text.
     layers : list of str
-        Those that can be shown.
+        The layers that can be shown.
     counts : dict of str to int
-        How many channels, calls, samples and slices there are to choose from.
+        The numbers of channels, calls, samples and slices.
     channels : numpy.ndarray
-        Channel numbers in the order in which the slider and the mosaic have them.
+        Channel numbers in the order of the slider and the mosaic.
     position : int
-        Where the channel stands there.
-    input : Sheet or None
-        The input as the network saw it; None if it is no picture, signal or volume.
+        The index of the channel in that order.
+    input : ImagePanel or None
+        The input as the network saw it; None if it is not a picture, signal or volume.
     panels : list of Panel
-        The feature map, the gradient if there is one, and a heatmap that stands alone.
+        The feature map, the gradient if any, and a heatmap without a picture below it.
     heatmap : numpy.ndarray or None
-        The heatmap's values ``(h, w)``, wherever it is drawn.
-    overlay : Sheet or None
+        The heatmap's values ``(h, w)``.
+    overlay : ImagePanel or None
         The heatmap over the input.
-    strip : Strip or None
+    strip : HeatmapStrip or None
         All layers' heatmaps over the input.
-    tiles : Tiles
+    tiles : ChannelGrid
     readings : list of (str, list of (str, str))
         Exact numbers: lines of a heading and of pairs of a name and a value.
     ribbon : list of Cell
         Each of ``layers``: how large its values are, and what is wrong with them.
-    verdict : Verdict
+    verdict : HealthSummary
         What the ribbon says of the network.
     words : dict of str to LayerWords
         What each of ``layers`` is.
     classes : list of str
-        All that the target may be, by number.
+        The names of all classes, by number.
     dtype : str
-        Of the layer's tensor, and what is shown of complex numbers.
+        The dtype of the layer's tensor, and a note for complex numbers.
     edits : list of str
-        What is changed in this run, in words.
+        The edits of this run, in words.
     versions : tuple of str
-        What the original run, the edited one and their difference are called; empty for one run.
+        Names of the original run, the edited one and their difference; empty for one run.
     factor : float
-        By what the shown channel is multiplied.
+        The factor that an edit multiplies the shown channel by.
     note : str
-        What a control could not do, and why.
+        Why a control failed; or empty.
     """
 
     settings: Settings
     model: str
-    facts: list[str]
+    summary: list[str]
     predictions: list[Prediction]
     target: str
     description: str

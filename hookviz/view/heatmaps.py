@@ -23,83 +23,85 @@ from .view import View, field_of, map_size, place_of
 class ShownHeatmap:
     """The heatmap of a view.
 
-    `values`, ``(h, w)``, is None where no gradient arrived; `alone` says whether it is drawn by
-    itself, as wished or for want of a picture.
+    `values`, ``(h, w)``, is None where no gradient arrived; `alone` is true if it is drawn without
+    the picture, by the user's choice or because there is none.
     """
 
     def __init__(self, view: View) -> None:
-        self.view, self.at, self.memo = view, view.at, view.memo
+        self.view, self.settings, self.memo = view, view.settings, view.memo
         self.values = self._values()
-        self.alone = not self.at.overlay or view.picture is None
+        self.alone = not self.settings.overlay or view.picture is None
 
     def _values(self) -> np.ndarray | None:
         if isinstance(self.view, ViewDifference):
             return less(*(ShownHeatmap(side).values for side in self.view.sides))
-        method, layer = self.at.heatmap, self.view.layer
+        method, layer = self.settings.heatmap, self.view.layer
         if method in ATTRIBUTIONS:
             return self._attribution(method)
         if method == PRODUCT:
-            here = self.at.channel
+            here = self.settings.channel
             return None if layer.gradients is None else layer.maps[here] * layer.gradients[here]
         if method == EFFECTIVE:
             return self._effective()
         if layer.gradients is None and needs_gradient(method):
             return None
         key = (layer, method, HEATMAPS[method])
-        return self.memo.once("heatmap", key, lambda: self._cut(self._whole(method)))
+        return self.memo.get_or_compute("heatmap", key, lambda: self._cut(self._whole(method)))
 
     def _whole(self, method: str) -> Tensor:
-        """The heatmap of all samples, one number a place: so that a sample step only cuts."""
-        key = (self.at.layer, self.at.call, method, HEATMAPS[method])
-        return self.memo.once("whole heatmap", key, lambda: heatmap(self.view.call, method))
+        """Return the heatmap of all samples, so that a sample step only cuts."""
+        key = (self.settings.layer, self.settings.call, method, HEATMAPS[method])
+        return self.memo.get_or_compute(
+            "whole heatmap", key, lambda: heatmap(self.view.call, method)
+        )
 
     def _attribution(self, method: str) -> np.ndarray | None:
-        """A map at the input's size; the model runs again for it, once for each target."""
-        session, target = self.view.session, self.at.target
+        """Return a map at the input's size; the model runs again, once for each target."""
+        session, target = self.view.session, self.settings.target
         if not self.view.run.scored:
             return None
 
         def make() -> Tensor:
             names = session.class_names
-            with session.active():  # its edits are on
+            with session.active():  # with its edits
                 given = attribute(
                     session.given, session.inputs, target, method=method, class_names=names
                 )
             return picture_map(given, method)
 
-        return self._cut(self.memo.once(f"attribution {method}", None, make))
+        return self._cut(self.memo.get_or_compute(f"attribution {method}", None, make))
 
     def _effective(self) -> np.ndarray | None:
-        """A map at the input's size; the model runs again for it, once for each place."""
-        field, at = field_of(self.view), self.at
+        """Return a map at the input's size; the model runs again, once for each position."""
+        field, at = field_of(self.view), self.settings
         if isinstance(field, str) or not self.view.layer.maps.size:
             return None
         place = place_in(field, at.depth, *place_of(self.view))
         session, sample = self.view.session, self.view.input_sample
 
         def make() -> Tensor:
-            with session.active():  # its edits are on
+            with session.active():  # with its edits
                 return field.effective([one_of(session.inputs, sample)], position=place)
 
         key = (at.layer, at.call, place, sample)
-        return self._cut(self.memo.once("effective field", key, make)[None])
+        return self._cut(self.memo.get_or_compute("effective field", key, make)[None])
 
     def _cut(self, whole: Tensor) -> np.ndarray:
-        """One sample, and of a volume one slice, of heatmaps ``(N, *spatial)``: ``(h, w)``."""
-        one = whole[min(self.at.sample, len(whole) - 1)]
+        """Cut one sample, and one slice of a volume, from heatmaps ``(N, *spatial)``."""
+        one = whole[min(self.settings.sample, len(whole) - 1)]
         if one.ndim == 3:  # another layer may have more or fewer slices
             one = one[round(self.view.depth_share * (len(one) - 1))]
         return to_numpy(one if one.ndim == 2 else one[None])
 
     def _name(self) -> str:
-        if self.at.heatmap == EFFECTIVE:
+        if self.settings.heatmap == EFFECTIVE:
             row, column = place_of(self.view)
             return f"{EFFECTIVE} of row {row}, column {column}{self.view.which}"
-        magnitudes = self.view.magnitudes if self.at.heatmap == PRODUCT else ""
-        return f"{self.at.heatmap} of {self.view.target_name}{magnitudes}{self.view.which}"
+        magnitudes = self.view.magnitudes if self.settings.heatmap == PRODUCT else ""
+        return f"{self.settings.heatmap} of {self.view.target_name}{magnitudes}{self.view.which}"
 
     def panels(self) -> list[Panel]:
-        """The heatmap alone, at its own size."""
+        """Return the heatmap's panel if it is alone, at its own size."""
         values = self.values
         if values is None or not self.alone:
             return []
@@ -121,24 +123,26 @@ class ShownHeatmap:
         ]
 
     def overlay(self) -> ImagePanel | None:
-        """The heatmap over the input."""
-        values, picture, alpha = self.values, self.view.picture, self.at.alpha
+        """Return the heatmap over the input."""
+        values, picture, alpha = self.values, self.view.picture, self.settings.alpha
         if values is None or picture is None or self.alone:
             return None
-        own = {PRODUCT: self.at.channel, EFFECTIVE: self.at.place}.get(self.at.heatmap)
-        method = HEATMAPS.get(self.at.heatmap, self.at.heatmap)
+        own = {PRODUCT: self.settings.channel, EFFECTIVE: self.settings.place}.get(
+            self.settings.heatmap
+        )
+        method = HEATMAPS.get(self.settings.heatmap, self.settings.heatmap)
         key = (self.view.layer, method, own, alpha)
-        pixels = self.memo.once("overlay", key, lambda: blend(picture, values, alpha))
+        pixels = self.memo.get_or_compute("overlay", key, lambda: blend(picture, values, alpha))
         name = self._name()
         alt = f"Heatmap over the input, {name}, layer {self.view.layer_name}"
         note, colours = emptiness(values), heat_colours(values)
         return ImagePanel(name=name, alt=alt, note=note, pixels=pixels, colours=colours)
 
     def strip(self) -> HeatmapStrip | None:
-        """All layers' heatmaps over the input, from first to last."""
-        if not self.at.strip:
+        """Return all layers' heatmaps over the input, from first to last."""
+        if not self.settings.strip:
             return None
-        at, view = self.at, self.view
+        at, view = self.settings, self.view
         method = at.heatmap if at.heatmap in HEATMAPS else "gradcam"
         which = (method, HEATMAPS[method])
 
@@ -147,36 +151,36 @@ class ShownHeatmap:
             return list(cuts), draw_strip(view.picture, list(cuts.values()), at.alpha)
 
         key = (*which, at.sample, view.input_sample, view.depth_share, at.alpha)
-        names, pixels = self.memo.once("strip", key, make)
+        names, pixels = self.memo.get_or_compute("strip", key, make)
         if pixels is None:
             return None
         caption = f"{method} of {view.target_name} in {len(names)} layers, each on its own scale"
         if method != at.heatmap:
-            caption += f"; {at.heatmap} is not one of each layer"
+            caption += f"; {at.heatmap} is not defined for each layer"
         place = names.index(at.layer) if at.layer in names else None
         alt = f"{caption}: {', '.join(names)}"
         return HeatmapStrip(caption, alt, pixels, names, strip_columns(len(names)), place)
 
     def _all_layers(self, view: View, method: str) -> dict[str, np.ndarray]:
-        """Each layer's heatmap ``(h, w)``."""
+        """Return each layer's heatmap ``(h, w)``."""
         if isinstance(view, ViewDifference):
             edited, original = (self._all_layers(side, method) for side in view.sides)
             both = edited.keys() & original.keys()
             return {name: edited[name] - original[name] for name in edited if name in both}
         make = lambda: heatmaps(view.cache, method)  # noqa: E731
-        every = view.memo.once("heatmaps", (method, HEATMAPS[method]), make)
+        every = view.memo.get_or_compute("heatmaps", (method, HEATMAPS[method]), make)
         return {name: self._cut(whole) for name, whole in every.items()}
 
     def readings(self) -> Readings:
-        """The exact range; that there is nothing in it is said at the picture."""
+        """Return the exact range; an empty heatmap has a note at the picture instead."""
         if self.values is None or emptiness(self.values):
             return []
         low, high = float(self.values.min()), float(self.values.max())
-        return [(self.at.heatmap, [("min", number(low)), ("max", number(high))])]
+        return [(self.settings.heatmap, [("min", number(low)), ("max", number(high))])]
 
 
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
-    """The heatmap of every layer that has one, in the order in which they ran."""
+    """Compute the heatmap of every layer that has one, in the order in which they ran."""
     check_method(method)
     found = {}
     for name, record in cache.items():
@@ -192,7 +196,7 @@ def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
 
 
 def emptiness(values: np.ndarray) -> str:
-    """What must be said of a heatmap without content, so that none is seen in it."""
+    """Return a warning for a heatmap that is zero or not finite; else empty."""
     nans = int((~np.isfinite(values)).sum())
     if nans:
         return f"{nans} of {values.size} values are NaN or infinite"

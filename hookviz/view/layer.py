@@ -18,30 +18,30 @@ from ..hooking.tensors import as_maps, at_least_float32
 
 @dataclass(frozen=True, eq=False)
 class ChannelStatistics:
-    """Of each channel's map, ``(C,)`` each; min, max, mean and norm are over the finite values."""
+    """Statistics of each channel's map, ``(C,)``; min, max, mean, norm over the finite values."""
 
     min: np.ndarray
     max: np.ndarray
     mean: np.ndarray
-    zeros: np.ndarray  # share, 0 to 1
+    zeros: np.ndarray  # fraction, 0 to 1
     norm: np.ndarray  # sqrt(sum(x**2))
     nans: np.ndarray
     infs: np.ndarray
-    places: int  # of each map
+    positions: int  # of each map
 
     @property
     def silent(self) -> np.ndarray:
-        """Whether a channel is zero everywhere."""
+        """True for each channel that is zero everywhere."""
         return (self.min == 0) & (self.max == 0)
 
     @property
     def constant(self) -> np.ndarray:
-        """Whether a channel says nothing about this input: the same value everywhere."""
-        return self.min == self.max if self.places > 1 else self.silent
+        """True for each channel with the same value everywhere."""
+        return self.min == self.max if self.positions > 1 else self.silent
 
     @property
     def still(self) -> str:
-        """How many are, in words: ``"3 silent, 1 constant"``; empty if none is."""
+        """The number of such channels, in words: ``"3 silent, 1 constant"``; or empty."""
         silent = int(self.silent.sum())
         counts = {"silent": silent, "constant": int(self.constant.sum()) - silent}
         return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
@@ -53,24 +53,24 @@ class LayerView:
 
     maps: np.ndarray  # float32 (C, H, W); a 1d layer's have H = 1
     gradients: np.ndarray | None  # the same shape
-    weights: np.ndarray | None  # Grad-CAM's (C,): each gradient, averaged over all its places
-    samples: int  # how many there are to choose from
+    weights: np.ndarray | None  # Grad-CAM's (C,): each channel's mean gradient
+    samples: int  # the number to choose from
     depths: int
 
-    # Heatmaps of other classes need the gradients of all layers, and no statistics of them.
+    # On demand: heatmaps of other classes need all layers' gradients but no statistics.
     @cached_property
     def statistics(self) -> ChannelStatistics:
-        """Of the maps."""
+        """Statistics of the maps."""
         return channel_statistics(self.maps)
 
     @cached_property
     def gradient_statistics(self) -> ChannelStatistics | None:
-        """Of the gradients."""
+        """Statistics of the gradients."""
         return None if self.gradients is None else channel_statistics(self.gradients)
 
     @property
     def signed(self) -> bool:
-        """Whether any value is negative: then zero is in the middle of the colours."""
+        """True if any value is negative: then zero is in the middle of the colours."""
         return bool((self.statistics.min < 0).any())
 
 
@@ -82,9 +82,9 @@ def layer_view(
     depth: int = 0,
     grid: tuple[int, ...] | None = None,
 ) -> LayerView:
-    """Cut one sample, and of a volume one slice, out of a layer's tensors, see `as_maps`.
+    """Cut one sample, and one slice of a volume, out of a layer's tensors, see `as_maps`.
 
-    ``sample`` and ``depth`` are taken down to the last there is.
+    ``sample`` and ``depth`` are clipped to the last one.
     """
     stacked = as_maps(activation, module, grid)
     if not stacked.numel():
@@ -109,7 +109,7 @@ def layer_view(
 
 
 def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
-    """Statistics of every map of ``(C, H, W)``; NaN where a map has no finite value."""
+    """Compute statistics of every map of ``(C, H, W)``; NaN where a map has no finite value."""
     flat = maps.reshape(len(maps), -1)
     zeros = 1 - np.count_nonzero(flat, axis=1) / flat.shape[1]
     nans = infs = np.zeros(len(flat), int)
@@ -120,7 +120,7 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
         infs = flat.shape[1] - finite.sum(1) - nans
         count = np.maximum(finite.sum(1), 1)
         flat = np.where(finite, flat, np.nan)
-    # fmin and fmax pass over NaN, and give NaN without a warning where there is nothing else.
+    # fmin and fmax ignore NaN, and give NaN without a warning for nothing but NaN.
     low, high = np.fmin.reduce(flat, 1), np.fmax.reduce(flat, 1)
     known = flat if not nans.any() and not infs.any() else np.nan_to_num(flat)
     mean = np.where(np.isnan(low), np.nan, known.sum(1) / count)
@@ -129,28 +129,35 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
         most = np.maximum(np.abs(known).max(1), np.finfo(known.dtype).tiny)
         scaled = known / most[:, None]
         norm = most * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-    norm = np.where(np.isnan(low), np.nan, norm)  # of nothing but NaN it is not 0
+    norm = np.where(np.isnan(low), np.nan, norm)  # not 0 for nothing but NaN
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, flat.shape[1])
 
 
 ABLATION = "ablation"
 ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight", ABLATION)
-"""Channel orders: by index, or the largest mean, maximum, share of zeros, gradient norm or
-Grad-CAM weight first; or what the target's score loses most without, for which the model runs."""
+"""Channel orders: by index, or the largest mean, maximum, fraction of zeros, gradient norm or
+Grad-CAM weight first; or the largest drop of the target's score without the channel, for which
+the model runs."""
 
 
-def channel_order(view: LayerView, order: str, drops: np.ndarray | None = None) -> np.ndarray:
-    """Channel numbers in the order in which they are stepped through, ``(C,)``.
+def channel_order(
+    view: LayerView, order: str, ablation_scores: np.ndarray | None = None
+) -> np.ndarray:
+    """Return channel numbers in the order in which they are stepped through, ``(C,)``.
 
-    ``drops``, ``(C,)``, is what the score loses without each.
+    ``ablation_scores``, ``(C,)``, are the drops of the score without each.
     """
-    slopes = view.gradient_statistics
+    gradients = view.gradient_statistics
     if order == ABLATION:
-        return np.arange(len(view.maps)) if drops is None else np.argsort(-drops, kind="stable")
-    if order == "index" or (order in ("gradient", "weight") and slopes is None):
+        return (
+            np.arange(len(view.maps))
+            if ablation_scores is None
+            else np.argsort(-ablation_scores, kind="stable")
+        )
+    if order == "index" or (order in ("gradient", "weight") and gradients is None):
         return np.arange(len(view.maps))
-    if slopes is not None and view.weights is not None and order in ("gradient", "weight"):
-        key = slopes.norm if order == "gradient" else view.weights
+    if gradients is not None and view.weights is not None and order in ("gradient", "weight"):
+        key = gradients.norm if order == "gradient" else view.weights
     else:
         key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.
@@ -158,19 +165,19 @@ def channel_order(view: LayerView, order: str, drops: np.ndarray | None = None) 
 
 
 def showable(cache: FeatureCache) -> list[str]:
-    """Names of the layers whose (first) output can be arranged as maps and is not empty."""
+    """Return the layers whose (first) output can be arranged as maps and is not empty."""
     return [name for name in cache if not why_not_shown(cache[name])]
 
 
 def why_not_shown(record: LayerRecord) -> str:
-    """Why a layer cannot be shown; empty if it can."""
+    """Return the reason why a layer cannot be shown; empty if it can."""
     call = record.last
     if not call.outputs:
         return "it returned no tensor"
     shape = call.outputs[0].shape
     if not math.prod(shape):
         return f"it returned an empty tensor, shape {tuple(shape)}"
-    try:  # a tensor without values has the shape all the same
+    try:  # the shape is known without values
         as_maps(torch.empty(shape, device="meta"), call.module, call.grid)
     except ValueError as error:
         return str(error)
@@ -181,7 +188,7 @@ def why_not_shown(record: LayerRecord) -> str:
 
 
 class LayerWords(NamedTuple):
-    """What is said of a layer.
+    """The description of a layer.
 
     Attributes
     ----------
@@ -190,7 +197,7 @@ class LayerWords(NamedTuple):
     text : str
         Kernel, stride, channels, groups and parameters; only what it has.
     size : str
-        Of what one sample gives, ``96×14×14``.
+        The output's size for one sample, ``96×14×14``.
     """
 
     kind: str
@@ -199,12 +206,12 @@ class LayerWords(NamedTuple):
 
     @property
     def line(self) -> str:
-        """All of it."""
+        """All of it, in one line."""
         return " · ".join(filter(None, (f"{self.kind} {self.text}".strip(), self.size)))
 
 
 def layer_words(record: LayerRecord) -> LayerWords:
-    """Words for a layer that has run.
+    """Describe a layer that has run.
 
     Examples
     --------
@@ -241,7 +248,7 @@ def layer_words(record: LayerRecord) -> LayerWords:
 
 
 def _sizes(given: Any, always: bool = False) -> str:
-    """A kernel's size as ``3×3``; a stride as ``2``, or nothing where it is 1."""
+    """Format a kernel's size as ``3×3``; a stride as ``2``, or empty if it is 1."""
     numbers = given if isinstance(given, tuple) else (given,)
     if not numbers or not all(isinstance(each, int) for each in numbers):
         return ""

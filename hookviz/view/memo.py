@@ -1,4 +1,4 @@
-"""What was made last is not made again."""
+"""A cache of the latest value for each name."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 
 class Memo:
-    """Remembers, for each name, what was made last and for which key.
+    """A cache that holds one value for each name, with its key.
 
-    So what it holds is bounded, however much was looked at: one thing a name. A cached method would
-    hold its view, and so a run with all its maps, for as long as the class lives. The key is all
-    that the made thing depends on and that may change while the memo lives.
+    So its size is bounded. A cached method would hold its view, and so a run with all its maps, for
+    as long as the class lives. The key is everything that the value depends on and that may change
+    while the memo lives.
     """
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Hashable, Any]] = {}
 
-    def known(self, name: str, key: Hashable) -> Any:
-        """What is remembered for this key; None if nothing is."""
+    def get(self, name: str, key: Hashable) -> Any:
+        """Return the value for this key; None if it is not cached."""
         found = self._made.get(name)
         return found[1] if found is not None and found[0] == key else None
 
-    def once(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What ``make`` returned for this key; made anew only when the key changes.
+    def get_or_compute(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the value for this key; call ``make`` only if the key has changed.
 
         >>> memo = Memo()
-        >>> [memo.once("square", x, lambda x=x: print("made") or x * x) for x in (2, 2)]
+        >>> [memo.get_or_compute("square", x, lambda x=x: print("made") or x * x) for x in (2, 2)]
         made
         [4, 4]
         """

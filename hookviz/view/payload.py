@@ -1,7 +1,7 @@
-"""What a browser needs to draw a view by itself: facts, and a layer's numbers as arrays.
+"""The data for drawing a view in the browser: facts, and a layer's numbers as arrays.
 
-Nothing here is drawn: the browser turns values into colours, as `hookviz.draw.colours` does, and
-what is computed (statistics, orders, heatmaps, percentiles) comes from here.
+Nothing is drawn here: the browser turns values into colours, as `hookviz.draw.colours` does, and
+statistics, orders, heatmaps and percentiles are computed here.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentile
 from ..draw.overlay import HEAT, UNDONE
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
-from .build import facts, versions_of
+from .build import summary, versions_of
 from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
 from .view import ShownMaps, View, field_of
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
-"""What is known of each channel, and of its gradient, in this order."""
+"""The statistics of each channel, and of its gradient, in this order."""
 
 
 def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
-    """What is the same for all layers, of one run: all of it can be written as JSON.
+    """Return the facts of a run that are the same for all layers, as JSON values.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         Whether the names of all classes come along, to choose from.
     """
     run, names = view.run, view.session.class_names
-    logits, target = run.logits, view.at.target
+    logits, target = run.logits, view.settings.target
     count = 0 if logits is None or not classes else logits.shape[1]
     return {
         "model": view.session.name,
-        "facts": facts(view),
+        "summary": summary(view),
         "target": {"name": view.target_name, "number": class_number(view)},
         "given": target if isinstance(target, int) else None,
         "predictions": [
@@ -54,7 +54,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "palettes": {name: palette_text(name) for name in palette_names(view)},
         "choices": choices(),
         "versions": list(versions_of(view)),
-        "network": [ShownMaps(view).network_range(slopes) for slopes in (False, True)],
+        "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": list(HEATMAPS),
         "product": PRODUCT,
         "effective": EFFECTIVE,
@@ -65,7 +65,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
 
 
 def edit_list(view: View) -> list[dict[str, Any]]:
-    """What is changed in this run; a channel and its factor, where it is no more than that."""
+    """Return the edits of this run; with channel and factor for those that only multiply one."""
     found: list[dict[str, Any]] = []
     for each in view.session.edits:
         channel = each.channels if isinstance(each.channels, int) else None
@@ -76,7 +76,7 @@ def edit_list(view: View) -> list[dict[str, Any]]:
 
 
 def layer_list(view: View) -> list[dict[str, Any]]:
-    """One entry a layer that can be shown: its name, its words and its cell of the ribbon."""
+    """Return an entry for each layer that can be shown: name, words and cell of the ribbon."""
     found = []
     for cell in view.ribbon:
         words = view.words[cell.name]
@@ -89,47 +89,48 @@ def layer_list(view: View) -> list[dict[str, Any]]:
 
 
 def palette_names(view: View) -> list[str]:
-    """The colormaps that the browser may need."""
-    chosen = [name for name in (*CMAPS, view.at.cmap) if name != "auto"]
+    """Return the colormaps that the browser may need."""
+    chosen = [name for name in (*CMAPS, view.settings.cmap) if name != "auto"]
     return list(dict.fromkeys([*chosen, SEQUENTIAL, DIVERGING, DARK, HEAT]))
 
 
 def settings_payload(view: View) -> dict[str, Any]:
-    """The settings, but for the target, which may be anything."""
-    return {name: value for name, value in asdict(view.at).items() if name != "target"}
+    """Return the settings without the target, which may be any object."""
+    return {name: value for name, value in asdict(view.settings).items() if name != "target"}
 
 
 def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """One layer, call, sample and depth: what is said of it, and its numbers.
+    """Return words and numbers of one layer, call, sample and depth.
 
     Returns
     -------
     header : dict
-        Can be written as JSON.
+        JSON values.
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
-        `hookviz.draw.arrays.shown_size`. ``numbers`` and ``slopes``, ``(len(NUMBERS), C)``, of
-        the maps and of the gradients. ``weights``, Grad-CAM's, ``(C,)``. ``percentiles``, of both,
-        the 1st and the 99th, ``(2 or 4, C)``. ``orders``, ``(len(ORDERS) - 1, C)``: all but the
-        first. ``drops``, ``(C,)``, where it is known what the score loses without each channel.
+        `hookviz.draw.arrays.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
+        C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, ``(C,)``. ``percentiles``,
+        of both, the 1st and the 99th, ``(2 or 4, C)``. ``orders``, ``(len(ORDERS) - 1, C)``: all
+        but the first. ``ablation_scores``, ``(C,)``, the drops of the score without each channel,
+        if known.
     """
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
     percentiles = [_percentiles(layer.maps)]
-    slopes, weights = layer.gradient_statistics, layer.weights
-    if layer.gradients is not None and slopes is not None and weights is not None:
+    gradients, weights = layer.gradient_statistics, layer.weights
+    if layer.gradients is not None and gradients is not None and weights is not None:
         arrays |= {
             "gradients": shown_size(layer.gradients),
-            "slopes": _numbers(slopes),
+            "gradient_numbers": _numbers(gradients),
             "weights": weights,
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)
-    orders = [channel_order(layer, order, view.drops) for order in ORDERS[1:]]
-    if view.drops is not None:
-        arrays["drops"] = view.drops
+    orders = [channel_order(layer, order, view.ablation_scores) for order in ORDERS[1:]]
+    if view.ablation_scores is not None:
+        arrays["ablation_scores"] = view.ablation_scores
     arrays["orders"] = np.array(orders).astype(np.uint32)
-    at = view.at
+    at = view.settings
     header = {
         "layer": at.layer,
         "call": at.call,
@@ -149,12 +150,12 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def heatmap_payload(view: View) -> np.ndarray | None:
-    """The heatmap of a view, ``(h, w)``; None where there is none."""
+    """Return the heatmap of a view, ``(h, w)``; None if it has none."""
     return ShownHeatmap(view).values
 
 
 def field_payload(view: View) -> dict[str, Any]:
-    """What the layer's places see, see `hookviz.studies.receptive_field.field.payload`."""
+    """Return the receptive fields, see `hookviz.studies.receptive_field.field.payload`."""
     field = field_of(view)
     if isinstance(field, str):
         return {"status": "unknown", "why": field, "ends": None}
@@ -162,7 +163,7 @@ def field_payload(view: View) -> dict[str, Any]:
 
 
 def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:
-    """The input's picture, uint8 ``(H, W, 3)``, with what is said of it; None if it has none."""
+    """Return words and pixels of the input, uint8 ``(H, W, 3)``; None if it is not a picture."""
     (picture, words), main = view.picture_and_words, view.session.inputs.main
     if picture is None or main is None:
         return None
@@ -171,19 +172,19 @@ def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:
 
 
 def _numbers(values: ChannelStatistics) -> np.ndarray:
-    """Each of `NUMBERS` in a row: exact, also those of doubles."""
+    """Return a row for each of `NUMBERS`; exact, also for doubles."""
     kind = np.float64 if values.min.dtype == np.float64 else np.float32
     return np.array([getattr(values, name) for name in NUMBERS]).astype(kind)
 
 
 def _percentiles(maps: np.ndarray) -> np.ndarray:
-    """Where `hookviz.draw.colours.colour_ranges` begins and ends by percentile, ``(2, C)``."""
+    """Return the percentiles that `hookviz.draw.colours.colour_ranges` uses, ``(2, C)``."""
     return np.array(percentiles(maps)).astype(np.float64)
 
 
 def class_number(view: View) -> int | None:
-    """Which class the target is, if it is one."""
-    target, logits = view.at.target, view.run.logits
+    """Return the number of the target's class; None if it is not a single class."""
+    target, logits = view.settings.target, view.run.logits
     if isinstance(target, list):
         target = target[min(view.input_sample, len(target) - 1)]
     if logits is None or callable(target) or isinstance(target, tuple):
@@ -194,5 +195,5 @@ def class_number(view: View) -> int | None:
 
 
 def _json(value: Any) -> Any:
-    """JSON has no NaN."""
+    """Replace NaN and infinities, which JSON lacks, by None."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

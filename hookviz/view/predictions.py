@@ -1,4 +1,4 @@
-"""What the model answered and what was asked of it, in words."""
+"""The model's predictions and the target, in words."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TOP = 5
 
 
 class Prediction(NamedTuple):
-    """A class, or an output that nobody calls one."""
+    """A class or, for models that are not classifiers, an output."""
 
     number: int
     name: str
     value: float  # a probability, 0 to 1, or the model's own score
-    words: str  # the value for people
+    words: str  # the value as text
     before: float | None = None  # the value without the edits
-    change: str = ""  # what the edits changed, for people
+    change: str = ""  # the change by the edits, as text
 
 
 def ranked(
@@ -33,11 +33,11 @@ def ranked(
     classes: bool = True,
     before: Tensor | None = None,
 ) -> list[Prediction]:
-    """A sample's five largest outputs; none of no classifier, and none where any is NaN.
+    """Return a sample's five largest outputs; empty without a classifier, or with NaN.
 
-    Outputs that are of ``classes`` become probabilities by the softmax, which says nothing of
-    anything else. Of a single output the sigmoid is told beside the score. Where there are logits
-    of ``before``, what was large then is told, too, in the place of what was not.
+    Outputs for ``classes`` become probabilities by the softmax, which is meaningless for other
+    outputs. A single output has its sigmoid beside the score. With logits of ``before``, outputs
+    that were large then are ranked too.
 
     >>> import torch
     >>> [each.words for each in ranked(torch.tensor([[0.25, 0.75]]), 0, ["ball"])]
@@ -48,7 +48,7 @@ def ranked(
     if logits is None:
         return []
     row = logits[min(sample, len(logits) - 1)].detach().float()
-    if row.isnan().any():  # which is the largest, nobody can say
+    if row.isnan().any():  # ranking is undefined with NaN
         return []
     softmax = classes and len(row) > 1
     scores, row = row, probabilities(row[None])[0] if softmax else row
@@ -78,7 +78,7 @@ def ranked(
 
 
 def signed(value: float, how: str = ".3g") -> str:
-    """A change, for people: with its sign.
+    """Format a change, with its sign.
 
     >>> signed(-0.25), signed(3.04, ".1f")
     ('−0.25', '+3.0')
@@ -87,7 +87,7 @@ def signed(value: float, how: str = ".3g") -> str:
 
 
 def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[str]) -> bool:
-    """Whether anything says that a model's outputs are of classes: names, or their number."""
+    """Return whether a model's outputs are known to be classes, by names or their number."""
     if logits is None or class_names:
         return bool(class_names)
     holders = (model, getattr(model, "config", None))
@@ -96,7 +96,7 @@ def are_classes(model: nn.Module, logits: Tensor | None, class_names: Sequence[s
 
 
 def class_labels(count: int, class_names: Sequence[str]) -> list[str]:
-    """What each class is called where all can be chosen: no two the same.
+    """Return a distinct name for each class, for a menu.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def class_name(index: int, class_names: Sequence[str]) -> str:
 def target_name(
     target: Target, sample: int, class_names: Sequence[str], predictions: list[Prediction]
 ) -> str:
-    """What the gradient of a sample is of.
+    """Return the name of a sample's target.
 
     >>> target_name(["ball", (1, 0)], 1, ["ball", "moon"], [])
     'moon against ball'

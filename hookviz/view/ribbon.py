@@ -1,4 +1,4 @@
-"""The whole network at a glance: one cell a layer, and what can be said of its health."""
+"""Overview of the network: one cell per layer, and a summary of its health."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ class Cell:
     Attributes
     ----------
     name, block : str
-        The layer's name; and the part of it that says where in the model it is: the first one that
-        not all layers share.
+        The layer's name; and the first part of it that not all layers share.
     side : int
         The longest spatial side of its maps.
     activation : float
-        Root of the mean square of the finite values; NaN where there is none.
+        Root mean square of the finite values; NaN without any.
     gradient : float or None
         The same of the gradient; None where none arrived.
     zeros : float
-        Share of the activations that are exactly zero, 0 to 1.
+        Fraction of the activations that are exactly zero, 0 to 1.
     nans, infs : int
         How many of the activations are.
     gradient_nans, gradient_infs : int
@@ -89,19 +88,19 @@ def ribbon(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
 def _cell(call: Call, name: str, block: str) -> Cell:
     output, module = call.outputs[0], call.module
     shape = as_maps(torch.empty(output.shape, device="meta"), module, call.grid).shape
-    own, slopes = _pass(output, False), _pass(output, True)
+    own, gradients = _pass(output, False), _pass(output, True)
     assert own is not None  # of a gradient alone there may be none
     return Cell(
         name,
         block,
         max(shape[2:]),
         own.rms,
-        None if slopes is None else slopes.rms,
+        None if gradients is None else gradients.rms,
         own.zeros,
         own.nans,
         own.infs,
-        0 if slopes is None else slopes.nans,
-        0 if slopes is None else slopes.infs,
+        0 if gradients is None else gradients.nans,
+        0 if gradients is None else gradients.infs,
         shape[1],
         _silent(call, shape[1], own.zeros),
         isinstance(module, torch.nn.Linear) or (module is not None and is_convolution(module)),
@@ -215,11 +214,11 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
     worst = _most_silent(cells)
     if worst.kind == "odd":
         return worst
-    slopes = [cell.gradient for cell in cells if cell.gradient]
+    gradients = [cell.gradient for cell in cells if cell.gradient]
     clean = f"no NaN or Inf, {worst.text}"
-    if not slopes:
+    if not gradients:
         return HealthSummary(f"healthy: {clean}", "good", worst.layer)
-    span = max(1, math.ceil(math.log10(max(slopes) / min(slopes)) - 1e-9))
+    span = max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
     power = "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(span))
     power = "10" if span == 1 else power
     if span > _WIDE:

@@ -1,4 +1,4 @@
-"""All that may be set in the explorer: each setting is declared here, once.
+"""The explorer's settings: each is declared here, once.
 
 The widget's traits, the plain face's controls, what the browser gets, and the docstrings of
 `hookviz.explore` and `Explorer` are made from these declarations.
@@ -24,37 +24,37 @@ from ..run.target import Target, check_target, sample_scores
 from .layer import ORDERS, showable, why_not_shown
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
-"""The colormaps that are offered; any that matplotlib knows may be set."""
+"""The colormaps in the menu; any of matplotlib's may be set."""
 
 PRODUCT = "activation × gradient"
 """The heatmap of the chosen channel alone."""
 
 EFFECTIVE = "effective field"
-"""How much each pixel counts for the chosen position, or else for the one in the middle."""
+"""The weight of each pixel for the chosen position, or else for the one in the middle."""
 
 VERSIONS = ("edited", "original", "difference")
-"""Whose pictures are shown where something is edited."""
+"""The run whose pictures are shown, if there are edits."""
 
 INDICES = ("channel", "call", "sample", "depth")
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What is known of a setting, beside its name, type and default.
+    """The properties of a setting beside its name, type and default.
 
     Attributes
     ----------
     about : str
         For docstrings.
     label : str
-        What its control is called; empty for the setting's own name.
+        The control's label; empty for the setting's own name.
     offered : callable, optional
         Returns the values of its menu.
     check : callable, optional
         (name, value, view) -> the value that the setting gets; a ``ValueError`` says what is
-        wrong, and what to give.
+        wrong, and how to fix it.
     closed : bool
-        Whether it takes nothing but the offered values.
+        True if only the offered values are allowed.
     """
 
     about: str
@@ -85,7 +85,7 @@ def _captured(name: str, value: Any, view: Any) -> str:
 
 def _in_range(name: str, value: int, view: Any) -> int:
     if value not in (every := range(view.counts()[name])):
-        where = f"layer {view.at.layer!r}"
+        where = f"layer {view.settings.layer!r}"
         raise ValueError(f"{name}={value} is not in {where}: give 0 to {every[-1]}.")
     return value
 
@@ -116,7 +116,7 @@ def _known_heatmap(name: str, value: str, view: Any) -> str:
 
 def _opacity(name: str, value: float, view: Any) -> float:
     if math.isnan(value):  # the bounds are the trait's
-        raise ValueError("alpha=nan is no opacity: give 0 to 1.")
+        raise ValueError("alpha=nan is not an opacity: give 0 to 1.")
     return value
 
 
@@ -130,14 +130,14 @@ def checked_place(value: Any) -> tuple[float, float] | None:
         down = right = math.nan
     if not (0 <= down <= 1 and 0 <= right <= 1):
         raise ValueError(
-            f"place={value!r} is no place of a map: give how far down and how far right it is, "
-            "each from 0 to 1, or None."
+            f"place={value!r} is not a position in a map: give two fractions from 0 to 1, down and "
+            "right, or None."
         )
     return down, right
 
 
 def heatmap_names() -> tuple[str, ...]:
-    """Return what the explorer can show: with captum, attributions to the input too."""
+    """Return all heatmaps of the explorer: with captum, attributions to the input too."""
     captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
     return (*HEATMAPS, PRODUCT, EFFECTIVE, *captum)
 
@@ -255,7 +255,7 @@ def documented(indent: str = "    ") -> str:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def with_settings(function: Function) -> Function:
+def name_settings(function: Function) -> Function:
     """Name each setting in the signature instead of ``**settings``: for help() and completion."""
     signature = inspect.signature(function)
     *named, _ = signature.parameters.values()

@@ -1,4 +1,4 @@
-"""What stands below an explorer's face: its channel's top inputs in a data set, and its code."""
+"""The parts below an explorer's face: its channel's top inputs in a data set, and its code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..studies.survey.survey import Survey
 from ..view.settings import Settings
 
 
-class Tops(widgets.VBox):
-    """What excites the shown channel most in a data set; hidden without a survey.
+class TopInputs(widgets.VBox):
+    """The inputs of a data set that excite the shown channel most; hidden without a survey.
 
     Parameters
     ----------
     at : callable
-        Returns the explorer's settings as they are now; the canvas may be ahead of any frame.
+        Returns the explorer's present settings; the canvas may be ahead of any frame.
     """
 
     survey: Survey | None
@@ -31,7 +31,7 @@ class Tops(widgets.VBox):
         self._whole = widgets.ToggleButton(description="whole pictures")
         self._whole.layout.width = "auto"
         self._whole.observe(lambda change: self.show(), "value")
-        self._drawn: tuple[Any, ...] = ()  # what the row is of
+        self._drawn: tuple[Any, ...] = ()  # the key of the row
         line = widgets.Box([self._facts, self._whole])
         super().__init__([line, self._row])
         self.layout.margin = "8px 0 0"
@@ -39,7 +39,7 @@ class Tops(widgets.VBox):
         self._facts.add_class("hookviz-grow")
 
     def show(self) -> None:
-        """Bring the row to the explorer's channel."""
+        """Update the row to the explorer's channel."""
         visible(self, self.survey is not None)
         if self.survey is None:
             return
@@ -57,7 +57,7 @@ class Tops(widgets.VBox):
 
 
 def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
-    """Return what is known of the channel, or why nothing is; and a row of its top patches."""
+    """Return facts about the channel, or the reason for having none; and its top patches."""
     key = at.layer, at.call
     try:
         layer = survey[key]
@@ -74,7 +74,7 @@ class Unfolding(widgets.VBox):
     Parameters
     ----------
     what : str
-        In the button's words.
+        Part of the button's label.
     make : callable
         Returns the text as HTML; called only while it is shown.
     """
@@ -86,7 +86,7 @@ class Unfolding(widgets.VBox):
         super().__init__([self._button, self._text])
 
     def show(self) -> None:
-        """Bring the text to what it is now."""
+        """Update the text."""
         shown = self._button.value
         self._button.description = f"{'hide' if shown else 'show'} {self._what}"
         visible(self._text, shown)
@@ -95,5 +95,5 @@ class Unfolding(widgets.VBox):
 
 
 def visible(widget: widgets.DOMWidget, shown: bool) -> None:
-    """Show a widget, or take it out of the page."""
+    """Show or hide a widget."""
     widget.layout.display = None if shown else "none"

@@ -1,4 +1,4 @@
-"""The explorer drawn by the browser, which gets numbers once and asks for new ones only."""
+"""The explorer drawn by the browser, which gets each layer's numbers once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.view import View, elsewhere
+from ..view.view import View, for_layer
 
 EXACT_BYTES = 8_000_000
-"""Maps of a layer that take more go to the browser in half precision; single values are asked."""
+"""Larger maps are sent in half precision; the browser asks for single exact values."""
 
 
 class Canvas(anywidget.AnyWidget):
@@ -34,7 +34,7 @@ class Canvas(anywidget.AnyWidget):
     Parameters
     ----------
     view : callable
-        The explorer's view as it is now.
+        Returns the explorer's present view.
     on_user : callable
         Called with a setting's name and its new value when the kernel must do it.
     on_move : callable
@@ -68,26 +68,26 @@ class Canvas(anywidget.AnyWidget):
         self._on_edit = on_edit
         self._latest: tuple[Any, ...] = ()
         self._count = 0
-        super().__init__(token=uuid4().hex, **self._seen())
+        super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._asked)
 
     def show(self, frame: Frame) -> None:
-        """Bring the browser to this frame."""
+        """Update the browser to this frame."""
         with self.hold_trait_notifications(), self.hold_sync():
             self.unobserve(self._moved, "settings")
-            for name, value in self._seen().items():
+            for name, value in self._traits_now().items():
                 setattr(self, name, value)
             self.note = frame.note
         self.observe(self._moved, "settings")
 
-    def _seen(self) -> dict[str, Any]:
-        """Settings and, where another run, sample or palette makes them new, facts."""
+    def _traits_now(self) -> dict[str, Any]:
+        """Return the settings and, after a change of run, sample or palette, the facts."""
         view = self._explored()
         found = {"settings": settings_payload(view)}
-        # The numbers of the run are others where the first three are.
-        which = (view.run, view.which, view.drops is not None)
-        now = (*which, view.at.target, view.input_sample, view.at.cmap)
+        # If the first three change, the numbers of the run change.
+        which = (view.run, view.which, view.ablation_scores is not None)
+        now = (*which, view.settings.target, view.input_sample, view.settings.cmap)
         if now != self._latest:
             if not self._latest or self._latest[:4] != now[:4]:
                 self._count += 1
@@ -97,7 +97,7 @@ class Canvas(anywidget.AnyWidget):
         return found
 
     def close(self) -> None:
-        """Release what it knows of the explorer."""
+        """Release all references to the explorer."""
         self.unobserve_all()
         self._latest, self._explored = (), _closed
         super().close()
@@ -109,7 +109,7 @@ class Canvas(anywidget.AnyWidget):
         if question.get("set") == "target":
             self._on_user("target", question["number"])
             return
-        if question.get("set") == "factor":  # of what the browser shows, which may be ahead
+        if question.get("set") == "factor":  # of the browser's channel, which may be ahead
             self._on_move({name: question[name] for name in ("layer", "channel")})
             self._on_edit("factor", float(question["factor"]))
             return
@@ -125,14 +125,14 @@ class Canvas(anywidget.AnyWidget):
         self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
 
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-        """What is said, and arrays."""
+        """Return an answer's words and arrays."""
         ask, now = question["ask"], self._explored()
         names = ("layer", "call", "sample", "depth", "place")
         wanted = {n: question[n] for n in names if n in question}
         if wanted.get("place"):
             wanted["place"] = tuple(wanted["place"])
-        same = all(getattr(now.at, name) == value for name, value in wanted.items())
-        view = now.fitted() if same else elsewhere(now, **wanted)
+        same = all(getattr(now.settings, name) == value for name, value in wanted.items())
+        view = now.fitted() if same else for_layer(now, **wanted)
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
@@ -144,19 +144,19 @@ class Canvas(anywidget.AnyWidget):
         if ask == "value":
             place = question["channel"], question["row"], question["column"]
             tensors = {"maps": view.layer.maps, "gradients": view.layer.gradients}
-            # As text: JSON knows neither NaN nor infinity.
+            # As text: JSON has neither NaN nor infinity.
             return {n: str(float(v[place])) for n, v in tensors.items() if v is not None}, []
         if ask == "heatmap":
-            values = heatmap_payload(view.moved(heatmap=question["method"]))
+            values = heatmap_payload(view.with_settings(heatmap=question["method"]))
             if values is None:
                 return {"none": ""}, []
             return {"empty": emptiness(values)}, [_coded("heat", values)]
-        return {}, self._all_heatmaps(view.moved(heatmap=question["method"]))
+        return {}, self._all_heatmaps(view.with_settings(heatmap=question["method"]))
 
     def _all_heatmaps(self, view: View) -> list[Any]:
         found = []
         for name in view.layers:
-            values = heatmap_payload(elsewhere(view, layer=name))
+            values = heatmap_payload(for_layer(view, layer=name))
             if values is not None:
                 found.append(_coded(name, values))
         return found

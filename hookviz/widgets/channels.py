@@ -1,4 +1,4 @@
-"""Leaf through what excites the channels of a layer."""
+"""A browser of the inputs that excite the channels of a layer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..studies.survey.survey import Survey
 from .framed import FramedPage
 
 STILL = 3
-"""How many channels the still picture shows."""
+"""The number of channels in the still picture."""
 
 
 def browse(survey: Survey, layer: Key | None = None, **settings: Any) -> ChannelBrowser:
-    """Make the widget of `Survey.show`, which says what it takes."""
+    """Make the widget of `Survey.show`; see there for the arguments."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
     keys = list(survey)
     if not keys:
-        raise ValueError("This survey has no layers: there is nothing to leaf through.")
+        raise ValueError("This survey has no layers to show.")
     for name in settings:
         if name not in ("channel", "order", "whole"):
-            raise TypeError(f"There is no setting {name!r}: give channel, order or whole.")
+            raise TypeError(f"Unknown setting {name!r}: give channel, order or whole.")
     if layer is not None and layer not in survey:
         names = [key_words(key) for key in keys]
         raise ValueError(f"This survey has no layer {layer!r}; {close_names(str(layer), names)}.")
@@ -37,16 +37,16 @@ def browse(survey: Survey, layer: Key | None = None, **settings: Any) -> Channel
 
 
 class ChannelBrowser(FramedPage):
-    """The widget that `Survey.show` returns: layers, orders and words are chosen in the browser.
+    """The widget that `Survey.show` returns: layers, orders and words are controls of the page.
 
     Attributes
     ----------
     layer : str or (str, int)
-        One of the survey's, or one of its calls: where it begins, as the next two say.
+        The layer, or one of its calls, at which the page begins, as for the next two.
     channel : int
         Brought into range when the layer changes.
     order : {"number", "largest value", "purity", "zeros"}
-        The order of the channels; purity is how many of the top inputs are of one class.
+        The order of the channels; purity is the fraction of the top inputs of one class.
     whole : bool
         Whole pictures, with a box around the position's receptive field; else the box alone.
     closed : bool
@@ -57,7 +57,7 @@ class ChannelBrowser(FramedPage):
     order = traitlets.Enum(ORDERS, "number")
     whole = traitlets.Bool(False)
 
-    why_closed = "This browser is closed: make a new one with survey.show()."
+    closed_message = "This browser is closed: make a new one with survey.show()."
 
     def __init__(self, survey: Survey, layer: Key, **settings: Any) -> None:
         self._survey: Survey | None = survey
@@ -79,7 +79,7 @@ class ChannelBrowser(FramedPage):
     def survey(self) -> Survey:
         """The survey that it shows."""
         if self._survey is None:
-            raise RuntimeError(self.why_closed)
+            raise RuntimeError(self.closed_message)
         return self._survey
 
     @property
@@ -91,7 +91,7 @@ class ChannelBrowser(FramedPage):
     def _checked(self, proposal: dict) -> Any:
         name, value = proposal["trait"].name, proposal["value"]
         if self.closed:
-            raise traitlets.TraitError(self.why_closed)
+            raise traitlets.TraitError(self.closed_message)
         if name == "layer":
             try:
                 self.survey[value]
@@ -118,7 +118,7 @@ class ChannelBrowser(FramedPage):
         self._draw()
 
     def _shown(self) -> dict[int, str]:
-        """Return the channels of the still picture, and what is known of each."""
+        """Return the channels of the still picture, each with its description."""
         place, layer = self.channels.index(self.channel), self.survey[self.layer]
         return {
             channel: " · ".join((f"channel {channel}", *channel_words(layer, channel)))

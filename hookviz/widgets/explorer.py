@@ -1,4 +1,4 @@
-"""The explorer: a view of a user's network, the face that shows it, and what is edited in it."""
+"""The explorer: a view of a user's network, the face that shows it, and its edits."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
-from ..view.difference import seen
+from ..view.difference import displayed_view
 from ..view.exploration import Ask, asker, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION
 from ..view.memo import Memo
-from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, with_settings
+from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
 from ..view.view import View
-from .below import Tops, Unfolding
+from .below import TopInputs, Unfolding
 from .canvas import Canvas
-from .lifecycle import LiveWidget, close_earlier, close_tree, made
+from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .plain import PlainFace
 
 FaceName = Literal["canvas", "plain"]
 
 
-@with_settings
+@name_settings
 def explore(
     model: nn.Module | str,
     inputs: Any,
@@ -69,7 +69,7 @@ def explore(
 ) -> Explorer:
     """Show every layer's feature maps and gradients, with sliders.
 
-    Runs one forward and one backward; from then on a slider only draws.
+    Runs one forward and one backward; after that, moving a slider only redraws.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ place, version : optional
     """
     for name in settings:
         if name not in SETTINGS:
-            raise TypeError(f"There is no setting {name!r}; {close_names(name, SETTINGS)}.")
+            raise TypeError(f"Unknown setting {name!r}; {close_names(name, SETTINGS)}.")
     if face not in ("canvas", "plain", None):
         raise ValueError(f"face={face!r} is unknown: give 'canvas', 'plain' or None.")
     known = None
@@ -172,13 +172,13 @@ class Explorer(LiveWidget, SettingTraits):
     ----------
     SETTINGS
     edits : tuple of hookviz.hooking.edit.LayerEdit
-        What is changed in the network; see `edit`, `undo`, `reset`.
+        The edits of the network; see `edit`, `undo`, `reset`.
     image
-        The given inputs; setting others runs the model on them, and keeps all settings.
+        The user's inputs; setting them runs the model again and keeps all settings.
     survey : Survey or None
-        Set, it shows what excites the channel most in a data set.
+        If set, the inputs of a data set that excite the channel most are displayed.
     cache : FeatureCache
-        All that was captured by the latest forward and backward.
+        The captured tensors of the latest forward and backward.
     inputs : ModelInput
         The model is called with ``model(*inputs.args, **inputs.kwargs)``.
     frame : hookviz.view.frame.Frame
@@ -186,7 +186,7 @@ class Explorer(LiveWidget, SettingTraits):
     closed : bool
     """
 
-    why_closed = "This explorer is closed: make a new one with hookviz.explore()."
+    closed_message = "This explorer is closed: make a new one with hookviz.explore()."
 
     _quiet = True  # settings change without being checked or drawn
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
@@ -203,20 +203,20 @@ class Explorer(LiveWidget, SettingTraits):
         beside: Session | None = None,
         **settings: Any,
     ) -> None:
-        close_earlier()  # first of all, so that memory never holds both
+        close_earlier()  # first, so that memory never holds both
         super().__init__()
         self._ask: Ask | None = ask
-        self._beside, self._given = beside, given  # `beside`: its run is the original one
-        self._view: View | None = None  # what is shown; None once it is closed
+        self._beside, self._given = beside, given  # `beside`: the session of the original run
+        self._view: View | None = None  # None once closed
         self._frame: Frame | None = None
         self._face: PlainFace | None = None
-        self._tops = Tops(lambda: self._now.at)
+        self._tops = TopInputs(lambda: self._now.settings)
         try:
             self._begin(session, target, settings, face)
         except BaseException:
             self.close()
             raise
-        made(self)
+        register(self)
 
     def _begin(
         self, session: Session, target: Target, settings: dict[str, Any], face: FaceName | None
@@ -224,20 +224,22 @@ class Explorer(LiveWidget, SettingTraits):
         first = Settings("", target=target)
         self._settle(self._ran(session, first), None)
         self._quiet = False
-        for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
+        for name in sorted(
+            settings, key=SETTINGS.index
+        ):  # the layer first: it sets the other ranges
             setattr(self, name, settings[name])
         if "channel" not in settings:
-            self._settle(self._now.moved(channel=int(self._now.channels[0])), None)
+            self._settle(self._now.with_settings(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
-            calls = (self._user_set, self._follow, self._user_edit)
-            self._canvas = Canvas(lambda: seen(self._now), *calls)
+            calls = (self._on_control, self._follow, self._user_edit)
+            self._canvas = Canvas(lambda: displayed_view(self._now), *calls)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
             self.children = (self._canvas, *below)
         else:
-            self._face = PlainFace(self._user_set, self.say, self._still_png)
+            self._face = PlainFace(self._on_control, self.say, self._still_png)
             self.children = (self._face, *below)
         self.add_class(ROOT_CLASS)
         self._go_to(self._now)
@@ -246,15 +248,15 @@ class Explorer(LiveWidget, SettingTraits):
 
     @property
     def frame(self) -> Frame:
-        """All that is on the screen, in numbers and words."""
-        if self._frame is None:  # the canvas has moved on without it
+        """Everything on the screen, in numbers and words."""
+        if self._frame is None:  # the canvas has moved since
             self._frame = build_frame(self._now)
         return self._frame
 
     @property
     def _now(self) -> View:
         if self._view is None:
-            raise RuntimeError(self.why_closed)
+            raise RuntimeError(self.closed_message)
         return self._view
 
     @property
@@ -284,21 +286,21 @@ class Explorer(LiveWidget, SettingTraits):
             return
         name, value = change["name"], change["new"]
         try:
-            view = self._now.moved(**{name: value})
+            view = self._now.with_settings(**{name: value})
             if name == "target":
-                view = self._ran(view.session, view.at, view.input_memo)
-            if (name, value, view.at.order) == ("version", "original", ABLATION):
-                view = view.moved(order="index")  # ablation is known of the edited run
+                view = self._ran(view.session, view.settings, view.input_memo)
+            if (name, value, view.settings.order) == ("version", "original", ABLATION):
+                view = view.with_settings(order="index")  # ablation is of the edited run
             if name == "order" and self.children:
                 view = reordered(view)
             self._go_to(view.fitted())
-        except BaseException:  # the model raises, say, or a heatmap: back to what is still shown
+        except BaseException:  # the model or a heatmap raised: go back to the shown setting
             with self._quietly():
                 setattr(self, name, change["old"])
             raise
 
     def notify_change(self, change: Any) -> None:
-        """Take a setting back that a linked explorer cannot have."""
+        """Restore a setting that a linked explorer rejects."""
         before = getattr(self, "_view", None)
         try:
             super().notify_change(change)
@@ -310,7 +312,7 @@ class Explorer(LiveWidget, SettingTraits):
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
             near = close_names(name, (*SETTINGS, "image"))
-            raise AttributeError(f"There is no setting {name!r}; {near}.")
+            raise AttributeError(f"Unknown setting {name!r}; {near}.")
         super().__setattr__(name, value)
 
     @contextmanager
@@ -336,7 +338,7 @@ class Explorer(LiveWidget, SettingTraits):
         return ran(self._ask, session, at, input_memo=input_memo, original=original)
 
     def _go_to(self, view: View) -> None:
-        """Bring settings, controls and pictures to this view."""
+        """Update settings, controls and pictures to this view."""
         frame = allow_interrupts(build_frame, view) if self.children else None
         self._settle(view, frame)
         self._show()
@@ -345,10 +347,10 @@ class Explorer(LiveWidget, SettingTraits):
         self._view, self._frame = view, frame
         with self._quietly():
             for name in SETTINGS:
-                setattr(self, name, getattr(view.at, name))
+                setattr(self, name, getattr(view.settings, name))
 
     def _show(self) -> None:
-        if not self.children:  # somebody who observes a setting has closed it
+        if not self.children:  # an observer has closed it
             return
         face: Any = self._canvas if self._canvas in self.children else self._face
         face.show(self.frame)
@@ -362,10 +364,10 @@ class Explorer(LiveWidget, SettingTraits):
     # The canvas
 
     def _take_place(self, change: dict[str, Any]) -> None:
-        """Let the browser draw, now that its front end has said that it can."""
+        """Replace the plain face by the canvas, now that the browser can draw it."""
         if self.closed or self._canvas is None or self._canvas in self.children:
             return
-        self._canvas.show(self.frame)  # settings may have been set since it was made
+        self._canvas.show(self.frame)  # settings may have changed since it was made
         plain, *below = self.children
         self.set_trait("children", (self._canvas, *below))
         close_tree(plain)
@@ -373,22 +375,22 @@ class Explorer(LiveWidget, SettingTraits):
 
     @defer_interrupts
     def _follow(self, settings: dict[str, Any]) -> None:
-        """Bring the settings to those of the canvas; the frame is made when it is needed."""
+        """Update the settings to those of the canvas; the frame is built on demand."""
         view = self._now
-        for name in ("order", "version"):  # what the browser cannot do by itself
-            wanted = settings.get(name, getattr(view.at, name))
-            if wanted != getattr(view.at, name) and (name == "version" or wanted == ABLATION):
-                self._user_set(name, wanted)
+        for name in ("order", "version"):  # the browser cannot do these by itself
+            wanted = settings.get(name, getattr(view.settings, name))
+            if wanted != getattr(view.settings, name) and (name == "version" or wanted == ABLATION):
+                self._on_control(name, wanted)
                 view = self._now
-                settings = settings | {"channel": view.at.channel}  # the first of an order
-        for name in SETTINGS:  # the layer says what is in range
-            if name in settings and settings[name] != getattr(view.at, name):
-                view = view.moved(**{name: check(name, settings[name], view)})
+                settings = settings | {"channel": view.settings.channel}  # the first of an order
+        for name in SETTINGS:  # the layer first: it sets the other ranges
+            if name in settings and settings[name] != getattr(view.settings, name):
+                view = view.with_settings(**{name: check(name, settings[name], view)})
         self._settle(view.fitted(), None)
         self._show_below()
 
-    def _user_set(self, name: str, value: Any) -> None:
-        """Set what a control asks for; show errors, since a notebook hides a callback's."""
+    def _on_control(self, name: str, value: Any) -> None:
+        """Apply a control's value; show errors, since a notebook hides those of callbacks."""
         note = ""
         try:
             with shown_by(self._say_share):
@@ -399,7 +401,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     def _user_edit(self, what: str, value: Any) -> None:
         """Multiply the shown channel by a factor, or drop an edit."""
-        at, edits = self._now.at, list(self.edits)
+        at, edits = self._now.settings, list(self.edits)
         if what == "drop":
             del edits[value]
         else:
@@ -408,23 +410,23 @@ class Explorer(LiveWidget, SettingTraits):
             edits[place : place + 1] = (
                 [] if value == 1 else [LayerEdit(at.layer, value, at.channel)]
             )
-        self._user_set("edits", tuple(edits))
+        self._on_control("edits", tuple(edits))
 
     def say(self, note: str) -> None:
-        """Show a note, until a control does something; the empty one takes it away."""
+        """Show a note until the next use of a control; an empty note removes it."""
         if note or (self._frame is not None and self._frame.note):
             self._frame = replace(self.frame, note=note)
-            self._show()  # the control goes back to what is shown
+            self._show()  # controls go back to the shown settings
 
     def _say_share(self, share: float | None) -> None:
-        """Show the progress of what a control asked for; a callback has no output for a bar."""
+        """Show the progress of a control's work; a callback has no output for a bar."""
         self.say("" if share is None else f"{100 * share:.0f} % done; interrupt the kernel to stop")
 
     # Another run
 
     @property
     def image(self) -> Any:
-        """The given inputs; setting others runs the model on them, and keeps all settings."""
+        """The user's inputs; setting them runs the model again and keeps all settings."""
         return self._given.image
 
     @image.setter
@@ -435,10 +437,10 @@ class Explorer(LiveWidget, SettingTraits):
         session = Session(old.given, inputs, class_names=old.class_names or None)
         self._rerun(session.edited(old.edits))
         self._given = given
-        self._show()  # the code says which picture
+        self._show()  # the code names the picture
 
     def refresh(self) -> None:
-        """Run the model again, whose weights may be others by now; all settings stay.
+        """Run the model again, for example after its weights have changed; all settings stay.
 
         Examples
         --------
@@ -455,11 +457,11 @@ class Explorer(LiveWidget, SettingTraits):
 
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
-        self._go_to(self._ran(session, self._now.at).fitted())
+        self._go_to(self._ran(session, self._now.settings).fitted())
 
     @property
     def survey(self) -> Survey | None:
-        """A data set's answers: those of the shown channel are below."""
+        """A survey of a data set, whose top inputs of the shown channel are displayed below."""
         return self._tops.survey
 
     @survey.setter
@@ -480,11 +482,10 @@ class Explorer(LiveWidget, SettingTraits):
         channels: Channels = None,
         where: Where = None,
     ) -> None:
-        """Change what a layer returns, and show what the network makes of it.
+        """Change a layer's output, and show the effect on the network.
 
-        The model runs again with all `edits`; then all that is shown is of that run: maps,
-        gradients, heatmaps, predictions. The setting ``version`` shows the original run, or the
-        difference.
+        The model runs again with all `edits`; then maps, gradients, heatmaps and predictions are
+        of that run. The setting ``version`` shows the original run, or the difference.
 
         Parameters
         ----------
@@ -513,7 +514,7 @@ class Explorer(LiveWidget, SettingTraits):
         ()
         >>> explorer.close()
         """
-        at = self._now.at
+        at = self._now.settings
         if layer is None and channels is None:
             channels = at.channel
         layer = at.layer if layer is None else layer
@@ -521,7 +522,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     @property
     def edits(self) -> tuple[LayerEdit, ...]:
-        """All edits, in the order in which they are made; may be set."""
+        """All edits, in order; may be set."""
         return self._now.session.edits
 
     @edits.setter
@@ -529,11 +530,11 @@ class Explorer(LiveWidget, SettingTraits):
         self._edit_all(tuple(edits))
 
     def undo(self) -> None:
-        """Take back the latest edit; nothing happens where there is none."""
+        """Undo the latest edit, if any."""
         self.edits = self.edits[:-1]
 
     def reset(self) -> None:
-        """Take back all edits."""
+        """Undo all edits."""
         self.edits = ()
 
     @defer_interrupts
@@ -544,18 +545,18 @@ class Explorer(LiveWidget, SettingTraits):
         session, original = view.session.edited(edits), view.original or view
         if edits and self.children and self._frame is not None:
             soon = soon_edited(session, original)
-            if soon is not None:  # the bars move before the pictures are there
+            if soon is not None:  # the bars move before the pictures are ready
                 self._frame = replace(self._frame, predictions=soon.predictions)
                 self._show()
-        self._go_to(self._ran(session, view.at, original=original).fitted())
+        self._go_to(self._ran(session, view.settings, original=original).fitted())
 
-    # Out of the notebook
+    # Export
 
     def code(self) -> str:
         """Return this view without hookviz: PyTorch code that computes and draws it.
 
         Shown in the widget by the button "show the hooks". Paste it into the next cell, or read
-        it: it is what `hookviz.capture` does, for one layer.
+        it: it does the same as `hookviz.capture`, for one layer.
 
         Returns
         -------
@@ -567,8 +568,8 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            The view is of a rare kind, as of a volume or of a model with several arguments; the
-            message names it and says what to do.
+            The view is unsupported, such as one of a volume or of a model with several arguments;
+            the message names the reason and a cure.
 
         Examples
         --------
@@ -583,7 +584,7 @@ class Explorer(LiveWidget, SettingTraits):
         ...
         >>> explorer.close()
         """
-        return write_source(seen(self._now.fitted()), self._given)
+        return write_source(displayed_view(self._now.fitted()), self._given)
 
     def _code_html(self) -> str:
         try:
@@ -592,12 +593,12 @@ class Explorer(LiveWidget, SettingTraits):
             return html.note(str(error))
 
     def figure(self) -> Figure:
-        """Return this very view as a matplotlib figure, with axes and colourbars.
+        """Return this view as a matplotlib figure, with axes and colourbars.
 
         Returns
         -------
         matplotlib.figure.Figure
-            Not known to pyplot: there is nothing to close.
+            Not registered with pyplot, so it need not be closed.
         """
         return draw_figure(self.frame)
 
@@ -686,8 +687,8 @@ class Explorer(LiveWidget, SettingTraits):
         ('<!doctype html>', True)
         >>> explorer.close()
         """
-        view, ask = seen(self._now), self._ask
-        assert ask is not None  # a closed one has no view either
+        view, ask = displayed_view(self._now), self._ask
+        assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
         with Progress() as bar:
             again = partial(ask, view.session)
@@ -697,7 +698,7 @@ class Explorer(LiveWidget, SettingTraits):
     def page(
         self, *, layers: Layers = None, max_bytes: float = IN_NOTEBOOK, title: str | None = None
     ) -> HTML:
-        """Return the same for the notebook's output: it moves in a saved notebook, too.
+        """Return the page of `to_html` for a notebook's output; it also works in a saved notebook.
 
         Parameters
         ----------
@@ -715,23 +716,23 @@ class Explorer(LiveWidget, SettingTraits):
         return self.to_html(max_bytes=max_bytes)
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return this view in words, and a picture for places without a kernel, such as GitHub."""
+        """Return this view in words, and a picture for places without a kernel."""
         alt, png = self.frame.description, base64.b64encode(self._still_png(self.frame)).decode()
         return {"text/plain": alt, "image/png": png}, {"image/png": {"alt": alt}}
 
     def _still_png(self, frame: Frame) -> bytes:
-        """Compose a frame's still picture, once."""
+        """Return a frame's still picture, composed once."""
         if self._still is None or self._still[0] is not frame:
             self._still = frame, still_png(frame)
         return self._still[1]
 
     def view(self) -> dict[str, Any]:
-        """Return what a notebook's output holds of the live widget, which is shown there."""
+        """Return the live widget's part of a notebook's output; mark it as displayed there."""
         if self._face is not None and self._canvas is None:
             self._face.use(self.frame)
         return super().view()
 
-    # The end
+    # Closing
 
     @defer_interrupts
     def close(self) -> None:

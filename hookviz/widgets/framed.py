@@ -1,4 +1,4 @@
-"""A widget that is a page in a frame: it moves in the browser, without asking the kernel."""
+"""A widget that is a page in a frame: interactive in the browser, without the kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import ipywidgets as widgets
 
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.style import ROOT_CLASS
-from .lifecycle import LiveWidget, close_earlier, made
+from .lifecycle import LiveWidget, close_earlier, register
 
 
 class FramedPage(LiveWidget):
-    """Shows its page; a subclass writes it, in `_page`, and calls `_draw` when it changes."""
+    """A widget that shows a page; a subclass writes it in `_page` and calls `_draw` on changes."""
 
     def __init__(self) -> None:
         close_earlier()
@@ -20,15 +20,15 @@ class FramedPage(LiveWidget):
         self._frame = widgets.HTML()
         self.children = (self._frame,)
         self.add_class(ROOT_CLASS)
-        made(self)
+        register(self)
 
     def _draw(self) -> None:
-        """Write the page anew: it begins where the settings are."""
+        """Write the page again, beginning at the present settings."""
         if not self.closed:
             self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", self._alt())
 
     def _alt(self) -> str:
-        """Return what the page shows, in words: no picture is made for it."""
+        """Return a description of the page, without drawing a picture."""
         return self._output()[0]["text/plain"]
 
     def _page(self, max_bytes: float) -> Any:

@@ -1,9 +1,9 @@
-"""Life and death of a widget: what a cell made is closed when that cell runs again.
+"""Lifecycle of a widget: it is closed when the cell that made it runs again.
 
-A widget lives until it is closed: ipywidgets keeps it for the page, and IPython keeps what a cell
-returned in ``Out``. A cell that runs a hundred times would hold a hundred caches. So each run of a
-cell is noted with the widgets that it made, and the boxes that it put them into; when that cell
-runs again and makes another, they are closed, unless they may still be seen elsewhere.
+A widget lives until it is closed: ipywidgets keeps it for the page, and IPython keeps a cell's
+result in ``Out``. A cell that runs a hundred times would hold a hundred caches. So each run of a
+cell is registered with the widgets that it made, and the boxes around them; when that cell runs
+again and makes another widget, they are closed, unless they may still be displayed elsewhere.
 
 JupyterLab, Notebook 7 and VS Code send the id of the cell with each request to run it, as
 ``metadata["cellId"]``, Colab as ``metadata["colab"]["cell_id"]``. Where no id comes (Notebook 6,
@@ -43,37 +43,37 @@ NO_CORE_WIDGETS = (
 class LiveWidget(widgets.VBox):
     """A widget that is closed when the cell that made it runs again.
 
-    Call `close_earlier` before making one, and `made` when it is ready.
+    Call `close_earlier` before making one, and `register` when it is ready.
     """
 
-    closed = True  # until it is made
+    closed = True  # until __init__
     _connected = False
-    why_closed = ""  # what to say, once it is, to who wants to use it
-    _canvas: Any = None  # what draws it in the browser without core widgets
+    closed_message = ""  # the error for using it afterwards
+    _canvas: Any = None  # the anywidget that draws it, if any
 
     def __init__(self) -> None:
         super().__init__()
         self.closed = False
-        # Without a kernel ipywidgets 7 has comms that never were open.
+        # Without a kernel, comms of ipywidgets 7 were never open.
         self._connected = not getattr(self.comm, "_closed", True)
 
     @property
     def disconnected(self) -> bool:
-        """Whether the front end has ended the connection that there was."""
+        """True if the front end has closed the connection."""
         return self._connected and getattr(self.comm, "_closed", False)
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a notebook's output holds for places without a kernel; and metadata."""
+        """Return the output for places without a kernel, and its metadata."""
         return {"text/plain": repr(self)[:110]}, {}
 
     def _page(self, max_bytes: float) -> str | None:
-        """The same as a page of its own, which needs no widgets; None where there is none."""
+        """Return a page that needs no widgets; None if there is none."""
         return None
 
     def _display_(self) -> Any:
-        """What marimo shows, which knows anywidgets and no core widgets; nobody else asks this."""
+        """Return the display for marimo, which supports anywidgets but no core widgets."""
         if self.closed:
-            return HTML(escape(self.why_closed))
+            return HTML(escape(self.closed_message))
         if self._canvas is not None:
             return self._canvas
         data, _ = self._output()
@@ -85,11 +85,11 @@ class LiveWidget(widgets.VBox):
         return HTML(f"<div><p>{NO_CORE_WIDGETS.format(type(self).__name__)}</p>{still}</div>")
 
     def view(self) -> dict[str, Any]:
-        """What a notebook's output holds of the live widget, which is shown there."""
-        shown(self)
+        """Return the live widget's part of a notebook's output; mark it as displayed there."""
+        mark_displayed(self)
         return {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
 
-    # ipywidgets promises less than IPython takes.
+    # ipywidgets declares a narrower type than IPython accepts.
     def _repr_mimebundle_(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -107,7 +107,7 @@ class LiveWidget(widgets.VBox):
             display(data, metadata=metadata, raw=True)
 
     def __repr__(self) -> str:
-        return self.why_closed if self.closed else super().__repr__()
+        return self.closed_message if self.closed else super().__repr__()
 
     @defer_interrupts
     def close(self) -> None:
@@ -117,7 +117,7 @@ class LiveWidget(widgets.VBox):
         self.closed = True
         close_tree(self, super().close)
         self.set_trait("children", ())  # IPython's Out may keep this one for ever
-        # Another that is linked would go on setting what is closed.
+        # A linked widget would go on setting traits of this one.
         kinds = [by_kind.values() for by_kind in self._trait_notifiers.values()]
         for notify in [each for lists in kinds for several in lists for each in several]:
             link = getattr(notify, "__self__", None)
@@ -126,7 +126,7 @@ class LiveWidget(widgets.VBox):
 
 
 def close_tree(widget: Any, close: Any = None) -> None:
-    """Close a widget with its children, layouts and styles: a VBox's close() leaves them."""
+    """Close a widget with its children, layouts and styles, which a VBox's close() leaves open."""
     for child in getattr(widget, "children", ()):
         close_tree(child)
     for part in ("layout", "style"):
@@ -135,11 +135,11 @@ def close_tree(widget: Any, close: Any = None) -> None:
     (close or widget.close)()
 
 
-# Which cell made what
+# The widgets of each cell
 
 
 class _CellRun:
-    """One run of a cell: the widgets that it made, and the boxes that it put them into."""
+    """One run of a cell: the widgets that it made, and the boxes around them."""
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -148,9 +148,9 @@ class _CellRun:
         self._before: WeakSet[Any] = WeakSet(_living())  # a box among these is another cell's
 
     def over(self, *result: Any) -> None:
-        """What IPython calls when the run is over."""
+        """Handle the end of the run; called by IPython."""
         get_ipython().events.unregister("post_run_cell", self.over)
-        if (running() or ("", ""))[1] != self.run:  # it was a silent one, of which nobody is told
+        if (running_cell() or ("", ""))[1] != self.run:  # a silent run
             return
         for widget in self.widgets:
             for box in _boxes_around(widget) - set(self.boxes) - set(self._before):
@@ -159,21 +159,21 @@ class _CellRun:
         self._before.clear()
 
     def close(self) -> None:
-        """Close all but what has been shown elsewhere, or is part of what is not of this run."""
+        """Close its widgets, except those displayed elsewhere or inside widgets of other runs."""
         own = set(self.boxes)
         for each in [w for w in (*self.widgets, *own) if _boxes_around(w) <= own]:
             if isinstance(each, LiveWidget):
-                each.why_closed = AGAIN.format(type(each).__name__.lower())
+                each.closed_message = AGAIN.format(type(each).__name__.lower())
             each.close()
             if not any(getattr(other, "layout", None) is each.layout for other in _living()):
                 each.layout.close()
 
 
-_latest: dict[str, _CellRun] = {}  # cell -> its latest run that made any
+_latest: dict[str, _CellRun] = {}  # cell -> its latest run that made widgets
 
 
-def running() -> tuple[str, str] | None:
-    """The id of the cell that runs, and of this run of it; None where nobody says."""
+def running_cell() -> tuple[str, str] | None:
+    """Return the id of the running cell, and of this run; None if unknown."""
     if threading.current_thread() is not threading.main_thread():
         return None  # a thread may outlive the cell that started it
     parent: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)() or {}
@@ -186,18 +186,18 @@ def running() -> tuple[str, str] | None:
 
 
 def close_earlier() -> None:
-    """Close what earlier runs of the running cell made, and is not to be seen anywhere else."""
-    for widget in _living():  # marimo cuts off what a cell made, before that runs again
+    """Close widgets that earlier runs of the running cell made, unless displayed elsewhere."""
+    for widget in _living():  # marimo disconnects a cell's widgets before it runs again
         if isinstance(widget, LiveWidget) and widget.disconnected:
             widget.close()
-    here = running()
+    here = running_cell()
     if here and here[0] in _latest and _latest[here[0]].run != here[1]:
         _latest.pop(here[0]).close()
 
 
-def made(widget: LiveWidget) -> None:
-    """Note that the running cell made this widget."""
-    if (here := running()) is None:
+def register(widget: LiveWidget) -> None:
+    """Register the widget with the running cell, which made it."""
+    if (here := running_cell()) is None:
         return
     cell, run = here
     if cell not in _latest or _latest[cell].run != run:
@@ -206,9 +206,9 @@ def made(widget: LiveWidget) -> None:
     _latest[cell].widgets.add(widget)
 
 
-def shown(widget: Any) -> None:
-    """Note that it is shown here: if that is not in its own cell, it will not be closed."""
-    here = running()
+def mark_displayed(widget: Any) -> None:
+    """Keep a widget open that is displayed in another cell than its own."""
+    here = running_cell()
     for cell, run in _latest.items():
         if here is None or here[0] != cell:
             run.widgets.discard(widget)
@@ -216,20 +216,20 @@ def shown(widget: Any) -> None:
 
 
 def _note_when_shown(box: Any) -> None:
-    """A box is not ours, so it must be told to say when it is shown."""
+    """Wrap the display method of a user's box, so that its display is marked."""
     name = "_ipython_display_" if hasattr(box, "_ipython_display_") else "_repr_mimebundle_"
     show = getattr(box, name)
 
     @wraps(show)
     def noted(*args: Any, **kwargs: Any) -> Any:
-        shown(box)
+        mark_displayed(box)
         return show(*args, **kwargs)
 
     setattr(box, name, noted)
 
 
 def _boxes_around(widget: Any) -> set[Any]:
-    """The widgets that it is part of, and those that these are part of."""
+    """Return the widgets that contain it, directly or not."""
     around = {each for each in _living() if widget in getattr(each, "children", ())}
     return around.union(*map(_boxes_around, around))
 

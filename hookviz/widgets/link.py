@@ -12,11 +12,11 @@ from .explorer import Explorer
 
 
 def link(left: Explorer, right: Explorer) -> Link:
-    """Let two explorers move together: what is set in one is set in the other.
+    """Synchronize the settings of two explorers.
 
-    What the other cannot have, such as a layer that only one network has, stays as it is there, and
-    the other says so above its pictures; nothing is raised. At first the right one goes to where
-    the left one is.
+    A setting that the other cannot take, such as a layer that only one network has, stays unchanged
+    there, with a note above its pictures; nothing is raised. At first the right explorer gets the
+    settings of the left one.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ def link(left: Explorer, right: Explorer) -> Link:
     Returns
     -------
     Link
-        ``unlink()`` ends it; closing either does, too.
+        ``unlink()`` ends it, as does closing either explorer.
 
     Raises
     ------
     TypeError
-        One of them is no explorer.
+        One of them is not an explorer.
     ValueError
         They are the same one, or one is closed.
 
@@ -49,11 +49,11 @@ def link(left: Explorer, right: Explorer) -> Link:
     for each in (left, right):
         if not isinstance(each, Explorer):
             raise TypeError(
-                f"hookviz.widgets.link takes two explorers, not a {type(each).__name__}: give what "
-                "hookviz.explore() returned."
+                f"hookviz.widgets.link takes two explorers, not a {type(each).__name__}: give "
+                "results of hookviz.explore()."
             )
         if each.closed:
-            raise ValueError(each.why_closed)
+            raise ValueError(each.closed_message)
     if left is right:
         raise ValueError("An explorer cannot be linked with itself: make a second one.")
     return Link(left, right)
@@ -73,13 +73,13 @@ class Link:
         self._busy = False
         self._sides = left, right
         self._follows = [partial(self._follow, left, right), partial(self._follow, right, left)]
-        for name in SETTINGS:  # the layer first: it says what is in range
+        for name in SETTINGS:  # the layer first: it sets the other ranges
             self._set(right, name, getattr(left, name))
         for each, follow in zip(self._sides, self._follows, strict=True):
             each.observe(follow, list(SETTINGS))
 
     def unlink(self) -> None:
-        """From now on each goes its own way."""
+        """Stop synchronizing."""
         for each, follow in zip(self._sides, self._follows, strict=True):
             if not each.closed:
                 each.unobserve(follow, list(SETTINGS))
@@ -88,25 +88,25 @@ class Link:
         if self._busy or other.closed:
             return
         self._set(other, change["name"], change["new"])
-        if "layer" not in self.cannot:  # another order brings another channel, in each its own
+        if "layer" not in self.cannot:  # a new order chooses a new channel, in each its own
             self._set(other, "channel", one.channel)
 
     def _set(self, other: Explorer, name: str, value: Any) -> None:
-        with self._alone():
+        with self._without_echo():
             if getattr(other, name) == value:
                 self.cannot.pop(name, None)
                 return
             try:
                 setattr(other, name, value)
-            except Exception as error:  # whatever it cannot have: a callback would hide it
+            except Exception as error:  # any error: a callback would hide it
                 self.cannot[name] = str(error)
                 other.say(f"Not linked: {error}")
             else:
                 self.cannot.pop(name, None)
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Within the block what is set does not come back."""
+    def _without_echo(self) -> Iterator[None]:
+        """Suppress echo events while synchronizing."""
         self._busy = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""A training, live in the cell while it runs, and to be scrubbed afterwards."""
+"""The live view of a training, in the running cell and afterwards."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..draw.shown import small_png
 from ..draw.style import ROOT_CLASS
 from ..studies.watch.strips import bytes_of, facts_of
 from ..studies.watch.training import Training
-from .lifecycle import LiveWidget, close_earlier, close_tree, made
+from .lifecycle import LiveWidget, close_earlier, close_tree, register
 
 
 class StepsCanvas(anywidget.AnyWidget):
-    """Shows a training in the browser.
+    """The training's view drawn by the browser.
 
     Attributes
     ----------
@@ -41,16 +41,16 @@ class StepsCanvas(anywidget.AnyWidget):
         self.on_msg(self._asked)
 
     def push(self) -> None:
-        """Send the steps that have come since."""
+        """Send the steps that were recorded since the last time."""
         self._tell(self._sent)
 
     def _asked(self, widget: Any, content: Any, buffers: Any) -> None:
-        """A view is there, which has nothing yet."""
+        """Send all steps to a new view."""
         self._tell(set())
 
     def _tell(self, had: set[int]) -> None:
         steps = self._training.history().steps
-        # How far a step took the weights is known when the next one begins.
+        # A step's weight update is measured when the next one begins.
         new = [step for step in steps if step.at not in had or step is steps[-1]]
         last = [step for step in steps[-2:-1] if step not in new]
         new = last + new
@@ -62,24 +62,24 @@ class StepsCanvas(anywidget.AnyWidget):
 
 
 PAUSE = 0.4  # seconds between two pushes, at least
-SHARE = 0.02  # of the time that a training takes may go into drawing it
+SHARE = 0.02  # maximum fraction of the training's time for drawing it
 
 
 class LiveTraining(LiveWidget):
-    """The widget that `hookviz.results.Watch.show` returns: what is recorded appears as it comes.
+    """The widget that `hookviz.results.Watch.show` returns, updated while the training runs.
 
     While a cell trains, new steps are sent a few times a second at most, and this takes no more
     than a fiftieth of the time. The browser scrubs through steps, layers and statistics without
     asking the kernel, also while a cell runs. Where the canvas cannot run, a page in a frame shows
-    what was recorded until the cell ended.
+    the steps recorded until the cell ended.
 
     Parameters
     ----------
     training : Training
-        A watch, or what was loaded from a file.
+        A watch, or a training loaded from a file.
     """
 
-    why_closed = "This view of a training is closed: call its show() again."
+    closed_message = "This view of a training is closed: call its show() again."
 
     def __init__(self, training: Training) -> None:
         close_earlier()
@@ -93,14 +93,14 @@ class LiveTraining(LiveWidget):
             self._canvas = StepsCanvas(training)
             self._canvas.observe(self._take_place, "alive")
         self.push(now=True)
-        made(self)
+        register(self)
         if shell := get_ipython():
             shell.events.register("post_run_cell", self._cell_ran)
 
     def push(self, now: bool = False) -> None:
-        """Send what has been recorded; not if the last time was a moment ago.
+        """Send new steps, unless the last time was a moment ago.
 
-        A page is written anew only ``now``: it takes longer than a step.
+        A page is written only if ``now``, since it takes longer than a step.
         """
         start = time.monotonic()
         if self.closed or (start < self._next and not now):
@@ -114,12 +114,12 @@ class LiveTraining(LiveWidget):
 
     @property
     def _last(self) -> int:
-        """The last recorded step; of the log, since a watch would measure its update."""
+        """The last recorded step, from the log, since a watch would measure its update."""
         steps = self._training.log.histories["train"].steps
         return steps[-1].at if steps else -1
 
     def _cell_ran(self, *result: Any) -> None:
-        """Send what came since the last push, when the training's cell has ended."""
+        """Send the steps since the last push, when the training's cell has ended."""
         if not self.closed and self._last != self._pushed:
             self.push(now=True)
 
@@ -133,7 +133,7 @@ class LiveTraining(LiveWidget):
             return
         self.set_trait("children", (self._canvas,))
         close_tree(self._frame)
-        self._next = 0.0  # drawing by itself the browser costs less than what was measured
+        self._next = 0.0  # the canvas costs less than the page that was measured
 
     def _output(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the title, and a picture for places without a kernel."""
@@ -148,7 +148,7 @@ class LiveTraining(LiveWidget):
         return self._training.to_html(max_bytes=max_bytes) if steps else None
 
     def close(self) -> None:
-        """Release every widget that belongs to it; the training goes on."""
+        """Release all its widgets; the training goes on."""
         if self._canvas is not None and self._canvas not in self.children:
             close_tree(self._canvas)
         if not self.closed and (shell := get_ipython()):

@@ -19,11 +19,11 @@ from .below import visible
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "version")
 TOP = "top prediction"
-"""What is chosen for the target None."""
+"""The menu's entry for the target None."""
 
 
 class PlainFace(widgets.VBox):
-    """Sliders, menus and one picture. `show` brings them to a frame.
+    """The sliders, menus and picture; `show` updates them to a frame.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ class PlainFace(widgets.VBox):
         Called with a setting's name and its new value when the user moves a control; not when
         `show` does.
     on_error : callable
-        Called with what is wrong with words that the user has typed.
+        Called with a message about invalid text that the user has typed.
     still : callable
-        Frame -> a picture that is made quickly, for as long as nobody looks at this face: the
-        canvas may be about to take its place. From the first use on matplotlib draws.
+        Frame -> a quick picture, used until the first use of a control, since the canvas may
+        replace this face; from then on matplotlib draws.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class PlainFace(widgets.VBox):
     ) -> None:
         self._on_user, self._on_error, self._still = on_user, on_error, still
         self._used = False
-        self._frame: Frame | None = None  # None while it shows one
-        self._drawn: list[Panel] = []  # those in the picture
+        self._frame: Frame | None = None  # None while controls are being set
+        self._drawn: list[Panel] = []  # the panels in the picture
         self._title, self._note, self._heading, self._place, self._picture, self._readings = (
             widgets.HTML() for _ in range(6)
         )
@@ -93,7 +93,7 @@ class PlainFace(widgets.VBox):
         return self._on_user(name, value)
 
     def _typed(self, text: str, frame: Frame) -> None:
-        """Take a class by its name or number, alone or with what stands behind it in the list."""
+        """Set the target from typed text: a class's name or number, or an entry of the list."""
         if not text:
             return None
         listed = _targets(frame)
@@ -108,27 +108,27 @@ class PlainFace(widgets.VBox):
     # To the user
 
     def show(self, frame: Frame) -> None:
-        """Bring controls, words and picture to this frame."""
+        """Update controls, words and picture to this frame."""
         self._frame = None
         try:
             self._show_controls(frame)
         finally:
             self._frame = frame
         at = frame.settings
-        self._title.value = html.title(frame.model, frame.facts, frame.verdict[:2])
+        self._title.value = html.title(frame.model, frame.summary, frame.verdict[:2])
         self._note.value = html.note(frame.note)
         visible(self._note, bool(frame.note))
         words = frame.words[at.layer].line if at.layer in frame.words else ""
         self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
         self._place.value = html.plain(*place_words(frame))
         self._readings.value = html.table(frame.readings)
-        if self._drawn is not frame.panels:  # two frames may differ in words alone
+        if self._drawn is not frame.panels:  # two frames may share their panels
             png = _png(draw_panels(frame)) if self._used else self._still(frame)
             self._picture.value = html.image(png, frame.description)
             self._drawn = frame.panels
 
     def use(self, frame: Frame) -> None:
-        """Draw by matplotlib from now on: this face is looked at."""
+        """Draw with matplotlib from now on."""
         if not self._used:
             self._used, self._drawn = True, []
             self.show(frame)
@@ -154,7 +154,7 @@ class PlainFace(widgets.VBox):
 
 
 def place_words(frame: Frame) -> tuple[str, str, str]:
-    """Return where in the order the channel stands: in short, a class, and for a reader's voice."""
+    """Return the channel's rank as a short text, a CSS class, and a text for screen readers."""
     count, order, here = frame.counts["channel"], frame.settings.order, frame.settings.channel
     if order == "index":
         return f"of {count}", "place", f"channel {here} of {count}"
@@ -163,7 +163,7 @@ def place_words(frame: Frame) -> tuple[str, str, str]:
 
 
 def ordinal(number: int) -> str:
-    """Return a rank in words.
+    """Return a rank as an ordinal number.
 
     Examples
     --------
@@ -182,7 +182,7 @@ def _targets(frame: Frame) -> dict[str, Any]:
 
 
 def _png(figure: Figure) -> bytes:
-    """Return a figure as a file that is written quickly: it is read once."""
+    """Encode a figure as PNG with little compression, since it is read once."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 1})
     return buffer.getvalue()
@@ -198,7 +198,7 @@ def _show_slider(slider: Any, least: int, most: int, value: int) -> None:
     visible(slider, most > least)
     if most <= least:
         return
-    # The range first where the value lies beyond it, so that it is never cut.
+    # The range together with the value, so that the value is never clipped.
     if (slider.min, slider.max) != (least, most):
         with slider.hold_trait_notifications():
             slider.min, slider.max, slider.value = least, most, value
@@ -211,6 +211,6 @@ def _show_menu(menu: Any, values: list[str], value: str) -> None:
 
 
 def _set(widget: widgets.Widget, name: str, value: Any) -> None:
-    """Set only what differs: the same options again would reset a menu's value."""
+    """Set a trait if it differs: setting the same options again would reset a menu's value."""
     if getattr(widget, name) != value:
         setattr(widget, name, value)

@@ -14,9 +14,9 @@ from .framed import FramedPage
 class Player(FramedPage):
     """A timeline, a play button and a module tree over events; `Trace.show` makes it.
 
-    The timeline has a tick for each event. Menus and words leave some events: keys and play go
-    through these. A module that is chosen in the tree leads to its next event. All this happens in
-    the browser; ``event`` says where it begins.
+    The timeline has a tick for each event. Menus and words select events, and keys and play step
+    through these. Choosing a module in the tree goes to its next event. All this happens in the
+    browser; ``event`` is where it begins.
 
     Parameters
     ----------
@@ -29,25 +29,25 @@ class Player(FramedPage):
     Attributes
     ----------
     event : int
-        The first shown event, by its index in ``events``; set it to lead the player there.
+        The first shown event, by its index in ``events``; may be set.
     closed : bool
 
     Raises
     ------
     ValueError
-        No events.
+        ``events`` is empty.
     traitlets.TraitError
-        ``event`` set to one that is not there.
+        ``event`` out of range.
     """
 
     event = traitlets.Int(0)
-    why_closed = "This player is closed: take the trace's show() again."
+    closed_message = "This player is closed: call the trace's show() again."
 
     def __init__(
         self, events: Sequence[Event], tree: Sequence[tuple[str, str]], title: str
     ) -> None:
         if not len(events):
-            raise ValueError("There is no event to show: take a longer part of the trace.")
+            raise ValueError("The trace part has no event: choose a longer part.")
         self._events, self._tree, self._title = events, tree, title
         super().__init__()
         self._draw()
@@ -56,7 +56,7 @@ class Player(FramedPage):
     def _in_range(self, proposal: dict) -> int:
         place = proposal["value"]
         if self.closed:
-            raise traitlets.TraitError(self.why_closed)
+            raise traitlets.TraitError(self.closed_message)
         if not 0 <= place < len(self._events):
             raise traitlets.TraitError(
                 f"event={place} is not in this trace: give 0 to {len(self._events) - 1}."

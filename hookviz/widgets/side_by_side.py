@@ -1,4 +1,4 @@
-"""Two runs beside each other: two explorers that move together, and their difference."""
+"""Two runs side by side: two linked explorers, and their difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..view.exploration import asker
 from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from .explorer import Explorer
-from .lifecycle import LiveWidget, close_earlier, close_tree, made
+from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .link import Link
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
@@ -31,17 +31,17 @@ SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
 
 
 class SideBySide(LiveWidget):
-    """The widget that `Comparison.show` returns: a's run, and b's beside it.
+    """The widget that `Comparison.show` returns: the runs of a and b, side by side.
 
-    The left explorer shows a; the right one b, a, or b − a, by its setting ``version``. What is
-    set in one is set in the other; ``both.layer = ...`` sets both.
+    The left explorer shows a; the right one b, a, or b − a, by its setting ``version``. Their
+    settings are linked; ``both.layer = ...`` sets both.
 
     Parameters
     ----------
     a, b : Session
-        Only layers that both have, with maps of one size, are shown.
+        Only common layers, with maps of the same size, are shown.
     layers : optional
-        Which of them, as in `hookviz.capture`.
+        A selection of them, as in `hookviz.capture`.
     target : optional
         The score whose gradients are shown.
 
@@ -52,10 +52,10 @@ class SideBySide(LiveWidget):
     Raises
     ------
     ValueError
-        They have no such layer in common.
+        They have no such layer.
     """
 
-    why_closed = "This comparison is closed: call its show() again."
+    closed_message = "This comparison is closed: call its show() again."
 
     def __init__(
         self, a: Session, b: Session, layers: Layers = None, target: Target = None
@@ -79,7 +79,7 @@ class SideBySide(LiveWidget):
         row = widgets.Box(columns, layout=layout)
         self.children = (row,)
         self.add_class(ROOT_CLASS)
-        made(self)
+        register(self)
 
     left: Explorer | None
     right: Explorer | None
@@ -105,13 +105,13 @@ class SideBySide(LiveWidget):
     @property
     def _shown(self) -> Explorer:
         if self.right is None:
-            raise RuntimeError(self.why_closed)
+            raise RuntimeError(self.closed_message)
         return self.right
 
     def _frames(self) -> list[Frame]:
-        """Return one for each of `SIDES`."""
+        """Return a frame for each of `SIDES`."""
         now = self._shown._now
-        return [build_frame(now.moved(version=version)) for version in SIDES]
+        return [build_frame(now.with_settings(version=version)) for version in SIDES]
 
     def figure(self) -> Figure:
         """Return the three maps as a matplotlib figure, each with its colourbar."""

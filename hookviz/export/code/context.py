@@ -24,7 +24,7 @@ class CodeContext:
     """A view, and the source text of its model, layer, input and maps."""
 
     def __init__(self, view: View, given: Given) -> None:
-        self.view, self.given, self.at = view, given, view.at
+        self.view, self.given, self.settings = view, given, view.settings
         self.record, self.call, self.run = view.record, view.call, view.run
         self.user_model, self.inputs = view.session.given, view.session.inputs
         self.class_names = view.session.class_names
@@ -44,7 +44,7 @@ class CodeContext:
     @cached_property
     def method(self) -> str | None:
         """The heatmap's name, if there is one to draw."""
-        return self.at.heatmap if self.heatmap.values is not None else None
+        return self.settings.heatmap if self.heatmap.values is not None else None
 
     @property
     def scored(self) -> bool:
@@ -67,7 +67,7 @@ class CodeContext:
         if x is None or len(x) != 1 or not self.inputs.args:
             return None
         make = lambda: preparation_of(given, x, self.user_model)  # noqa: E731
-        return self.view.memo.once("preparation", (self.inputs, given), make)
+        return self.view.memo.get_or_compute("preparation", (self.inputs, given), make)
 
     @property
     def logits(self) -> str:

@@ -20,13 +20,13 @@ from .inputs import quoted
 
 def heatmap_lines(context: CodeContext) -> list[str]:
     """``heatmap = ...``, by hookviz's own function, printed, or by the user's, taken."""
-    method, at = context.method, context.at
+    method, at = context.method, context.settings
     if method is None:
         return []
     if method == "saliency":
         assert context.x is not None
         end = f"[{context.view.input_sample}]{as_drawn(context.x)}"
-        return [f"heatmap = slopes.abs().amax(1){end}"]
+        return [f"heatmap = input_gradient.abs().amax(1){end}"]
     if method == PRODUCT:
         return [f"heatmap = (activation * gradient)[{at.sample}, {at.channel}]"]
     function: Any = cam.HEATMAPS[method]
@@ -68,7 +68,7 @@ def drawing_lines(context: CodeContext) -> list[str]:
 
 
 def _panel(context: CodeContext, name: str, panel: Panel) -> str:
-    values = f"{name}[{context.at.sample}, {context.at.channel}]"
+    values = f"{name}[{context.settings.sample}, {context.settings.channel}]"
     if context.spatial == 1:
         return f"plot({values})"
     colours = _colours(panel.values, panel.low, panel.high)
@@ -86,7 +86,7 @@ def _colours(values: np.ndarray, low: float, high: float) -> str:
 
 
 def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
-    x, alpha, colours = context.x, context.at.alpha, heat_colours(values)
+    x, alpha, colours = context.x, context.settings.alpha, heat_colours(values)
     assert x is not None
     if len(values) == 1 and (context.spatial == 1 or x.ndim == 3):
         return [f"{axes}.plot(heatmap)"]
@@ -116,7 +116,7 @@ def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
 
 def _picture(context: CodeContext, axes: str, muted: bool) -> list[str]:
     """The input as the network saw it, the normalization undone; with less colour if ``muted``."""
-    x, sample, alpha = context.x, context.view.input_sample, context.at.alpha
+    x, sample, alpha = context.x, context.view.input_sample, context.settings.alpha
     assert x is not None
     own = (".detach()" if context.scored else "") + as_drawn(x)
     lines = [f"picture = x[{sample}]{own}.permute(1, 2, 0)"]

@@ -128,16 +128,17 @@ def _backward(context: CodeContext) -> list[str]:
     why = "  # sets off the hook; no .grad is touched" if context.graded else ""
     saliency = context.method == "saliency"
     if context.run.source == "inputs":
-        return [f"{'(slopes,) = ' * saliency}torch.autograd.grad(score, x){why}"]
+        return [f"{'(input_gradient,) = ' * saliency}torch.autograd.grad(score, x){why}"]
     return [  # not every layer depends on the input
         f"sources = [x, *(p for p in {context.model}.parameters() if p.requires_grad)]",
-        f"{'slopes, *_ = ' * saliency}torch.autograd.grad(score, sources, allow_unused=True){why}",
+        f"{'input_gradient, *_ = ' * saliency}"
+        f"torch.autograd.grad(score, sources, allow_unused=True){why}",
     ]
 
 
 def _score_lines(context: CodeContext) -> list[str]:
     """``score = ...``, a scalar."""
-    target, logits, names = context.at.target, context.run.logits, context.class_names
+    target, logits, names = context.settings.target, context.run.logits, context.class_names
     if isinstance(target, Output):
         return [f"output = {context.calling}", f"score = {target}"]
     if callable(target):
@@ -171,7 +172,7 @@ def map_lines(context: CodeContext) -> list[str]:
     arranged = f"{context.arrangement}{as_drawn(context.call.activation)}"
     names = ["activation", *(["gradient"] if context.graded else [])]
     several = len(context.record.calls) > 1
-    place = f'calls[{context.at.call}]["{{}}"]' if several else "{}s[0]"
+    place = f'calls[{context.settings.call}]["{{}}"]' if several else "{}s[0]"
     values = [place.format(name) + arranged for name in names]
     whole = f"{', '.join(names)} = {', '.join(values)}"
     if not arranged and len(whole) <= WIDTH:

@@ -43,7 +43,7 @@ def write_source(view: View, given: Given) -> str:
 def _rarities(context: CodeContext) -> Iterator[str]:
     """What the view has that people rarely have: its name, and what to do."""
     view, name, x, call = context.view, context.record.name, context.x, context.call
-    layer, method, run_tasks = f"layer {name!r}", context.at.heatmap, (None, FORWARD)
+    layer, method, run_tasks = f"layer {name!r}", context.settings.heatmap, (None, FORWARD)
     if isinstance(view, ViewDifference):
         yield "a difference: set version='edited'."
     if method == EFFECTIVE:
@@ -88,7 +88,7 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "an input of whole numbers, which has no gradient: wrap the model so that it "
             "takes the embedded tensor."
         )
-    target = context.at.target
+    target = context.settings.target
     if isinstance(target, list) and any(isinstance(each, tuple) for each in target):
         yield "one class against others in a list of targets: give a function as target."
     values = context.heatmap.values

@@ -7,7 +7,7 @@ import { paint } from "./levels.js";
 /** @typedef {{columns: number, width: number, height: number, space: number}} Places */
 
 /** The canvas that lies behind the tiles. */
-export class Sheet {
+export class ImageLayer {
   constructor() {
     this.canvas = el("canvas", { class: "hv-sheet", width: 0, height: 0, "aria-hidden": "true" });
     this.one = el("canvas"); // a tile at its own pixels; never on the page

@@ -1,6 +1,6 @@
 // What is under the pointer, or chosen: outlined in all pictures, its numbers said.
 
-import { mark, say } from "./dom.js";
+import { setAttribute, setText } from "./dom.js";
 import { fieldPart, fieldWords } from "./field.js";
 import { short, shortest } from "./numbers.js";
 
@@ -17,7 +17,7 @@ export function showPointed(app, data) {
   const panels = [parts.input, parts.map, parts.slope, parts.heat];
   if (!spot || !data.width) {
     for (const panel of panels) for (const by of [panel.cell, panel.field]) panel.outline(null, by);
-    say(parts.inputNote, app.inputWords);
+    setText(parts.inputNote, app.inputWords);
     return parts.readings.point([
       ["pointer", "over a picture for exact values"],
       ["keys", "←→ channel, ↑↓ layer, ⇧ place"],
@@ -34,15 +34,15 @@ export function showPointed(app, data) {
     panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
   const said = field ? `sees ${sees}` : sees;
-  say(parts.inputNote, [app.inputWords, said].filter(Boolean).join("; "));
-  mark(parts.inputNote, "title", said);
+  setText(parts.inputNote, [app.inputWords, said].filter(Boolean).join("; "));
+  setAttribute(parts.inputNote, "title", said);
   const exact = source.value(at, row, column);
   const value = (/** @type {"maps" | "gradients"} */ which) => {
     if (!data.arrays[which]) return "not in this page";
     return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
   };
   const where = `${height > 1 ? `row ${row}, column ${column}` : `place ${column}`} (from 0)`;
-  const graded = Boolean(data.arrays.slopes);
+  const graded = Boolean(data.arrays.gradient_numbers);
   return parts.readings.point([
     [`channel ${at.channel}`, where],
     ["value", value("maps")],
