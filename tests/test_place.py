@@ -138,9 +138,7 @@ def test_it_is_the_same_spot_in_another_layer(explorer):
 
 @pytest.mark.parametrize("place", [3, (0.5,), (2, 0), "ab", (float("nan"), 0)])
 def test_no_place(explorer, place):
-    with pytest.raises(
-        traitlets.TraitError, match="is not a position in a map: give two"
-    ):
+    with pytest.raises(traitlets.TraitError, match="is not a position in a map: give two"):
         explorer.place = place
     assert explorer.place is None
 
