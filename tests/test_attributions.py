@@ -489,7 +489,7 @@ def test_a_frozen_model():
             ValueError,
             r"Unknown nt_type='grad': give one of 'smoothgrad'",
         ),
-        ("saliency", {"target": 10}, ValueError, r"target=10 is no class .* 0 to 9"),
+        ("saliency", {"target": 10}, ValueError, r"target=10 is not a class .* 0 to 9"),
         ("saliency", {"target": "stra"}, ValueError, r"No class is called 'stra'.*'star'"),
         ("saliency", {"target": [1, 2, 3]}, ValueError, r"a list of 3 for a batch of 2"),
         ("saliency", {"target": 1.5}, ValueError, r"target=1\.5 is none of"),
