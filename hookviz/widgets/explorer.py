@@ -226,7 +226,7 @@ class Explorer(LiveWidget, SettingTraits):
         self._quiet = False
         for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
             setattr(self, name, settings[name])
-        if "channel" not in settings:
+        if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._settle(self._now.moved(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
         below = (self._tops, self._code)
@@ -579,7 +579,7 @@ class Explorer(LiveWidget, SettingTraits):
         # image: the picture that you gave
         import matplotlib.pyplot as plt
         ...
-        with model.get_submodule("stem.0").register_forward_hook(keep):
+        with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
         ...
         >>> explorer.close()
         """
