@@ -1,5 +1,6 @@
 # The public names and where they live. `__init__.py` reads this file, so this is the only list.
 from . import attribution, edits, metrics, models, results, widgets
+from .attribution.attention import attention
 from .attribution.cam import heatmap
 from .attribution.gradients import attribute
 from .hooking.capture import capture
@@ -34,6 +35,7 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "contributions",
     # What they come to later.
     "attribute",
+    "attention",
     "similarity",
     "receptive_field",
     "hooks",

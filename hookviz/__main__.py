@@ -200,7 +200,7 @@ def page(options: argparse.Namespace) -> None:
     view = opened(View(Settings("", target=target), session, done))
     most, title = options.max_bytes, options.title
     with Progress(terminal=True) as bar:
-        text = write_page(view, run, max_bytes=most, title=title, tick=bar.tick)
+        text = write_page(view, run, max_bytes=most, title=title, on_progress=bar.update)
     Path(options.output).write_text(text, encoding="utf-8")
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
 

@@ -5,6 +5,7 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     "hookviz",
     submod_attrs={
+        "attribution.attention": ["Attention"],
         "hooking.records": ["Call", "CapturedTensor", "FeatureCache", "LayerRecord", "Statistics"],
         "studies.compare.comparison": ["Comparison"],
         "studies.compare.difference": ["LayerDifference"],

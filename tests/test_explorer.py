@@ -343,7 +343,7 @@ def test_a_batch_gets_each_pictures_own_target():
 @pytest.mark.parametrize(
     ("target", "error", "words"),
     [
-        (10, ValueError, "target=10 is no class of this model: its classes are 0 to 9"),
+        (10, ValueError, "target=10 is not a class of this model: its classes are 0 to 9"),
         (-1, ValueError, "0 to 9"),
         ("mooon", ValueError, "No class is called 'mooon'; close to it: 'moon'"),
         (2.5, ValueError, "target=2.5 is none of"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import sys
 from pathlib import Path
 
 import ipywidgets
@@ -17,9 +18,11 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from torch import nn
 
+import hookviz
+
 TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
 BOOK = nbformat.read(TUTORIAL, as_version=4)
-NUMBERS = range(1, 13)
+NUMBERS = range(1, 14)
 
 
 class Lesson(dict):
@@ -60,7 +63,7 @@ def lesson():
 
 
 def cells_of(number):
-    """The cells of one of the twelve sections."""
+    """The cells of one of the thirteen sections."""
     start = next(i for i, c in enumerate(BOOK.cells) if c.source.startswith(f"## {number}. "))
     rest = BOOK.cells[start + 1 :]
     end = next((i for i, cell in enumerate(rest) if cell.source.startswith("## ")), len(rest))
@@ -102,10 +105,10 @@ def test_committed_as_it_runs_here(lesson):
     """The committed outputs say what the cells say, but for times, weights and versions."""
     outputs = [output for cell in BOOK.cells for output in cell.get("outputs", ())]
     printed = "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
-    assert printed.count("Not answered yet. Hint: ") == len(NUMBERS)
-    assert printed.count("0 of 12 done") == len(NUMBERS)
+    assert printed.count("Not answered yet. A hint comes") == len(NUMBERS)
+    assert printed.count("0 of 13 done") == len(NUMBERS)
     assert "as in the picture: True" in printed
-    assert "36 outputs" in printed
+    assert "efficientnet_lite0: 49 outputs" in printed
     assert "15 of 15" in printed
     assert "{'before': 2.0, 'grad_output': 2.0, 'grad_input': 4.0, 'weight.grad': 6.0}" in printed
 
@@ -119,7 +122,7 @@ def test_no_address_of_a_machine_in_it():
 
 
 def test_every_live_widget_redraws_when_a_control_moves(lesson):
-    assert len(lesson.live) == 12
+    assert len(lesson.live) == 13
     for live in lesson.live:
         before = live.view.value
         control = next(iter(live.controls.values()))
@@ -185,16 +188,20 @@ def test_tensor_hooks(lesson):
     assert lesson["log"][0].tolist() == [6, -6, 12]
 
 
-def test_resnet_outputs(lesson):
+def test_outputs_of_the_trained_network(lesson):
     outputs = lesson["saved"].outputs
-    # 1 + 2·(3 + 4 + 6 + 3) + 3 shortcuts
-    assert len(outputs) == 36
-    assert outputs[0].shape == (1, 64, 112, 112)  # 224 / 2
-    # 1 + 6 of layer1, then 3, 2, 2, 2 of layer2's blocks: the 16th ends layer2, 224 / 8
-    assert outputs[15].shape == (1, 128, 28, 28)
-    assert outputs[35].shape == (1, 512, 7, 7)
+    assert len(outputs) == 49
+    assert outputs[0].shape == (1, 32, 112, 112)  # 224 / 2
+    assert outputs[-1].shape == (1, 1280, 7, 7)
     assert not any(output.requires_grad for output in outputs)
-    assert not lesson["resnet"].conv1._forward_hooks
+    assert not any(module._forward_hooks for module in lesson["network"].modules())
+    assert lesson["best_three"].values.sum() > 0.7  # cats
+
+
+def test_the_eye_channels_of_the_photograph(lesson):
+    """Chosen on one eye, they answer to the other: three of four, by more than twice elsewhere."""
+    _, seen_on, *_ = zip(*lesson["eye_channels"][:4], strict=True)
+    assert sum(contrast > 2 for contrast in seen_on) >= 3
 
 
 def test_contrast(lesson):
@@ -373,6 +380,24 @@ def still_a_fish(lesson, channels):
         return demo.head(demo.layer3(block))[0].argmax() == lesson["a_fish"]
 
 
+def test_pruning_by_need_beats_size(lesson):
+    """As the text says; and what is needed, by the modules' own code."""
+    right = {
+        name: [lesson["right_scores"](order[:count])[1] for count in (0, 16, 24)]
+        for name, order in lesson["pruning_orders"].items()
+    }
+    assert right["smallest first"][0] == right["least needed first"][0] == 30
+    assert right["smallest first"][1] < right["least needed first"][1]
+    assert right["least needed first"][2] >= 25
+    demo, truth, batch = lesson["demo"], lesson["truth"], lesson["batch"]
+    with torch.no_grad():
+        block = demo.layer2(demo.layer1(demo.stem(batch)))
+        block[:, 3] = 0
+        without = demo.head(demo.layer3(block))
+    lost = (demo(batch).detach() - without)[torch.arange(30), truth].mean()
+    assert torch.allclose(lesson["needed"][3], lost, atol=1e-5)
+
+
 def test_zero_before_a_norm_is_not_off(lesson):
     norm = lesson["demo"].layer2[1].bn2
     with torch.no_grad():
@@ -455,8 +480,8 @@ def test_solutions_are_accepted(lesson, capsys, number):
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_no_answer_gets_a_hint(lesson, capsys, number):
-    assert said(lesson, capsys, number, None).startswith("Not answered yet. Hint: ")
+def test_no_answer_is_told_when_hints_come(lesson, capsys, number):
+    assert said(lesson, capsys, number, None).startswith("Not answered yet. A hint comes")
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -518,10 +543,10 @@ def in_place_row(grad):
     return grad
 
 
-def collect(net, x, keep, always=True, hide=False):
+def collect(net, x, keep, kind=nn.Conv2d, always=True, hide=False):
     kept, handles = [], []
     for module in net.modules():
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, kind):
             hook = lambda m, a, output: kept.append(keep(output))  # noqa: E731
             handles.append(module.register_forward_hook(hook))
     try:
@@ -533,6 +558,83 @@ def collect(net, x, keep, always=True, hide=False):
             raise
     [handle.remove() for handle in handles]
     return kept
+
+
+def layer_by_layer(net, x):
+    """No hook: right for a Sequential alone."""
+    kept = []
+    for layer in (net.first, net.second):
+        x = layer(x)
+        kept.append(x.detach().clone())
+        x = x.relu()
+    return kept
+
+
+def without_hooks(net, x):
+    net(x)
+    return layer_by_layer(net, x.flip(-1))
+
+
+def stops_the_gradient(store):
+    def hook(module, args, output):
+        def keep(grad):
+            store[module] = grad.clone()
+            return 0 * grad
+
+        output.register_hook(keep)
+
+    return hook
+
+
+def keeps_gradient_of_the_input(store):
+    def hook(module, args, output):
+        args[0].register_hook(lambda grad: store.update({module: grad}))
+
+    return hook
+
+
+def first_column(grad):
+    grad = grad.clone()
+    grad[:, 0] = 0
+    return grad
+
+
+def weights_own_grad(grad):
+    nn.Linear(96, 10).weight.grad[0] = 0
+
+
+def forgets_gradient(net, x):
+    with (
+        hookviz.edit(net, nn.Conv2d, hookviz.edits.clip_norm(1.0)),
+        hookviz.edit(net, "*.bias", 0, gradient=True),
+    ):
+        net(x).sum().backward()
+    return {name: parameter.grad for name, parameter in net.named_parameters()}
+
+
+def backward_outside(net, x):
+    with (
+        hookviz.edit(net, nn.Conv2d, hookviz.edits.clip_norm(1.0), gradient=True),
+        hookviz.edit(net, "*.bias", 0, gradient=True),
+    ):
+        score = net(x).sum()
+    score.backward()
+    return {name: parameter.grad for name, parameter in net.named_parameters()}
+
+
+def globally(net, x, before=False, keep=False, careless=False):
+    """The class names of all modules that ran, by one global hook."""
+    ran, hooks = [], nn.modules.module
+    register = (
+        hooks.register_module_forward_pre_hook if before else hooks.register_module_forward_hook
+    )
+    handle = register(lambda module, *given: ran.append(type(module).__name__))
+    try:
+        net(x)
+    finally:
+        if not keep and not (careless and sys.exc_info()[0]):
+            handle.remove()
+    return ran
 
 
 def clone(output):
@@ -588,8 +690,9 @@ WRONG = {
     2: [
         (in_place_nan, "in place: it became [1.0, 0.0"),
         (lambda grad: None, "returned None"),
-        (lambda grad: grad, "nan"),
-        (lambda grad: grad.nan_to_num(0.0), "3.4028"),
+        (lambda grad: grad, "NaN is still there"),
+        (lambda grad: grad * ~grad.isnan(), "NaN × 0 is NaN"),
+        (lambda grad: grad.nan_to_num(0.0), "an infinity became 3.403e+38"),
         (lambda grad: 0, "it returned 0"),
     ],
     3: [
@@ -597,10 +700,16 @@ WRONG = {
         (in_place_channel, "in place"),
         (wrong_channel, "channel 4 should be as it was, but its largest value is 0"),
         (lambda module, args, output: output[:, :5], "(2, 5, 4, 4)"),
-        (lambda module, output: None, "TypeError"),
+        (
+            lambda module, output: None,
+            "is called with module, args, output, and takes (module, output)",
+        ),
     ],
     4: [
         (lambda model: [], "returned []"),
+        (lambda model: None, "returned None: does it print"),
+        (lambda model: list(model.modules()), "returned modules, not their names"),
+        (lambda model: list(model.named_modules()), "pairs of name and module"),
         (lambda model: [n for n, m in model.named_modules() if isinstance(m, nn.Conv2d)], "conv1"),
         (
             lambda model: [
@@ -608,7 +717,7 @@ WRONG = {
                 for n, m in model.named_modules()
                 if isinstance(m, (nn.Conv1d, nn.Conv2d)) and 1 in m.kernel_size
             ],
-            "for a small model it returned ['0', '1.0', '1.1']",
+            "for a small model it returned ['0', '1.0', '1.1'], too many: '1.0' is Conv1d",
         ),
     ],
     5: [
@@ -616,28 +725,46 @@ WRONG = {
             lambda module, grad_input, grad_output: grad_input[0].clamp(min=0),
             "a Tensor, not a tuple",
         ),
-        (lambda module, grad_input, grad_output: None, "a NoneType, not a tuple"),
-        (lambda module, grad_input, grad_output: grad_input, "[5.0, -4.0, 0.0, 2.0]"),
-        (lambda module, grad_input, grad_output: (grad_output[0].clamp(min=0),), "[5.0, 0.0, 3.0"),
-        (lambda module, grad: None, "TypeError"),
+        (
+            lambda module, grad_input, grad_output: None,
+            "returned None, so the gradient is unchanged",
+        ),
+        (lambda module, grad_input, grad_output: grad_input, "the gradient -4 is negative"),
+        (
+            lambda module, grad_input, grad_output: (grad_output[0].clamp(min=0),),
+            "3 came through: that is grad_output",
+        ),
+        (lambda module, grad_input, grad_output: (grad_input[0].clamp_(min=0),), "in place"),
+        (
+            lambda module, grad_input, grad_output: (grad_input.clamp(min=0),),
+            "AttributeError: 'tuple'",
+        ),
+        (lambda module, grad: None, "is called with module, grad_input, grad_output"),
     ],
     6: [
         (keeps_input_gradient, "filled in the forward pass already"),
         (keeps_norm, "should be a tensor of shape (1, 2, 3, 3), and is ()"),
-        (keeps_twice, "the gradient is wrong"),
+        (keeps_twice, "the gradient is wrong: yours is 2 times it"),
+        (stops_the_gradient, "also returned something"),
+        (keeps_gradient_of_the_input, "the shape of its input"),
         (keeps_under_a_name, "its keys are ['conv']"),
-        (full_hook_inside, "no entry for the module"),
-        (lambda store: None, "returned None, not a forward hook"),
+        (full_hook_inside, "That is too late"),
+        (lambda store: None, "it returned None: None is not a function"),
     ],
     7: [
-        (in_place_row, "in place: row 0 became [0.0, 0.0, 0.0]"),
+        (in_place_row, "in place: row 0 became [0.0, 0.0, 0.0] …"),
         (lambda grad: None, "returned None"),
-        (lambda grad: grad.clone(), "row 0 is [1.0, 2.0, 3.0], not zero"),
-        (lambda grad: grad * 0, "row 1 became [0.0, 0.0, 0.0], and was [4.0, 5.0, 6.0]"),
-        (lambda grad: grad[1:], "(9, 3)"),
+        (lambda grad: grad.clone(), "row 0 is [1.0, 2.0, 3.0] …, not zero"),
+        (lambda grad: grad * 0, "row 1 became [0.0, 0.0, 0.0] …, and was [97.0, 98.0, 99.0]"),
+        (lambda grad: grad[1:], "(9, 96)"),
+        (first_column, "column 0 is zero instead"),
+        (weights_own_grad, "TypeError: 'NoneType' object"),
     ],
     8: [
-        (lambda net, x: [], "returned 0"),
+        (lambda net, x: [], "never ran"),
+        (layer_by_layer, "net(x) itself never ran"),
+        (without_hooks, "no hook was on the model when it ran"),
+        (lambda net, x: collect(net, x, clone)[:1], "a list of 2 outputs, and returned 1"),
         (lambda net, x: collect(net, x, lambda output: output), "is not what the convolution"),
         (lambda net, x: collect(net, x, torch.Tensor.detach), "its smallest value is 0.000"),
         (lambda net, x: collect(net, x, torch.clone), "its grad_fn is CloneBackward0"),
@@ -648,15 +775,19 @@ WRONG = {
         (lambda net, x: collect(net, x, clone, hide=True), "your function hid it"),
     ],
     9: [
-        ("stem", "no layer of cache"),
-        ("stem.0", "in stem.0 44.8% are negative, and another layer has 34.4%"),
+        ("stem", "not a layer of cache"),
+        (["stem.0"], "['stem.0'] is not a layer's name"),
+        ("stem.0", "in stem.0 44.8% are negative, and another layer has 87.0%"),
+        ("layer1.1.conv2", "has the largest *number* of negative values"),
+        ("layer3.0.conv2", "has the smallest share, 34.4%"),
     ],
     10: [
         ([43, 48], "no channel 48"),
         (range(7), "these are 7 channels"),
         ([8, 43, 11, 37, 1, 13], "it is still a fish, with "),
         ([], "without [] it is still a fish, with 97%"),
-        (["a"], "no list of channels"),
+        (["a"], "not a list of channels"),
+        (43, "43 is not a list of channels"),
     ],
     11: [
         (lambda net, name, x, other: net(x), "nothing was patched"),
@@ -673,15 +804,31 @@ WRONG = {
         (lambda net, name, x, other: 2 * net(x), "the first score is "),
     ],
     12: [
-        (lambda net, x: learn(net, x), "the gradient of 0.weight has norm"),
-        (lambda net, x: learn(net, x, afterwards=True), "the gradient of 0.weight has norm"),
-        (lambda net, x: learn(net, x, outputs=True), "the gradient of 0.bias has norm"),
+        (lambda net, x: learn(net, x), "the plain gradients: no hook was on"),
+        (lambda net, x: learn(net, x, biases=True), "no gradient was clipped"),
+        (lambda net, x: learn(net, x, afterwards=True), "clipped afterwards, in .grad"),
+        (lambda net, x: learn(net, x, outputs=True), "the biases still learn"),
+        (forgets_gradient, "gradient=True is missing"),
+        (backward_outside, "It must run inside the block"),
         (
             lambda net, x: learn(net, x, outputs=True, keep_hooks=True),
             "stayed behind on the model: 2",
         ),
         (lambda net, x: {"0.weight": 1}, "a dict with the names ['0.weight', '0.bias'"),
-        (lambda net, x: dict.fromkeys(learn(net, x)), "a tensor of shape (2, 1, 3, 3)"),
+        (lambda net, x: dict.fromkeys(learn(net, x)), "0.weight has no gradient"),
+    ],
+    13: [
+        (lambda net, x: None, "net(x) itself never ran"),
+        (
+            lambda net, x: [type(m).__name__ for m in (net(x), *net.modules())],
+            "Tanh is in the model",
+        ),
+        (lambda net, x: globally(net, x, before=True), "the order in which they began"),
+        (lambda net, x: globally(net, x, keep=True), "would fire at every module of every model"),
+        (lambda net, x: globally(net, x, careless=True), "after an error in the model"),
+        (lambda net, x: globally(net, x)[:-1], "'Flatten'], not ["),
+        (lambda net, x: str(globally(net, x)), "a list of class names, and returned"),
+        (lambda net, x: collect(net, x, clone, nn.Module), "hooks on the model's own modules"),
     ],
 }
 
@@ -692,9 +839,9 @@ WRONG = {
 )
 def test_wrong_answers_are_told_what_is_wrong(lesson, capsys, number, answer, fault):
     text = said(lesson, capsys, number, answer)
-    assert text.startswith("Error: " if fault == "TypeError" else "Not yet: ")
+    assert text.startswith("Error: " if "Error" in fault else "Not yet: ")
     assert fault in text.splitlines()[0]
-    assert text.splitlines()[-1].count(" of 12 done") == 1
+    assert text.splitlines()[-1].count(" of 13 done") == 1
 
 
 RIGHT = {
@@ -720,3 +867,22 @@ RIGHT = {
 )
 def test_other_right_answers_are_accepted(lesson, capsys, number, answer):
     assert said(lesson, capsys, number, answer).startswith("Right. ")
+
+
+def test_hints_come_after_wrong_answers(lesson, capsys):
+    """One after the first, a stronger one from the second on; none before, none in a verdict."""
+    lesson["wrong_answers"].clear()
+    assert "int: " not in said(lesson, capsys, 3, None)
+    told = [said(lesson, capsys, 3, lambda module, args, output: None) for _ in range(3)]
+    assert "\nHint: output has four dimensions" in told[0]
+    assert all("\nStronger hint: clone() output" in text for text in told[1:])
+
+
+def test_no_hint_is_its_solution(lesson):
+    """The first hint holds no line of a solution."""
+    for cell in BOOK.cells:
+        if "\ndef check_" in cell.source:
+            hint = re.search(r'@exercise\(\n    "(.*?)",', cell.source)[1]
+            number = int(re.search(r"def check_(\d+)", cell.source)[1])
+            lines = [line.strip() for line in solution_of(number).splitlines()]
+            assert not any(len(line) > 12 and line in hint for line in lines)

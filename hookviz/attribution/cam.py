@@ -22,22 +22,30 @@ from torch import Tensor
 from ..hooking.records import Call, LayerRecord
 from ..hooking.select import close_names
 from ..hooking.tensors import as_maps, at_least_float32
+from .attention import Attention
+from .tokens import ATTENTION_HEATMAPS
 
 Method = Callable[..., Tensor]
 
 
 def heatmap(
-    record: LayerRecord | Call, method: str = "gradcam", *, grid: tuple[int, ...] | None = None
+    record: LayerRecord | Call | Attention,
+    method: str = "gradcam",
+    *,
+    grid: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Where in a layer the score comes from.
 
     Parameters
     ----------
-    record : LayerRecord or Call
-        From a `hookviz.capture` in which a backward ran; of a record, the last call.
+    record : LayerRecord, Call or Attention
+        From a `hookviz.capture` in which a backward ran; of a record, the last call. Or all
+        attention of a vision transformer, from `hookviz.attention`.
     method : str
         One of ``hookviz.attribution.HEATMAPS``: ``gradcam``, ``gradcam++``, ``hirescam``,
         ``xgradcam``, ``layercam``, ``eigencam``, ``eigengradcam``, ``gradient`` or ``activation``.
+        With attention one of ``hookviz.attribution.ATTENTION_HEATMAPS``: ``rollout``,
+        ``gradient × attention`` or ``legrad``.
     grid : tuple of int, optional
         Rows and columns of a token layer's patches (vision transformers), where the model's
         first layer does not tell and they are not a square.
@@ -45,13 +53,14 @@ def heatmap(
     Returns
     -------
     torch.Tensor
-        ``(N, *spatial)``, float32 or float64, on the activation's device.
+        ``(N, *spatial)``, float32 or float64, on the activation's device; of attention ``(N, rows,
+        columns)`` on the patches.
 
     Raises
     ------
     ValueError
         No such method, the gradient it needs did not arrive, or the layer's output cannot be
-        arranged as maps.
+        arranged as maps; not all patches look at all (Swin's windows).
 
     Notes
     -----
@@ -76,6 +85,11 @@ def heatmap(
     torch.Size([2, 4, 4])
     >>> del hookviz.attribution.HEATMAPS["max"]
     """
+    if isinstance(record, Attention):
+        if method not in ATTENTION_HEATMAPS:
+            near = close_names(method, ATTENTION_HEATMAPS)
+            raise ValueError(f"method={method!r} is no heatmap of attention; {near}.")
+        return ATTENTION_HEATMAPS[method](record)
     check_method(method)
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid

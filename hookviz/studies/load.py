@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import nn
 
+from ..attribution import attention
+from ..attribution.attention import Attention
 from ..files import read_arrays
 from ..run.inputs import Transform
 from .survey import survey as surveys
@@ -17,7 +19,11 @@ from .survey.survey import Survey
 from .watch import file as watch_file
 from .watch.training import Training
 
-FORMATS: dict[str, Any] = {**surveys.FORMATS, watch_file.FORMAT: watch_file.unpack}
+FORMATS: dict[str, Any] = {
+    **surveys.FORMATS,
+    watch_file.FORMAT: watch_file.unpack,
+    attention.FORMAT: attention.unpack,
+}
 
 
 def load(
@@ -26,7 +32,7 @@ def load(
     *,
     model: nn.Module | None = None,
     transform: Transform | None = None,
-) -> Survey | Training:
+) -> Survey | Training | Attention:
     """Read a file that a result's ``save``, or a function's ``path=``, has written.
 
     Parameters
@@ -41,7 +47,7 @@ def load(
 
     Returns
     -------
-    Survey or Training
+    Survey, Training or Attention
         As the file holds it; a training's model is not needed.
 
     Raises
@@ -50,7 +56,7 @@ def load(
         There is no such file.
     ValueError
         The file is broken or not hookviz's; or a survey is of another data set, model or
-        transform; or ``inputs`` is given for a training.
+        transform; or ``inputs`` is given for another result.
 
     Examples
     --------
@@ -63,10 +69,11 @@ def load(
     """
     folder, name = Path(path).parent, Path(path).name
     shards = sorted(folder.glob(name)) if "*" in name else []
-    read = partial(read_arrays, formats=FORMATS, kind="survey or watch of hookviz")
+    read = partial(read_arrays, formats=FORMATS, kind="survey, watch or attention of hookviz")
     found = reduce(add, map(read, shards or [Path(path)]))
     if isinstance(found, Survey):
         return found if inputs is None else surveys.with_data(found, inputs, model, transform)
     if inputs is not None:
-        raise ValueError(f"{str(path)!r} holds a watched training: leave inputs= out.")
-    return Training(found)
+        held = "attention" if isinstance(found, Attention) else "a watched training"
+        raise ValueError(f"{str(path)!r} holds {held}: leave inputs= out.")
+    return found if isinstance(found, Attention) else Training(found)

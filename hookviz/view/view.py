@@ -42,7 +42,7 @@ def run_session(
 ) -> Run:
     """One forward and one backward, with a progress bar if they take long."""
     with Progress() as bar:
-        return session.run(target, layers=layers, max_bytes=max_bytes, tick=bar.tick)
+        return session.run(target, layers=layers, max_bytes=max_bytes, on_progress=bar.update)
 
 
 class View:

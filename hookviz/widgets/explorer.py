@@ -691,7 +691,7 @@ class Explorer(LiveWidget, SettingTraits):
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
         with Progress() as bar:
             again = partial(ask, view.session)
-            page = allow_interrupts(write_page, view, again, tick=bar.tick, **options)
+            page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)
         return page_to(path, page)
 
     def page(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
-from .findings import Finding
-from .grouping import causes_alone, one_a_cause
+from .findings import Finding, also
 from .loss import idle_samples, wiring
 from .magnitudes import overflows, scales
 from .model_error import raised
 from .nonfinite import nan_and_inf
 from .observation import Observation
-from .scale import input_scale
 from .train_eval import batchnorm, dropout, in_place, other_mode, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
-from .values import half_precision, saturated, silent_maps
+from .values import half_precision, input_scale, saturated, silent_maps
 from .weights import not_registered, one_under_many_names, same_channels, zero_weights
 
 Check = Callable[[Observation], Iterator[Finding]]
@@ -56,3 +55,60 @@ def looked_at(seen: Observation) -> list[str]:
     """What the checks looked at, in words."""
     counts = {"operations": len(seen.operations), "looks": len(seen.calls)}
     return [words.format(**counts) for words in CHECKS.values()]
+
+
+def one_a_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """Put together findings of one kind, severity and phase that have the same cause.
+
+    >>> two = [Finding("dead", "note", "It is.", "", layer, cause="x") for layer in ("a", "b")]
+    >>> [(each.layers, each.message) for each in one_a_cause(two)]
+    [(['a', 'b'], "It is. So it is in 'b'.")]
+    """
+    groups: dict[object, list[Finding]] = {}
+    for each in findings:
+        same = (each.kind, each.severity, each.phase, each.cause)
+        groups.setdefault(same if each.cause else id(each), []).append(each)
+    return [_together(group) for group in groups.values()]
+
+
+def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
+    """Leave out what another finding explains.
+
+    Numbers that grow from layer to layer come to Inf, and then to NaN, wherever that happens to be;
+    what a layer of zeros makes is told of that layer.
+    """
+    found = list(findings)
+    grows = [e for e in found if e.kind == "exploding" and e.evidence.get("everywhere")]
+    lost = [each for each in found if each.kind in ("nan", "inf") and _overflown(each)]
+    if grows and lost:
+        found = [each for each in found if each not in lost and each not in grows]
+        worst = [replace(each, severity="error", message=each.message + _TO_INF) for each in grows]
+        found = worst + [each for each in found if each.kind not in ("half precision", "dead")]
+    if any(each.severity != "note" and _closed(each) for each in found):
+        found = [each for each in found if each.kind != "vanishing"]
+    return found
+
+
+def _closed(finding: Finding) -> bool:
+    """Whether nothing comes through a layer, forward or back."""
+    whole = finding.evidence.get("channels") == finding.evidence.get("of")
+    return finding.kind == "zero weights" or (finding.kind == "dead" and whole)
+
+
+_TO_INF = " In the end it is more than the type holds, and NaN comes of it."
+
+
+def _overflown(finding: Finding) -> bool:
+    """Whether it says that a result was too large, or what comes of that."""
+    given = " ".join(finding.evidence.get("given", ()))
+    too_large = "than its type holds" in finding.message or "its sums are larger" in finding.message
+    return too_large or finding.phase == "backward" or "e+" in given
+
+
+def _together(group: list[Finding]) -> Finding:
+    first = group[0]
+    layers = list(dict.fromkeys(name for each in group for name in each.layers))
+    if len(layers) == 1:
+        return first
+    said = also(layers[1:]) if len(group) > 1 else ""
+    return replace(first, message=first.message + said, layers=layers)

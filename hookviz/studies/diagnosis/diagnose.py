@@ -15,9 +15,8 @@ from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
 from ..showing import widget
 from .checks import findings_in, looked_at
-from .findings import Diagnosis, Finding
+from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
-from .ignored import Ignored, checked, without
 from .observation import LayerCall, Observation, examine
 from .optimizer import LOOKED, optimizers
 
@@ -135,10 +134,10 @@ def diagnose(
     found, looked = findings_in(seen), looked_at(seen)
     if optimizer is not None:
         found, looked = (
-            [*found, *optimizers(session.model, optimizer, seen.reached)],
+            [*found, *optimizers(session.model, optimizer, seen.gradient_norms)],
             [*looked, LOOKED],
         )
-    diagnosis.settle(found, looked, partial(_explored, session, seen))
+    diagnosis.set_findings(found, looked, partial(_explored, session, seen))
     return diagnosis
 
 

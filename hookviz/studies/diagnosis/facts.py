@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .operations import OperationRecord, range_of
-from .seen import Seen
-from .wiring import look_at_wiring
+from .operations import OUTSIDE, OperationRecord, Seen, range_of
 
 RECTIFIERS = {"relu", "relu_", "threshold", "hardtanh", "clamp_min", "clamp"}
 _SATURATING = {"sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0)}
@@ -32,6 +30,7 @@ def look_at_maps(seen: Seen) -> None:
     if rectified or (record.name in MAPS and not _begins_at_zero(seen.given)):
         least, most = record.facts["ranges"]
         still = least == most
+        record.facts["follows"] = _still_before(seen, len(least)) & still
         dead, count = still & (least == 0), len(least)
         record.facts["channels"] = count, output.numel() // count
         record.facts["dead"] = int(dead.sum())
@@ -41,6 +40,19 @@ def look_at_maps(seen: Seen) -> None:
             before = _ranges_before(seen)
             record.facts["far"] = int((dead & far_below_zero(*before)).sum()) if before else 0
         record.facts["after"] = seen.maker.layer if seen.maker is not None else ""
+
+
+def _still_before(seen: Seen, channels: int) -> Tensor:
+    """Tell which channels were the same throughout before an operation that keeps them apart."""
+    maker, before = seen.maker, None
+    groups = seen.operation.argument.get("groups", channels)
+    if maker is not None and seen.record.name in _BY_CHANNEL and groups == channels:
+        before = maker.facts.get("passes", maker).facts.get("still")
+    none = torch.zeros(channels, dtype=torch.bool, device=seen.output.device)
+    return before if before is not None and len(before) == channels else none
+
+
+_BY_CHANNEL = {*RECTIFIERS, "convolution", "batch_norm"}
 
 
 def ranges_of_channels(
@@ -125,7 +137,13 @@ def look_at_uses(seen: Seen) -> None:
 
 def _begins_at_zero(given: Sequence[Tensor]) -> bool:
     """Whether a layer's weights and biases are 0 throughout, as a residual branch's last ones."""
-    return len(given) > 1 and not any(bool(each.any()) for each in given[1:3])
+    return len(given) > 1 and not any(_has_any(each) for each in given[1:3])
+
+
+def _has_any(tensor: Tensor) -> bool:
+    """Whether a number is not 0; nearly always the first one is not."""
+    first = tensor.detach().flatten()[:1]
+    return bool(first.any()) or bool(tensor.any())
 
 
 def _channels(output: Tensor, maker: OperationRecord | None) -> int:
@@ -187,16 +205,53 @@ def look_at_scale(seen: Seen) -> None:
     if not is_batchnorm(record) or not seen.first:
         return
     mean, variance = argument.get("running_mean"), argument.get("running_var")
-    if argument.get("training", argument.get("train")) or mean is None or variance is None:
+    if mean is None or variance is None:
         return
-    kept = variance >= argument.get("eps", argument.get("epsilon"))
-    values = _channel_values(seen.given[0])
-    if bool(kept.any()) and values.shape[1] > 1:
-        centre = values[kept].mean(1)
-        spread = (values[kept] - centre[:, None]).square().mean(1).sqrt()
-        deviation = variance[kept].sqrt()
-        record.facts["shift"] = ((centre - mean[kept]).abs() / deviation).median().item()
-        record.facts["spread"] = (spread / deviation).median().item()
+    training = argument.get("training", argument.get("train", False))
+    momentum = argument.get("momentum", argument.get("exponential_average_factor", 0.1))
+    eps: float = argument["eps" if "eps" in argument else "epsilon"]
+    batch, saved = seen.given[0], seen.operation.outputs[1:3]
+    count = batch.numel() // max(batch.shape[1], 1)
+    if not training:
+        away = away_from(*moments(batch), mean, variance, eps)
+    elif momentum < 1 and count > 1 and len(saved) == 2 and saved[1].numel():
+        spread = saved[1].float() ** -2 - eps  # kept as 1 / sqrt(variance + eps)
+        # The batch has a part in the statistics by now.
+        mean = (mean - momentum * saved[0]) / (1 - momentum)
+        within = momentum * spread * count / (count - 1)
+        variance = (variance - within) / (1 - momentum)
+        away = away_from(saved[0], spread.clamp(min=0), mean, variance, eps)
+    else:
+        return
+    if away is not None:
+        record.facts["shift"], record.facts["spread"] = away.tolist()
+
+
+SOME = 8
+"""So many samples say where a batch lies."""
+
+
+def moments(batch: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of each channel of a batch's first samples, ``(C,)`` each."""
+    values = batch[:SOME].detach().float().flatten(2) if batch.ndim > 2 else batch[:, :, None]
+    mean = values.mean((0, 2))
+    return mean, (values - mean[:, None]).square().mean((0, 2))
+
+
+def away_from(
+    centre: Tensor, spread: Tensor, mean: Tensor, variance: Tensor, eps: float
+) -> Tensor | None:
+    """Return how far a batch is from running statistics, ``(2,)``: shift and spread.
+
+    The shift is ``median |batch mean - mean| / deviation``, the spread ``median batch deviation /
+    deviation``, over channels that vary at all; None if none does.
+    """
+    kept = variance >= eps
+    if not bool(kept.any()):
+        return None
+    deviation = variance[kept].sqrt()
+    shift = ((centre - mean)[kept].abs() / deviation).median()
+    return torch.stack([shift, (spread[kept].sqrt() / deviation).median()])
 
 
 HALF = (torch.float16, torch.bfloat16)
@@ -215,6 +270,93 @@ def look_at_precision(seen: Seen) -> None:
         count = int(nonzero.sum())
         lost = int((nonzero & (output == 0)).sum())
         seen.record.facts["underflow"] = lost / max(count, 1)
+
+
+PAIRED = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "sub"}
+PAIRED |= {"binary_cross_entropy_with_logits"}
+_COPIES = {"to_copy", "clone"}
+
+
+def look_at_wiring(seen: Seen) -> None:
+    """What a loss, or a softmax, is given, noted while its arguments are at hand."""
+    record, maker, name = seen.record, seen.maker, seen.record.name
+    if record.phase == "backward":
+        return
+    source = maker.facts.get("copies", maker) if maker is not None else None
+    if name in _COPIES and source is not None:
+        record.facts["copies"] = source
+    if source is not None and (name, source.name) in WIRED:
+        record.facts["wired"] = source
+    given = seen.given[0] if seen.given else None
+    if given is not None and given.ndim == 2 and name in ("softmax", "log_softmax"):
+        dim = seen.operation.argument["dim"] % 2
+        record.facts["over the batch"] = dim == 0 and min(given.shape) > 1
+        record.facts["over one"] = given.shape[dim] == 1 and len(given) > 1
+    if name == "nll_loss_forward" and "wired" not in record.facts:
+        high = seen.given[0].max().item() if seen.given[0].numel() else 0.0
+        record.facts["positive"] = high > 1e-3
+    if name in PAIRED and record.layer == OUTSIDE and len(seen.given) > 1:
+        record.facts["pairs"] = _pairs(seen)
+
+
+def _pairs(seen: Seen) -> bool:
+    """Whether (N, 1) and (N,) have become (N, N): each sample against each other's truth."""
+    one, two = seen.given[:2]
+    if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
+        return False  # each with each, as a ranking has it
+    if not seen.operation.outputs or min(one.ndim, two.ndim) < 1 or not one.numel():
+        return False
+    if one.shape == two.shape and one.ndim == 2 and len(one) == one.shape[1] > 1:
+        strides = {one.stride(), two.stride()}
+        return any(s[1] == 0 for s in strides) and any(s[0] == 0 for s in strides)
+    shapes = sorted((tuple(one.shape), tuple(two.shape)), key=len)
+    return shapes[0] == shapes[1][:1] and shapes[1][1:] == (1,) and shapes[0][0] > 1
+
+
+WIRED = {
+    ("log_softmax", "relu"): (
+        "cross entropy takes logits of either sign, and these are 0 at least",
+        "Give cross_entropy what the last layer returns, without the ReLU.",
+    ),
+    ("log_softmax", "softmax"): (
+        "a softmax is taken of a softmax: cross entropy takes logits and has one within it",
+        "Give cross_entropy the logits, without softmax; for probabilities as the answer take the "
+        "softmax outside of training.",
+    ),
+    ("softmax", "softmax"): (
+        "a softmax is taken of a softmax, which is nearly the same for all classes",
+        "Take one of the two away.",
+    ),
+    ("softmax", "log_softmax"): (
+        "a softmax is taken of logarithms of one",
+        "Take exp() of them, or one of the two away.",
+    ),
+    ("softmax", "sigmoid"): (
+        "a softmax is taken of a sigmoid, whose values are between 0 and 1",
+        "Give the softmax the logits.",
+    ),
+    ("log_softmax", "sigmoid"): (
+        "cross entropy takes logits and is given what a sigmoid returned, between 0 and 1",
+        "Give cross_entropy the logits, without the sigmoid.",
+    ),
+    ("binary_cross_entropy_with_logits", "sigmoid"): (
+        "a sigmoid is taken of a sigmoid: this loss takes logits and has one within it",
+        "Give it the logits, without the sigmoid; or use binary_cross_entropy.",
+    ),
+    ("binary_cross_entropy_with_logits", "softmax"): (
+        "a sigmoid is taken of a softmax: this loss takes logits and has a sigmoid within it",
+        "Give it the logits, without the softmax.",
+    ),
+    ("nll_loss_forward", "softmax"): (
+        "this loss takes logarithms of probabilities and is given probabilities",
+        "Use cross_entropy on the logits, or log_softmax in place of the softmax.",
+    ),
+    ("nll_loss_forward", "sigmoid"): (
+        "this loss takes logarithms of probabilities and is given what a sigmoid returned",
+        "Use cross_entropy on the logits.",
+    ),
+}
+"""An operation and what made its input -> what is wrong with that, and what to write instead."""
 
 
 LOOKS = (

@@ -6,11 +6,13 @@ import json
 import linecache
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from html import escape
 from typing import Any, overload
 
 from ...draw.document import TablePage
+from ...hooking.select import close_names
 from ...hooking.tables import WIDTH, cut, paragraph, plain
 from ...run.errors import line_of
 
@@ -119,7 +121,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         self._explore: Callable[[Finding], Any] | None = None
         self.looked_at: list[str] = []
 
-    def settle(
+    def set_findings(
         self,
         findings: Sequence[Finding],
         looked_at: Sequence[str],
@@ -258,3 +260,48 @@ def _chip(text: str, severity: str) -> str:
     shape = "display: inline-block; border-radius: 4px; padding: 0 8px; white-space: nowrap"
     style = f"{_CHIPS[severity]}; {shape}"
     return f'<span style="{style}">{escape(text)}</span>'
+
+
+Ignored = Sequence[str | tuple[str, str]]
+"""Kinds of findings, or a kind and a pattern of layers' names."""
+
+
+def checked(ignore: Ignored) -> list[tuple[str, str]]:
+    """As pairs of a kind and a pattern; ValueError for what is no such thing.
+
+    >>> checked(["batchnorm", ("saturated", "head.*")])
+    [('batchnorm', '*'), ('saturated', 'head.*')]
+    """
+    if isinstance(ignore, str):
+        raise ValueError(f"ignore={ignore!r} is no list: give ignore=[{ignore!r}].")
+    pairs = []
+    for each in ignore:
+        kind, pattern = (each, "*") if isinstance(each, str) else each
+        if kind not in KINDS:
+            raise ValueError(f"ignore= has no kind {kind!r}; {close_names(kind, KINDS)}.")
+        pairs.append((kind, pattern))
+    return pairs
+
+
+def without(findings: Sequence[Finding], pairs: Sequence[tuple[str, str]]) -> list[Finding]:
+    """The findings but for those that are ignored; of several layers some may remain."""
+    kept = []
+    for each in findings:
+        patterns = [pattern for kind, pattern in pairs if kind == each.kind]
+        layers = [n for n in each.layers if not any(fnmatchcase(n, p) for p in patterns)]
+        if len(layers) == len(each.layers):
+            kept.append(each)
+        elif layers:
+            kept.append(replace(each, layers=layers, layer=layers[0]))
+    return kept
+
+
+NAMED = 4
+"""So many of the other layers are named in the text; `Finding.layers` has all."""
+
+
+def also(names: list[str]) -> str:
+    """Name other layers that show the same, in a sentence."""
+    more = len(names) - NAMED
+    said = ", ".join(repr(each) if each else "the model itself" for each in names[:NAMED])
+    return f" So it is in {said}" + (f" and {more} more layers." if more > 0 else ".")

@@ -1,13 +1,15 @@
 """A guard around a step of one's own: one sum a layer and direction, read when the block ends.
 
-A sum is not finite if a single number in it is not. Only then is the step's forward run again, from
-what it began with, and examined operation by operation.
+A sum is not finite if a single number in it is not. Only then, or if weights get no gradient, is
+the step's forward run again, from what it began with, and examined operation by operation.
 """
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from ...hooking.handles import HookManager
 from ...hooking.records import is_wrapped
@@ -22,14 +26,20 @@ from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors_in
 from ...run.errors import first_sentence
 from ...run.inputs import ModelInput
+from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from .checks import findings_in, looked_at
-from .findings import Diagnosis, Finding
-from .ignored import Ignored, checked, without
+from .facts import away_from, moments
+from .findings import Diagnosis, Finding, Ignored, checked, without
+from .loss import LossListener, wiring
 from .model_error import raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
 from .observation import Observation, examine
+from .operations import OUTSIDE, OperationRecord
 from .optimizer import LOOKED, optimizers
+from .train_eval import modes_apart
+from .values import off_scale
+from .weights import one_under_many_names
 
 CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -83,14 +93,26 @@ class Guard(HookManager, Diagnosis):
         self._model, self._core = model, unwrapped(model)[0]
         self._optimizer = optimizer
         self._names = {module: known[0] for module, known in module_names(model).items()}
+        self._acting: dict[nn.Module, str] = {
+            m: n for m, n in self._names.items() if isinstance(m, (_BatchNorm, _DropoutNd))
+        }
         HookManager.__init__(self, self._wanted())
         Diagnosis.__init__(self, type_name(self._core), partial(without, pairs=checked(ignore)))
         self._sums: list[Sum] = []
+        self._loss = LossListener()
+        self._outside = OperationRecorder(self._loss, backward=False)
+        self._modes: dict[str, Finding] = {}
+        self._scales: dict[nn.Module, tuple[Tensor, int]] = {}  # of the first BatchNorm
+        self._first = True  # whether no BatchNorm has run in this call
+        self._idle = False  # whether the gradient of a layer's weights is 0
+        self._graded: set[str] = set()  # the parameters that a gradient reached
         self._calls: list[RecordedCall] = []
         self._seen = 0  # calls of the model
 
     def _wanted(self) -> list[tuple[nn.Module, str, Callable[..., Any]]]:
         hooks: list[Any] = [(self._core, "forward_pre", self._begins)]
+        norms = [m for m in self._acting if isinstance(m, _BatchNorm)]
+        hooks += [(module, "forward_pre", self._normed) for module in norms]
         hooks += [(module, "forward", self._returned) for module in self._watched()]
         return [*hooks, (self._core, "forward", self._ends)]
 
@@ -107,9 +129,8 @@ class Guard(HookManager, Diagnosis):
         super()._begin()
         for name, parameter in self._core.named_parameters():
             if parameter.requires_grad:
-                self.add(
-                    parameter, "tensor", partial(self._add, name.rpartition(".")[0], "backward")
-                )
+                self.add(parameter, "tensor", partial(self._arrived, name))
+        self.exit_stack.enter_context(self._outside)
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
@@ -120,6 +141,10 @@ class Guard(HookManager, Diagnosis):
 
     def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._seen += 1
+        self._first = True
+        self._outside.muted = True
+        for each in modes_apart(self._core.training, self._acting):
+            self._modes.setdefault(each.message, each)
         if len(self._calls) >= CHECK_EVERY and not self._hits():
             self._sums.clear()
             self._calls = [each for each in self._calls if not each.gradients][-CHECK_EVERY:]
@@ -152,10 +177,31 @@ class Guard(HookManager, Diagnosis):
             if frozen and tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, name, "backward"))
 
+    def _normed(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Compare what the first BatchNorm is given with what it has seen in training."""
+        mean, variance = module.running_mean, module.running_var
+        batch = next((t for _, t in tensors_in((args, kwargs))), None)
+        usual = batch is not None and batch.ndim > 1 and not is_wrapped(batch)
+        if self._first and usual and isinstance(mean, Tensor) and isinstance(variance, Tensor):
+            assert batch is not None
+            with torch.no_grad():
+                eps = float(module.eps)  # type: ignore[arg-type]
+                away = away_from(*moments(batch), mean, variance, eps)
+            if away is not None:
+                self._scales[module] = away, len(batch)
+        self._first = False
+
+    def _arrived(self, name: str, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            self._graded.add(name)
+            self._add(name.rpartition(".")[0], "backward", gradient)
+
     def _ends(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self._outside.muted = False
         started = self._calls[-1] if self._calls else None
         if started is not None:
             started.finished = True
+        self._loss.returned(tensor for _, tensor in tensors_in(output))
         for index, (_, tensor) in enumerate(tensors_in(output)):
             self._add("", "forward", tensor)
             if tensor.requires_grad and started is not None:
@@ -184,9 +230,15 @@ class Guard(HookManager, Diagnosis):
         for each in self._sums:
             devices.setdefault(each.value.device, []).append(each)
         found: set[int] = set()
+        slopes: dict[str, float] = {}
         for sums in devices.values():
-            fine = torch.stack([s.value.abs().to(torch.float32) for s in sums]).isfinite().tolist()
-            found |= {id(each) for each, well in zip(sums, fine, strict=True) if not well}
+            sizes = torch.stack([s.value.abs().to(torch.float32) for s in sums]).tolist()
+            for each, size in zip(sums, sizes, strict=True):
+                if not math.isfinite(size):
+                    found.add(id(each))
+                if each.phase == "backward" and each.layer:
+                    slopes[each.layer] = slopes.get(each.layer, 0.0) + size
+        self._idle = not all(slopes.values())
         return [each for each in self._sums if id(each) in found]
 
     def _conclude(self, error: BaseException | None) -> None:
@@ -195,22 +247,62 @@ class Guard(HookManager, Diagnosis):
         calls, self._calls = self._calls, []
         layers = f"{len(self._watched())} layers, forward and backward"
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
-        self.settle([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
+        self.set_findings([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls:
             self._again(calls[-1], None, error)
         elif hits:
             hit = _first(hits)
             self._again(hit.started or (calls[0] if calls else None), hit)
+        else:
+            self._look(calls)
         if self._optimizer is not None and self._seen:
             found = optimizers(self._core, self._optimizer)
-            self.settle([*self, *found], [*self.looked_at, LOOKED])
+            self.set_findings([*self, *found], [*self.looked_at, LOOKED])
         empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
         if empty is not None:
-            self.settle([*self, _EMPTY], self.looked_at)
+            self.set_findings([*self, _EMPTY], self.looked_at)
         if error is not None and not any(each.severity == "error" for each in self):
             ended = calls and not calls[-1].finished
             within = [type_name(self._core)] if ended else []
-            self.settle([raised_outside(error, within), *self], self.looked_at)
+            self.set_findings([raised_outside(error, within), *self], self.looked_at)
+
+    def _look(self, calls: list[RecordedCall]) -> None:
+        """Tell what is finite and wrong: modes, the input's scale, losses, missing gradients."""
+        if not calls:
+            return
+        known = Observation(self._model, self._names)
+        known.operations = self._loss.operations
+        tensors = [t for _, t in tensors_in((calls[0].args, calls[0].kwargs)) if t.ndim]
+        known.samples = len(tensors[0]) if tensors else 1
+        found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
+        found += one_under_many_names(known)
+        wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
+        lacking = self._lacking()
+        if (lacking or wired) and not self._changed(calls[-1]):
+            with suppress(Exception):  # what it does only once is not told
+                seen = self._examined(calls[-1])
+                for made in wired:
+                    _locate(made, seen)
+                found = [each for each in found if each.kind != "loss"] + [*wiring(known)]
+                if lacking:
+                    told = {(each.kind, each.layer) for each in found}
+                    more = [each for each in findings_in(seen) if each.severity != "note"]
+                    found += [each for each in more if (each.kind, each.layer) not in told]
+        looked = ["the modes of BatchNorm and dropout", "how losses are wired"]
+        looked += ["the scale of the input"] * bool(self._scales)
+        looked += ["weights that no gradient reaches"] * bool(self._graded)
+        self.set_findings([*self, *found], [*self.looked_at, *looked])
+
+    def _off_scale(self) -> Iterator[Finding]:
+        for module, (away, count) in self._scales.items():
+            shift, spread = away.tolist()
+            yield from off_scale(module, self._names[module], shift, spread, count)
+
+    def _lacking(self) -> bool:
+        """Whether there was a backward and some weights have no part in it."""
+        named = self._core.named_parameters()
+        learns = {name for name, parameter in named if parameter.requires_grad}
+        return bool(self._graded) and (self._idle or bool(learns - self._graded))
 
     def _again(
         self, started: RecordedCall | None, hit: Sum | None, error: BaseException | None = None
@@ -230,9 +322,10 @@ class Guard(HookManager, Diagnosis):
         found = findings_in(seen) if seen is not None else []
         if error is not None:  # a run that went another way, or not so far, says too little
             found = [each for each in found if seen is not None and seen.error is not None]
-        if hit is not None and not any(each.kind in ("nan", "inf") for each in found):
+        lost = [e for e in found if e.kind in ("nan", "inf") or "NaN comes of it" in e.message]
+        if hit is not None and not lost:
             found.append(_coarse(hit, why or "it did not come again when the call was repeated"))
-        self.settle(found, self.looked_at + (looked_at(seen) if seen is not None else []))
+        self.set_findings(found, self.looked_at + (looked_at(seen) if seen is not None else []))
 
     def _changed(self, started: RecordedCall) -> str:
         """Why a call cannot be done again; empty if it can."""
@@ -246,7 +339,7 @@ class Guard(HookManager, Diagnosis):
         kind, dtype, enabled = started.autocast
         with torch.autocast(kind, dtype, enabled=enabled):
             session = Session(self._model, inputs)
-            again = partial(examine, session, begin=started.restore, told=False)
+            again = partial(examine, session, begin=started.restore, record=False)
             seen = again(score_of=started.score)
             first = next(nan_and_inf(seen), None)
             if first is not None and first.phase == "backward" and (scale := gradient_scale()):
@@ -254,6 +347,15 @@ class Guard(HookManager, Diagnosis):
                 unscaled = again(score_of=partial(started.score, scale=scale))
                 seen.scale = scale if next(nan_and_inf(unscaled), None) is None else 0.0
         return seen
+
+
+def _locate(made: OperationRecord, seen: Observation) -> None:
+    """Find where the operation ran that made what the model returned."""
+    ran = [e for e in seen.operations if e.phase == "forward" and e.name == made.name]
+    if within := [each for each in ran if each.layer != OUTSIDE]:
+        last = within[-1]
+        made.index, made.layer, made.call = last.index, last.layer, last.call
+        made.file, made.line = last.file, last.line
 
 
 def _is_empty(args: Any, kwargs: Any) -> bool:

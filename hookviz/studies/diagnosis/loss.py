@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from torch import Tensor
+
+from ...hooking.checkpoint import FORWARD, current_backward
+from ...hooking.tensors import StorageMap
+from ...run.recorder import Listener, Operation
+from .facts import PAIRED, WIRED, look_at_wiring
 from .findings import Finding
 from .observation import Observation
-from .operations import OUTSIDE, OperationRecord
-from .wiring import WIRED
+from .operations import OUTSIDE, OperationRecord, Seen, record_of
 
 
 def wiring(seen: Observation) -> Iterator[Finding]:
     """Losses that are given what they do not take."""
+    within = [each for each in seen.operations if each.phase == "forward" and each.layer != OUTSIDE]
     for operation in seen.operations:
         facts = operation.facts
         if "wired" in facts:
             made: OperationRecord = facts["wired"]
             why, advice = WIRED[operation.name, made.name]
-            yield _wrong(operation, f"{_said(operation)} is given {_said(made)}: {why}.", advice)
+            if made.name == "relu" and operation.layer != OUTSIDE:
+                continue
+            message = f"{_said(operation)} is given {_said(made)}: {why}."
+            yield _wrong(operation, message, advice, made)
         elif facts.get("positive"):
             yield _wrong(
                 operation,
@@ -33,6 +43,14 @@ def wiring(seen: Observation) -> Iterator[Finding]:
                 "samples that sum to 1.",
                 "Give it dim=1 (or dim=-1).",
             )
+        if facts.get("over one") and (operation.layer == OUTSIDE or operation is within[-1]):
+            yield _wrong(
+                operation,
+                f"{_said(operation)} runs over one class: it returns the same for every sample, "
+                "and nothing is learnt.",
+                "For two classes return two numbers a sample, or one without softmax, and use "
+                "binary_cross_entropy_with_logits.",
+            )
         if facts.get("pairs"):
             yield _wrong(
                 operation,
@@ -42,8 +60,15 @@ def wiring(seen: Observation) -> Iterator[Finding]:
             )
 
 
-def _wrong(operation: OperationRecord, message: str, advice: str) -> Finding:
-    return Finding("loss", "warning", message[0].upper() + message[1:], advice, **operation.place)
+def _wrong(
+    operation: OperationRecord, message: str, advice: str, made: OperationRecord | None = None
+) -> Finding:
+    """A finding in the layer of the operation; of a loss, in that of what made its input."""
+    place = operation.place
+    severity = "note" if made is not None and made.name == "relu" else "warning"
+    if made is not None and operation.layer == OUTSIDE:
+        place |= {"layer": made.place["layer"], "call": made.call}
+    return Finding("loss", severity, message[0].upper() + message[1:], advice, **place)
 
 
 def _said(operation: OperationRecord) -> str:
@@ -65,7 +90,8 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
         return
     if idle == count:
         # A loss with a margin is 0 once all answers of a small batch are right beyond it.
-        done = seen.score == 0 and count < MANY and seen.zeroed is None
+        # Of one sample nobody can say: a ranking has nothing to compare it with.
+        done = (count == 1 or (seen.score == 0 and count < MANY)) and seen.zeroed is None
         place: dict[str, Any] = seen.zeroed.place if seen.zeroed is not None else {}
         yield Finding(
             "no gradient",
@@ -89,3 +115,41 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
         else "Nothing, if the loss has a margin; else look for a clamp or an index in it.",
         **{**there, "phase": "backward"},
     )
+
+
+class LossListener(Listener):
+    """Hears what a loss is given in a guarded block, outside of the model.
+
+    Attributes
+    ----------
+    operations : list of OperationRecord
+        Losses and softmaxes, with what made their input as far as autograd's graph tells.
+    """
+
+    def __init__(self) -> None:
+        self.operations: list[OperationRecord] = []
+        self._makers: StorageMap[OperationRecord] = StorageMap()
+
+    def returned(self, outputs: Iterable[Tensor]) -> None:
+        """Note which operation made what the model returned; its layer is not known yet."""
+        for each in outputs:
+            name = type(each.grad_fn).__name__ if each.grad_fn is not None else ""
+            title = re.sub("(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Backward0")).lower()
+            if any(title == made for _, made in WIRED):
+                self._makers[each] = OperationRecord(-1, title, "")
+            else:
+                self._makers.pop(each)
+
+    def after(self, operation: Operation) -> None:
+        if operation.name not in _HEARD or current_backward() != FORWARD:
+            return
+        record = record_of(operation, len(self.operations))
+        given = operation.inputs
+        makers = [self._makers.get(each) for each in given]
+        look_at_wiring(Seen(record, operation, given, makers, False))
+        for each in operation.outputs:
+            self._makers[each] = record
+        self.operations.append(record)
+
+
+_HEARD = {"softmax", "log_softmax", "nll_loss_forward", "clone", "to_copy", *PAIRED}

@@ -96,9 +96,10 @@ def _told(
             f"one layer is to blame, {len(part)} steps make it {number(each)} times {by} each."
         )
         at = calls[part[0] + 1]
+        severity = "note" if advice else "warning"  # nothing has been learnt yet
         advice = advice or _ADVICE[kind]
         return Finding(
-            kind, "warning", message, advice, at.layer, at.call, phase,
+            kind, severity, message, advice, at.layer, at.call, phase,
             evidence=evidence | {"everywhere": True}, layers=[at.layer, *layers[1:]],
         )  # fmt: skip
     most = max(steps)

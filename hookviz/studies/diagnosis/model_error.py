@@ -36,6 +36,9 @@ def raised(seen: Observation) -> Iterator[Finding]:
     look = _innermost(seen, error)
     kind = kind_of(error)
     place = _place(error)
+    if seen.cuts and not place["line"] and "without a gradient" in str(error):
+        cut = seen.cuts[-1].record
+        place |= {"file": cut.file, "line": cut.line, "function": cut.name}
     operation = seen.raised.name if seen.raised is not None else place.pop("function")
     place.pop("function", None)
     name = look.layer if look is not None else ""
@@ -158,9 +161,10 @@ MENDED = {
     "x.relu(), inplace=False. hookviz.diagnose(model, x, lambda output: loss(output, y)) names the "
     "line that writes.",
     "leaf Variable that requires grad": "Change weights within torch.no_grad(), or a copy of them.",
-    "does not require grad": "The loss is detached from the model: look for detach(), .data, "
-    ".item(), argmax or torch.no_grad() on the way to it.",
-    "created only for scalar outputs": "Make one number of it first: loss.mean().backward().",
+    "without a gradient|does not require grad": "The loss is detached from the model: look for "
+    "detach(), .data, .item(), argmax or torch.no_grad() on the way to it.",
+    "created only for scalar outputs|not one number": "Make one number of it first: "
+    "loss.mean().backward().",
     "backward through the graph a second time": "Call backward() once a forward; add losses up "
     "first, and detach() what is kept from one step to the next.",
     "same device": "Bring the input and the labels to where the model is: x.to(device).",
@@ -168,8 +172,18 @@ MENDED = {
     "not a list of it: model(x), not model([x]).",
     r"positional arguments? but|unexpected keyword": "A tuple is all arguments of the model: give "
     "x alone, and labels by a target, lambda output: loss(output, y).",
-    "dtype Long|expected scalar type Long|Expected floating point type for target": "Labels of "
-    "classes are whole numbers: y.long().",
+    "multi-target not supported": "Labels of classes are one number a sample, shape (N,): "
+    "y.squeeze(1), or y.argmax(1) of one-hot ones.",
+    "should be between 0 and 1": "binary_cross_entropy takes probabilities: give them through a "
+    "sigmoid, or use binary_cross_entropy_with_logits on the logits.",
+    "must be same as input size|different to the input size": "Give both the same shape: "
+    "output.squeeze(1), or y[:, None].float().",
+    "missing 1 required positional argument: 'target'": "Give the loss its labels: "
+    "lambda output: loss(output, y).",
+    "Expected floating point type for target": "One-hot labels are numbers of type float: "
+    "y.float(); or give the classes themselves, y.argmax(1).",
+    "dtype Long|dtype to be Long|scalar type Long": "Labels of classes are whole numbers: "
+    "y.long().",
     "Double|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the weights: "
     "x.float(), or x.to(next(model.parameters()).dtype).",
 }

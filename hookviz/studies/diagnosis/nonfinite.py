@@ -21,8 +21,8 @@ MOST = 3
 
 def nan_and_inf(seen: Observation) -> Iterator[Finding]:
     """Where NaN and Inf arose that left a layer or reached a weight."""
-    told = [source for source in seen.sources if source.reached or not _fine(source)]
-    told += [each for each in seen.operations if each.reached and each.origin is each]
+    told = [source for source in seen.sources if source.propagated or not _fine(source)]
+    told += [each for each in seen.operations if each.propagated and each.origin is each]
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
         first = list({tuple(o.place.values()): o for o in told[::-1] if o.phase == phase}.values())

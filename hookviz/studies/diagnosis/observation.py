@@ -26,11 +26,10 @@ from .facts import (
     look_at_precision,
     ranges_of_channels,
 )
-from .in_place import culprit
-from .operations import OperationRecord, Place, Range, origin_of, range_of, record_of
-from .seen import Seen
+from .operations import OperationRecord, Place, Range, Seen, culprit, origin_of, range_of, record_of
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
+_FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
 
 
 @dataclass(eq=False)
@@ -47,8 +46,8 @@ class LayerCall:
     made_by : tuple of OperationRecord
         What made the tensors that it took.
     size, gradient : float or None
-        Root mean square of its first output, and Euclidean norm of the gradient that reached it;
-        None where there is none.
+        Root mean square of its first output, if it has weights, and Euclidean norm of the gradient
+        that reached it, if there are no modules in it; None where there is none.
     tracked : bool
         Whether autograd follows what it gave out.
     overwritten : OperationRecord or None
@@ -79,13 +78,34 @@ class LayerCall:
         return self.layer, self.call
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Cut:
-    """A place where autograd's graph ends: a detach, or numbers that were taken out of it."""
+    """A place where autograd's graph ends, or where every slope is 0.
+
+    Attributes
+    ----------
+    record : OperationRecord
+        A detach, numbers that are taken out, or a result without a slope, such as a comparison's.
+    after : int
+        So many calls of layers had begun.
+    flat : bool
+        Whether the graph goes on, and each gradient in it is 0, as behind ``round``.
+    behind : frozenset of str
+        The layers in the graph up to there; empty if it is not known.
+    """
 
     record: OperationRecord
-    behind: frozenset[str]  # the layers in the graph up to there; empty if it is not known
-    after: int  # so many calls of layers had begun
+    after: int
+    flat: bool = False
+    behind: frozenset[str] = frozenset()
+    node: Any = field(default=None, repr=False)  # autograd's, until the run is over
+
+    def settle(self) -> None:
+        """Find the layers behind it, and let go of the graph."""
+        if self.node is not None:
+            labels = (label for _, label in labelled(self.node))
+            self.behind = frozenset(each.call.layer for each in labels if each.call is not None)
+            self.node = None
 
 
 @dataclass(eq=False)
@@ -98,7 +118,9 @@ class Observation:
     operations: list[OperationRecord] = field(default_factory=list)
     sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
     samples: int = 1  # of the batch
-    reached: dict[str, float] = field(default_factory=dict)  # parameters -> their gradients' norms
+    gradient_norms: dict[str, float] = field(
+        default_factory=dict
+    )  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     backward: bool = False  # whether there was one
     cuts: list[Cut] = field(default_factory=list)
@@ -171,7 +193,7 @@ class RunObserver(Listener):
             self._unread[parameter] = [*(self._unread.get(parameter) or ()), name]
         self._note_sources()
         # What autocast has cached before would stand in for the weights.
-        recorder.around.callback(
+        recorder.exit_stack.callback(
             torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
         )
         torch.set_autocast_cache_enabled(False)
@@ -235,10 +257,10 @@ class RunObserver(Listener):
         first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
         if first is None:
             return
-        if not look.leaf or next(look.module.parameters(recurse=False), None) is not None:
+        if next(look.module.parameters(recurse=False), None) is not None:
             look.size = _norm(first) / first.numel() ** 0.5
         if first.requires_grad:
-            self.recorder.add(first, "tensor", partial(self._arrived, look))
+            self.recorder.add(first, "tensor", partial(self._arrived, look, look.leaf))
             if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
                 self.recorder.add(first, "tensor", self._arrived_at_output)
 
@@ -250,17 +272,20 @@ class RunObserver(Listener):
 
     # Gradients
 
-    def _arrived(self, look: LayerCall, gradient: Tensor | None) -> None:
+    def _arrived(self, look: LayerCall, measured: bool, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                look.gradient = self._norm(gradient)
+                if measured:
+                    look.gradient = self._norm(gradient)
                 self._reaches(gradient)
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
             self.found.backward = True
             with self.recorder.silent():
-                self.found.reached[name] = self.found.reached.get(name, 0.0) + self._norm(gradient)
+                self.found.gradient_norms[name] = self.found.gradient_norms.get(
+                    name, 0.0
+                ) + self._norm(gradient)
                 self._reaches(gradient)
 
     def _norm(self, gradient: Tensor) -> float:
@@ -276,7 +301,7 @@ class RunObserver(Listener):
         extent = range_of(tensor)  # maybe a part of the memory that is finite
         origin = writer.origin or writer
         if extent is not None and not extent.finite and (extent.nan or not origin.constant):
-            origin.reached = True
+            origin.propagated = True
             origin.facts.setdefault("as", "nan" if extent.nan else "inf")
 
     # Operations
@@ -291,7 +316,9 @@ class RunObserver(Listener):
         if operation.mutates and writers and record.phase == "forward":
             record.facts["overwrote"] = writers[0]
         rectifies = operation.name in RECTIFIERS  # NaN and Inf stay what they are
-        if operation.mutates and not record.unwritten and not rectifies:  # the values will be gone
+        # The values will be gone. What a sum overwrites is known by its ranges.
+        known = operation.name == "add" and all(w is not None and w.made for w in writers)
+        if operation.mutates and not (record.unwritten or rectifies or known):
             given = [each.clone() if each.is_floating_point() else each for each in given]
         operation.notes[self] = record, given, writers
 
@@ -303,7 +330,7 @@ class RunObserver(Listener):
     def after(self, operation: Operation) -> None:
         record, given, writers = operation.notes[self]
         returned = operation.outputs
-        if operation.name in _CUTTING and record.phase == "forward" and record.file:
+        if record.phase == "forward" and record.file:
             self._note_cut(record, operation)
         self._note_kept(operation)
         if record.phase == "forward" and operation.call is None and returned:
@@ -316,8 +343,11 @@ class RunObserver(Listener):
         if not record.unwritten:
             record.made = self._ranges(record, returned, writers)
         if not record.finite:
-            record.given = tuple(filter(None, map(range_of, given)))
-            record.origin = origin_of(record, given, writers)
+            before = [range_of(each) for each in given]
+            if operation.mutates and operation.name == "add" and writers[0] is not None:
+                before[0] = writers[0].made[0] if writers[0].made else before[0]
+            record.given = tuple(filter(None, before))
+            record.origin = origin_of(record, before, writers)
             made_by = [each.name for each in writers if each is not None]
             record.facts["of"] = made_by[0] if made_by else ""
         elif not record.again:
@@ -371,11 +401,15 @@ class RunObserver(Listener):
         given = operation.inputs[0] if operation.inputs else None
         if given is None or not torch.is_grad_enabled() or current_backward() != FORWARD:
             return
+        begun = len(self.found.calls)
         if operation.name == "lift_fresh":  # torch.tensor, of what tolist() returned, maybe
             if operation.call is not None and given.is_floating_point() and given.ndim:
-                self.found.cuts.append(Cut(record, frozenset(), len(self.found.calls)))
-        elif given.requires_grad and not self._is_kept(given):
-            self.found.cuts.append(Cut(record, layers_behind(given), len(self.found.calls)))
+                self.found.cuts.append(Cut(record, begun))
+            return
+        flat = operation.name in _FLAT
+        if not given.requires_grad or not (flat or _cuts(operation)) or self._is_kept(given):
+            return
+        self.found.cuts.append(Cut(record, begun, flat, node=given.grad_fn))
 
     def _is_kept(self, tensor: Tensor) -> bool:
         """Whether autograd detaches it: it does so next where a gradient needs the result."""
@@ -390,8 +424,14 @@ class RunObserver(Listener):
         if operation.call is None or record.phase == "backward":
             return
         for each in operation.inputs:
-            if type(each) is nn.Parameter and each.requires_grad and not self._unread.get(each):
+            if not each.requires_grad or not each.is_leaf or self._unread.get(each):
+                continue
+            if type(each) is nn.Parameter or self._is_held(each):
                 self.found.foreign.setdefault(id(each), record)
+
+    def _is_held(self, tensor: Tensor) -> bool:
+        """Whether a module keeps the tensor as a plain attribute."""
+        return any(each is tensor for m in self.found.names for each in vars(m).values())
 
     def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
         """The loss takes some samples of the model's output alone."""
@@ -408,14 +448,19 @@ class RunObserver(Listener):
                 self.found.zeroed = record
 
 
-def layers_behind(tensor: Tensor) -> frozenset[str]:
-    """The layers in a tensor's graph, as the recorder has labelled its nodes."""
-    return frozenset(label.call.layer for _, label in labelled(tensor) if label.call is not None)
+def _cuts(operation: Operation) -> bool:
+    """Whether the graph ends here: what is returned are truths or whole numbers, or detached."""
+    if operation.name in _CUTTING:
+        return True
+    kinds = [t.dtype for t in operation.outputs]
+    return bool(kinds) and not any(d.is_floating_point or d.is_complex for d in kinds)
 
 
 def _norm(tensor: Tensor) -> float:
     """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least."""
-    return float(torch.linalg.vector_norm(at_least_float32(tensor.detach().to_dense())))
+    tensor = tensor.detach()
+    tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
+    return float(torch.linalg.vector_norm(at_least_float32(tensor)))
 
 
 def examine(
@@ -424,20 +469,20 @@ def examine(
     *,
     score_of: Callable[..., Tensor | None],
     begin: Callable[[], object] = lambda: None,
-    told: bool = True,
+    record: bool = True,
 ) -> Observation:
     """Run the model as it stands, forward and backward, and write down what happens.
 
-    ``score_of`` is called with the output, the target and the names of the classes, and ``told``
+    ``score_of`` is called with the output, the target and the names of the classes, and ``record``
     says whether what it computes is written down, too; ``begin`` is called before the model.
 
     The operations of the backward are looked at one by one only if a gradient is not finite: then
     it runs once more.
     """
-    found = _examined(session, target, score_of, begin, told, thorough=False)
+    found = _examined(session, target, score_of, begin, record, thorough=False)
     if not found.suspect or found.error is not None:
         return found
-    return _examined(session, target, score_of, begin, told, thorough=True)
+    return _examined(session, target, score_of, begin, record, thorough=True)
 
 
 def _examined(
@@ -445,7 +490,7 @@ def _examined(
     target: Target,
     score_of: Callable[..., Tensor | None],
     begin: Callable[[], object],
-    told: bool,
+    record: bool,
     *,
     thorough: bool,
 ) -> Observation:
@@ -458,12 +503,14 @@ def _examined(
     scores: list[Tensor | None] = []
 
     def score(*given: Any) -> Tensor | None:
-        with nullcontext() if told else observers[-1].recorder.silent():
+        with nullcontext() if record else observers[-1].recorder.silent():
             scores.append(score_of(*given))
             return scores[-1]
 
     try:
-        session.forward_backward(target, observe, goal="parameters", keep_mode=True, score_of=score)
+        session.forward_backward(
+            target, observe, source="parameters", keep_mode=True, score_of=score
+        )
     except Exception as error:
         if not observers:
             raise
@@ -471,9 +518,21 @@ def _examined(
         blamed = next((each for each in observers if each.recorder.error is error), observers[-1])
         found = blamed.found
         found.error = own if isinstance(own, Exception) else error
+        _settle_cuts(found)
         found.write = culprit(found.operations, found.error, scores[-1] if scores else None)
         return found
     found = observers[-1].found
+    _settle_cuts(found)
     if scores and (last := scores[-1]) is not None:
         found.score = float(last.detach())
     return found
+
+
+def _settle_cuts(found: Observation) -> None:
+    """Look up the layers behind each cut, which takes a walk, only where a gradient is missing."""
+    missing = found.used - found.gradient_norms.keys()
+    if missing or not all(found.gradient_norms.values()):
+        for each in found.cuts:
+            each.settle()
+    else:
+        found.cuts.clear()

@@ -1,8 +1,10 @@
-"""The operations of an examined run: where each ran, and the ranges of its values."""
+"""The operations of an examined run: where each ran, its values' ranges, what it overwrote."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from ...hooking.tables import number
 from ...run.errors import line_of
-from ...run.recorder import Operation
+from ...run.recorder import Operation, labelled
 
 OUTSIDE = "(outside)"
 """In place of a layer's name: the model had not begun, or had returned."""
@@ -100,7 +102,7 @@ class OperationRecord:
     overwrites: bool = False  # works in place
     again: bool = False  # run once more by activation checkpointing
     unwritten: bool = False  # its memory holds whatever was there
-    reached: bool = False  # whether what arose here left a layer, or reached a weight
+    propagated: bool = False  # whether what arose here left a layer, or reached a weight
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -162,11 +164,10 @@ def record_of(operation: Operation, index: int) -> OperationRecord:
 
 
 def origin_of(
-    record: OperationRecord, given: list[Tensor], writers: list[OperationRecord | None]
+    record: OperationRecord, given: list[Range | None], writers: list[OperationRecord | None]
 ) -> OperationRecord:
     """Find where an operation's NaN or Inf arose: with those it was given, or here."""
-    for tensor, source in zip(given, writers, strict=True):
-        found = range_of(tensor)
+    for found, source in zip(given, writers, strict=True):
         if found is None or found.finite:
             continue
         if source is None:  # written by nothing that was seen: a constant of the code
@@ -176,3 +177,77 @@ def origin_of(
         if not (origin.constant and record.nan and not found.nan):
             return origin
     return record
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """An operation that has just run: what it was given, as it was, and who made that."""
+
+    record: OperationRecord
+    operation: Operation
+    given: Sequence[Tensor]
+    makers: Sequence[OperationRecord | None]
+    first: bool  # whether no BatchNorm has run before
+
+    @property
+    def output(self) -> Tensor:
+        return self.operation.outputs[0]
+
+    @property
+    def maker(self) -> OperationRecord | None:
+        return self.makers[0] if self.makers else None
+
+
+SAYS = re.compile("modified by an inplace operation")
+
+
+def culprit(
+    operations: Sequence[OperationRecord], error: Exception, score: Tensor | None
+) -> tuple[OperationRecord, str, str] | None:
+    """The operation that wrote, and name and line of the one whose backward needs what was there.
+
+    None if the error is another one, or neither is to be found. A node of autograd's graph says by
+    raising the same error which of the tensors that it keeps is no longer what it was.
+    """
+    if score is None or not SAYS.search(str(error)):
+        return None
+    writes = [
+        each
+        for each in operations
+        if each.overwrites and each.phase == "forward" and "overwrote" in each.facts
+    ]
+    shape = re.search(r"\[([\d, ]*)\]\], which is", str(error))
+    for node, label in labelled(score.grad_fn):
+        if not _spoiled(node):
+            continue
+        needing = next((o for o in operations if _is(o, label)), None)
+        after = [each for each in writes if needing is None or each.index > needing.index]
+        own = [each for each in after if each.facts["overwrote"] is needing]
+        alike = [each for each in after if shape and _shape(each) == shape[1].replace(" ", "")]
+        found = (own or alike or after)[:1]
+        if found:
+            return found[0], label.name, line_of(*label.line)
+    return None
+
+
+def _shape(record: OperationRecord) -> str:
+    return ",".join(map(str, record.made[0].shape)) if record.made else ""
+
+
+def _is(record: OperationRecord, label: object) -> bool:
+    name, call, line = (getattr(label, each) for each in ("name", "call", "line"))
+    place = (call.layer, call.call) if call is not None else (record.layer, record.call)
+    same = (record.name, record.layer, record.call) == (name, *place)
+    return same and record.phase == "forward" and (record.file, record.line) == line
+
+
+def _spoiled(node: object) -> bool:
+    """Whether one of the tensors that a node keeps has been overwritten."""
+    for name in dir(node):
+        if name.startswith("_saved_"):
+            try:
+                getattr(node, name)
+            except RuntimeError as error:
+                if SAYS.search(str(error)):
+                    return True
+    return False

@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...hooking.tables import number
-from .findings import Finding
-from .grouping import also
+from .findings import Finding, also
 
 LOOKED = "the optimizer"
 TOO_FAR = 0.5

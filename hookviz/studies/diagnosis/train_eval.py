@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -60,12 +61,18 @@ def other_mode(seen: Observation) -> Iterator[Finding]:
     """Single BatchNorms and dropouts in another mode than the model."""
     root = next(iter(seen.names))
     ran = {look.module for look in seen.calls}
+    acts = {m: n for m, n in seen.names.items() if m in ran}
+    yield from modes_apart(root.training, acts)
+
+
+def modes_apart(training: bool, named: Mapping[nn.Module, str]) -> Iterator[Finding]:
+    """Tell of BatchNorms and dropouts, by their names, in another mode than the model's."""
     for kind, types in (("batchnorm", _BatchNorm), ("dropout", _DropoutNd)):
-        acts = [(m, n) for m, n in seen.names.items() if isinstance(m, types) and m in ran]
-        other = [n for m, n in acts if m.training != root.training and getattr(m, "p", True)]
+        acts = [(m, n) for m, n in named.items() if isinstance(m, types)]
+        other = [n for m, n in acts if m.training != training and getattr(m, "p", True)]
         if not other:
             continue
-        if root.training:
+        if training:
             yield Finding(
                 kind,
                 "note",

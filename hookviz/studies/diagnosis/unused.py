@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 from ..hook_table import HookTable, hooks
 from .findings import Finding
 from .observation import Observation
-from .operations import OUTSIDE
+from .operations import OUTSIDE, OperationRecord
 
 
 def unused(seen: Observation) -> Iterator[Finding]:
@@ -27,15 +27,29 @@ def unused(seen: Observation) -> Iterator[Finding]:
     training = next(iter(seen.names)).training
     for name in _outermost(idle.values()):
         module = next(each for each, known in idle.items() if known == name)
+        routed = _is_routed(seen, name)
         yield Finding(
             "unused",
-            "warning" if training else "note",
+            "warning" if training and not routed else "note",
             f"Layer {name!r} ({type(module).__name__}) never ran, and nothing read its weights.",
-            "Call it in forward, or remove it: its weights are never trained.",
+            "Nothing, if inputs are sent to some of these layers alone: none was sent to this one."
+            if routed
+            else "Call it in forward, or remove it: its weights are never trained.",
             name,
-            cause="unused",
+            cause="routed" if routed else "unused",
             evidence={"parameters": sorted(_parameters(module, name))},
         )
+
+
+def _is_routed(seen: Observation, name: str) -> bool:
+    """Whether layers beside this one share the batch among them, as experts do."""
+    beside = name.rpartition(".")[0]
+    rows: dict[str, int] = {}
+    for each in seen.calls:
+        if each.layer.rpartition(".")[0] == beside and each.given and each.given[0]:
+            rows[each.layer] = rows.get(each.layer, 0) + each.given[0][0]
+    shares = set(rows.values())
+    return bool(beside and shares) and (len(shares) > 1 or max(shares) < seen.samples)
 
 
 def no_gradient(seen: Observation) -> Iterator[Finding]:
@@ -59,11 +73,12 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     lacking = {
         module: name
         for module, name in seen.names.items()
-        if (own := _parameters(module, name) - frozen) & seen.used and not own & seen.reached.keys()
+        if (own := _parameters(module, name) - frozen) & seen.used
+        and not own & seen.gradient_norms.keys()
     }
     for name in _outermost(lacking.values()):
         module = next(each for each, known in lacking.items() if known == name)
-        why, advice = _reason(module, name, seen)
+        why, advice, cut = _reason(module, name, seen)
         yield Finding(
             "no gradient",
             "warning",
@@ -72,8 +87,44 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
             name,
             phase="backward",
             cause=why,
+            operation="" if cut is None else cut.name,
+            file="" if cut is None else cut.file,
+            line=0 if cut is None else cut.line,
             evidence={"parameters": sorted(_parameters(module, name) - frozen)},
         )
+    yield from _no_slope(seen)
+
+
+def _no_slope(seen: Observation) -> Iterator[Finding]:
+    """Find layers to which a gradient comes that is 0, since what follows has no slope."""
+    for cut in seen.cuts:
+        behind = [m for m, n in seen.names.items() if n in cut.behind]
+        norms = {
+            seen.names[m]: sum(seen.gradient_norms.get(each, 0.0) for each in own)
+            for m in behind
+            if (own := {f"{seen.names[m]}.{n}" for n, _ in m.named_parameters(recurse=False)})
+        }
+        if cut.flat and norms and not any(norms.values()) and any(seen.gradient_norms.values()):
+            layers = [name for name in norms if norms[name] == 0]
+            line = f" at {cut.record.where}" if cut.record.where else ""
+            yield Finding(
+                "no gradient",
+                "warning",
+                f"The gradient that reaches {layers[-1]!r} is 0: the slope of {cut.record.name} "
+                f"in {_place_of(cut.record)}{line} is 0 everywhere.",
+                "Let the gradient pass it: x + (x.round() - x).detach(), with your operation.",
+                layers[-1],
+                phase="backward",
+                operation=cut.record.name,
+                file=cut.record.file,
+                line=cut.record.line,
+                layers=[layers[-1], *layers[:-1]],
+            )
+
+
+def _place_of(record: OperationRecord) -> str:
+    """Name the layer of an operation, in words."""
+    return "the score" if record.layer == OUTSIDE else record.layer or "the model"
 
 
 def hooks_left_behind(seen: Observation) -> Iterator[Finding]:
@@ -82,8 +133,10 @@ def hooks_left_behind(seen: Observation) -> Iterator[Finding]:
     known = standing.repeated
     if known:
         yield _left(known, "warning", "is set {0} times", "A cell that sets it was run again: ")
-    held = {each.id for each in gc.get_objects() if type(each) is RemovableHandle}
-    left = [hook for hook in standing.removable if hook.key not in held and hook not in list(known)]
+    removable = standing.removable
+    # All objects are looked through: not unless there is a hook.
+    held = {e.id for e in gc.get_objects() if type(e) is RemovableHandle} if removable else set()
+    left = [hook for hook in removable if hook.key not in held and hook not in list(known)]
     if left:
         yield _left(HookTable(left, ""), "note", "stands without a handle", "To be rid of it, ")
 
@@ -99,32 +152,45 @@ def _outermost(names: Iterable[str]) -> list[str]:
     return [n for n in every if not any(n != o and (not o or n.startswith(o + ".")) for o in every)]
 
 
-def _reason(module: nn.Module, name: str, seen: Observation) -> tuple[str, str]:
+def _reason(
+    module: nn.Module, name: str, seen: Observation
+) -> tuple[str, str, OperationRecord | None]:
+    """Say why no gradient reaches a module, what to do, and the operation that is to blame."""
     calls = [look for look in seen.calls if look.module is module]
     if calls and not any(look.tracked for look in calls):
         return (
             "its output is not tracked, since it ran under torch.no_grad() or detached",
             _REMOVE,
+            None,
         )
     last = max((seen.calls.index(look) for look in calls), default=-1)
     within = {name, *(n for m, n in seen.names.items() if m in set(module.modules()))}
-    known = [cut for cut in seen.cuts if cut.behind & within]
+    known = [cut for cut in seen.cuts if cut.behind & within and not cut.flat]
     # Where numbers came back that tolist() or numpy() had taken out, nobody knows from where.
-    known = known or [cut for cut in seen.cuts if not cut.behind and cut.after > last >= 0]
+    made = [each for each in seen.cuts if each.record.name == "lift_fresh"]
+    known = known or [cut for cut in made if cut.after > last >= 0]
     if known:
         cut = known[-1].record
         line = f" at {cut.where}" if cut.where else ""
-        layer = "the score" if cut.layer == OUTSIDE else cut.layer or "the model"
-        if not known[-1].behind:
-            return f"numbers are made into a new tensor in {layer}{line}, without a graph", _NUMBERS
-        taken = "taken out as a number" if cut.name == "local_scalar_dense" else "detached"
-        return f"its output is {taken} in {layer}{line}", _REMOVE
+        there = f"in {_place_of(cut)}{line}"
+        if cut.name == "lift_fresh":
+            return f"numbers are made into a new tensor {there}, without a graph", _NUMBERS, cut
+        if cut.name == "local_scalar_dense":
+            return f"its output is taken out as a number {there}", _REMOVE, cut
+        if cut.name == "detach":
+            return f"its output is detached {there}", _REMOVE, cut
+        return f"{cut.name} {there} returns truths or whole numbers, without a slope", _SOFT, cut
     return (
         "the score does not depend on its output",
         "Use its output in what the loss is computed from, or remove the layer.",
+        None,
     )
 
 
+_SOFT = (
+    "Use something with a slope in its place: a sigmoid for a comparison, a softmax for argmax; or "
+    "freeze the layer with requires_grad_(False)."
+)
 _NUMBERS = "Compute with tensors throughout: without tolist(), item(), numpy() and torch.tensor()."
 _REMOVE = (
     "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False)."

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...hooking.tables import number
-from .facts import HALF, MAPS
+from .facts import HALF, MAPS, is_batchnorm
 from .findings import Finding
 from .observation import Observation
-from .operations import OperationRecord
+from .operations import OperationRecord, Range
 from .weights import is_zero, weighted
 
 FEW = 16
@@ -36,7 +36,7 @@ def silent_maps(seen: Observation) -> Iterator[Finding]:
         if values < FEW or follows:
             continue
         for kind in ("dead", "constant"):
-            if facts[kind] > channels / 2:
+            if facts[kind] - int(facts["follows"].sum()) > channels / 2:
                 yield _silent(seen, operation, kind)
 
 
@@ -150,7 +150,7 @@ def half_precision(seen: Observation) -> Iterator[Finding]:
     """What overflows in half precision or is about to, and what becomes 0."""
     near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
     share, worst = max(near, key=lambda each: each[0], default=(0.0, None))
-    if worst is not None and share > 0.5 and not worst.reached:  # else its Inf is told
+    if worst is not None and share > 0.5 and not worst.propagated:  # else its Inf is told
         made = max(worst.made, key=lambda each: each.magnitude)
         name, largest = _name(made.dtype), torch.finfo(made.dtype).max
         over = share == float("inf")
@@ -194,3 +194,61 @@ def _share_of_largest(operation: OperationRecord) -> float:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+SHIFT, SPREAD = 5.0, 10.0
+"""By so many deviations, and so many times, the first BatchNorm's batch is away from what it has
+seen in training: the right input is within 0.2 of it, pictures from 0 to 255 are away by 47 and
+more."""
+BATCHES = 20
+"""So many batches a BatchNorm's statistics need before a training batch is compared with them."""
+
+
+def input_scale(seen: Observation) -> Iterator[Finding]:
+    """Compare the batch at the first BatchNorm with what it has seen in training."""
+    given = next((s.made[0] for s in seen.sources if s.name == "input" and s.made), None)
+    said = f" The input goes from {given}." if given is not None else ""
+    first = next((each for each in seen.operations if "shift" in each.facts), None)
+    if first is None:
+        yield from _bytes(seen, given)
+        return
+    module = seen.modules.get(first.layer)
+    shift, spread = first.facts["shift"], first.facts["spread"]
+    if module is not None:
+        yield from off_scale(module, first.layer, shift, spread, seen.samples, said)
+
+
+def off_scale(
+    module: nn.Module, layer: str, shift: float, spread: float, samples: int, said: str = ""
+) -> Iterator[Finding]:
+    """Tell that a batch is not what the first BatchNorm has seen in training."""
+    count = getattr(module, "num_batches_tracked", None)
+    early = module.training and count is not None and int(count) < BATCHES
+    small = 0 < spread < 1 / 30 and samples > 1
+    if early or (shift <= SHIFT and spread <= SPREAD and not small):
+        return
+    yield Finding(
+        "input scale",
+        "warning",
+        f"At the first BatchNorm, {layer!r}, the batch is {number(shift)} standard deviations away "
+        f"from what it was in training, and its spread {number(spread)} times that of training."
+        f"{said}",
+        "Prepare the input as in training: pictures from 0 to 1 (x / 255), then the same mean "
+        "and standard deviation.",
+        layer,
+        evidence={"shift": shift, "spread": spread},
+    )
+
+
+def _bytes(seen: Observation, given: Range | None) -> Iterator[Finding]:
+    """Tell that pictures go from 0 to 255, where no BatchNorm says what training had."""
+    pictures = given is not None and len(given.shape) == 4 and given.shape[1] in (1, 3, 4)
+    if given is None or not pictures or not (given.low >= 0 and 128 <= given.high <= 255):
+        return
+    if seen.error is None and not any(is_batchnorm(each) for each in seen.operations):
+        yield Finding(
+            "input scale",
+            "note",
+            f"The input goes from {given}, as pictures of bytes do.",
+            "Nothing, if it was so in training; most networks take pictures from 0 to 1, x / 255.",
+        )

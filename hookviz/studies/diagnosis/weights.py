@@ -91,7 +91,7 @@ def is_zero(module: nn.Module) -> bool:
 
 def learns(seen: Observation, name: str) -> bool:
     """Whether a gradient other than 0 reaches a layer's weight."""
-    return seen.reached.get(f"{name}.weight" if name else "weight", 0.0) > 0
+    return seen.gradient_norms.get(f"{name}.weight" if name else "weight", 0.0) > 0
 
 
 def _by_design(seen: Observation, name: str, learning: set[str]) -> bool:

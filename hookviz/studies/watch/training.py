@@ -128,7 +128,7 @@ class Training:
         """
         found = Diagnosis(self.log.model)
         steps = self.history().steps
-        found.settle(verdicts(self.log), LOOKED if steps else ())
+        found.set_findings(verdicts(self.log), LOOKED if steps else ())
         return found
 
     # Shown

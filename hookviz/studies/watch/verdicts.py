@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...hooking.tables import number
-from ..diagnosis.findings import Finding
-from ..diagnosis.grouping import also
+from ..diagnosis.findings import Finding, also
 from .log import Step, TrainingLog
 from .measured import NORMS
 

@@ -1,0 +1,373 @@
+"""What attends in a run, and its weights: a listener to the one recorder of operations.
+
+Attention is a softmax of products of two activations, of which each row weighs other activations:
+``softmax(Q K^T) V``. A fused operation is all of it. Where the parts are operations of their own,
+they are recognised by what the numbers went through: products are followed to a softmax, and its
+result to the product with the values. Between them may be scales, masks, biases, dropout, copies
+and reshapes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..hooking.tensors import PatchGrid, StorageMap, at_least_float32
+from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from .fused import fused_gradient, fused_weights, is_fused, is_fused_backward
+
+Path = tuple[ModuleCall, ...]
+"""The calls that were running, the outermost first."""
+
+_PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
+_COPIES = {"to_copy", "clone"}
+_SOFTMAX = {"softmax", "safe_softmax"}
+_HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
+# Between the products and the softmax, and between it and the values, numbers keep their count.
+
+
+@dataclass(eq=False)
+class _Product:
+    """Products of two activations: perhaps those of queries and keys."""
+
+    path: Path
+    sizes: tuple[int, int]
+
+
+@dataclass(eq=False)
+class Attended:
+    """One attention: a softmax of such products, whose result weighs values."""
+
+    path: Path  # the calls that its parts have in common
+    dimension: int = -1  # of the softmax
+    kept: Tensor | None = None  # what the softmax made
+    owned: bool = False  # whether the memory is a copy of our own
+    given: tuple[torch.Size, ...] = ()  # sizes of what the module was given
+    confirmed: bool = False
+    name: str = ""
+    module: nn.Module | None = field(default=None, repr=False)
+    weights: Tensor | None = None  # (N, heads, queries, keys), once the run has ended
+    gradient: Tensor | None = None  # of the score, at the weights
+    over_budget: bool = False
+
+
+class AttentionListener(Listener):
+    """Collects the attention weights of a run, and the gradients at them.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    chosen : set of torch.nn.Module, optional
+        The modules whose weights are kept; all if left out.
+    max_bytes : int, optional
+        What all weights, and their gradients, may take.
+
+    Attributes
+    ----------
+    found : list of Attended
+        In the order in which they ran, each with its name.
+    grid : tuple of int or None
+        Rows and columns of the model's patches.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        chosen: set[nn.Module] | None = None,
+        *,
+        max_bytes: int | None = None,
+        gradients: bool = False,
+    ) -> None:
+        self.found: list[Attended] = []
+        self._model, self._chosen = model, chosen
+        self._max_bytes, self._gradients, self._bytes = max_bytes, gradients, 0
+        self._patches = PatchGrid()
+        self._parameters: StorageMap[bool] = StorageMap()
+        self._running: list[ModuleCall] = []
+        self._given: dict[ModuleCall, tuple[torch.Size, ...]] = {}
+        self._products: StorageMap[_Product] = StorageMap()
+        self._candidates: StorageMap[Attended] = StorageMap()  # by what holds the weights
+        self._results: StorageMap[Attended] = StorageMap()  # of softmax and fused, for a backward
+        self._by_call: dict[ModuleCall, list[Attended]] = {}
+        self._repeated: dict[ModuleCall, int] = {}
+        self._recorder: OperationRecorder | None = None
+
+    # The modules
+
+    def begin(self, recorder: OperationRecorder) -> None:
+        """Note the weights' memory, and let the first layer tell the grid of patches."""
+        self._recorder = recorder
+        for parameter in self._model.parameters():
+            self._parameters[parameter] = True
+        for hook in self._patches.hooks(self._model):
+            recorder.add(*hook)
+
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        """Note what runs within what."""
+        self._running.append(call)
+        self._given.setdefault(call, tuple(each.shape for each in given))
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        """Note that it has run."""
+        if call in self._running:
+            del self._running[self._running.index(call) :]
+
+    def _path(self, call: ModuleCall | None) -> Path:
+        if call is None:
+            return tuple(self._running[:1])
+        if call not in self._running:
+            return (call,)
+        return tuple(self._running[: self._running.index(call) + 1])
+
+    # The operations
+
+    def before(self, operation: Operation) -> None:
+        """Copy weights that are about to be overwritten, as by a dropout in place."""
+        if operation.mutates:
+            for each in operation.written:
+                held = self._candidates.get(each) or self._results.get(each)
+                if held is not None and held.kept is not None and not held.owned:
+                    with self._silent():
+                        held.kept, held.owned = held.kept.clone(), True
+
+    def after(self, operation: Operation) -> None:
+        """Follow products to a softmax and on to values; take what fused operations hide."""
+        if operation.phase == "backward":
+            self._after_backward(operation)
+        elif is_fused(operation):
+            self._take_fused(operation)
+        elif operation.name in _SOFTMAX:
+            self._take_softmax(operation)
+        elif operation.name in _PRODUCTS and self._take_product(operation):
+            pass
+        elif not operation.is_view:
+            self._follow(operation)
+
+    def _silent(self) -> Any:
+        assert self._recorder is not None
+        return self._recorder.silent()
+
+    def _take_fused(self, operation: Operation) -> None:
+        attended = self._next(operation, lambda: Attended(self._path(operation.call)))
+        result = operation.outputs[0]
+        self._results[result] = attended
+        if not attended.confirmed:
+            attended.confirmed = True
+            self._settle(attended)
+            if self._keeps(attended):
+                with self._silent(), torch.no_grad():
+                    attended.kept, attended.owned = fused_weights(operation), True
+                    self._fit(attended)
+
+    def _take_softmax(self, operation: Operation) -> None:
+        given, dimension = operation.argument["self"], operation.argument["dim"]
+        product, result = self._products.get(given), operation.output
+        if product is None or result.shape[dimension] not in product.sizes:
+            return
+        path = _common(product.path, self._path(operation.call))
+        attended = self._next(operation, lambda: Attended(path, dimension))
+        self._results[result] = attended
+        if not attended.confirmed:
+            self._candidates[result] = attended
+            with self._silent():
+                attended.kept = result.detach()
+
+    def _take_product(self, operation: Operation) -> bool:
+        """Whether values are weighed, or activations multiplied."""
+        first, second = (operation.args[place] for place in _PRODUCTS[operation.name])
+        sides = (
+            (first, second, first.shape[-1]),
+            (second, first, second.shape[-min(second.ndim, 2)]),
+        )
+        for each, other, size in sides:
+            attended = self._candidates.get(each)
+            if attended is None or attended.kept is None:
+                continue
+            weighs = attended.kept.shape[attended.dimension] == size
+            if weighs and other not in self._parameters:
+                if not attended.confirmed:
+                    self._confirm(attended, operation)
+                return True
+            return False  # heads that are mixed, as talking heads are
+        learned = first in self._parameters or second in self._parameters
+        if learned and operation.name in ("mm", "addmm"):
+            return False  # a linear layer
+        if operation.output.ndim > 1:
+            rows, columns = operation.output.shape[-2:]
+            self._products[operation.output] = _Product(self._path(operation.call), (rows, columns))
+        return True
+
+    def _confirm(self, attended: Attended, operation: Operation) -> None:
+        attended.confirmed = True
+        attended.path = _common(attended.path, self._path(operation.call))
+        self._settle(attended)
+        if not self._keeps(attended):
+            attended.kept = None
+            return
+        with self._silent(), torch.no_grad():
+            kept = attended.kept
+            assert kept is not None
+            exact = at_least_float32(kept)
+            attended.owned |= exact is not kept
+            attended.kept = exact
+            self._fit(attended)
+
+    def _follow(self, operation: Operation) -> None:
+        """Hand a mark on to what is made of it number by number."""
+        outputs = operation.outputs
+        if not outputs or operation.written:
+            return
+        made = outputs[0]
+        if operation.name in _COPIES and operation.reads[0] in self._parameters:
+            self._parameters[made] = True  # autocast's
+            return
+        for each in operation.reads:
+            if each.numel() != made.numel():
+                continue
+            product, attended = self._products.get(each), self._candidates.get(each)
+            if product is not None:
+                self._products[made] = product
+            if attended is not None and not attended.confirmed:
+                self._candidates[made] = attended
+            if product is not None or attended is not None:
+                return
+
+    def _after_backward(self, operation: Operation) -> None:
+        if not self._gradients:
+            return
+        if operation.name == "softmax_backward_data":
+            attended = self._results.get(operation.argument["output"])
+            found = operation.args[0]
+        elif is_fused_backward(operation):
+            attended, found = self._results.get(operation.argument["out"]), None
+        else:
+            return
+        if attended is None or attended.kept is None or not attended.confirmed:
+            return
+        with self._silent(), torch.no_grad():
+            if found is None:
+                found = fused_gradient(operation)
+            if found is not None:
+                found = at_least_float32(found)
+                if found is operation.args[0]:
+                    found = found.clone()
+                attended.gradient = self._arranged(attended, found)
+
+    # One attention
+
+    def _next(self, operation: Operation, make: Any) -> Attended:
+        """The attention of an operation: a new one, or what checkpointing repeats."""
+        call = operation.call
+        if call is None:
+            return self._added([], make)
+        known = self._by_call.setdefault(call, [])
+        if operation.again:
+            place = self._repeated.get(call, 0)
+            self._repeated[call] = place + 1
+            if known:
+                return known[place % len(known)]
+        return self._added(known, make)
+
+    def _added(self, known: list[Attended], make: Any) -> Attended:
+        attended = make()
+        known.append(attended)
+        return attended
+
+    def _settle(self, attended: Attended) -> None:
+        """Find the module that attends: not the helper that it hands queries and keys to."""
+        path = attended.path
+        while len(path) > 1 and self._is_helper(path[-1]):
+            path = path[:-1]
+        if path:
+            attended.module, attended.name = path[-1].module, path[-1].layer
+            attended.given = self._given.get(path[-1], ())
+        if isinstance(attended.module, nn.TransformerEncoderLayer):
+            inner = attended.module.self_attn  # it never runs: the whole layer is one operation
+            if self._recorder is not None and inner in self._recorder.names:
+                attended.module, attended.name = inner, self._recorder.names[inner]
+        self.found.append(attended)
+
+    def _is_helper(self, call: ModuleCall) -> bool:
+        given = self._given.get(call, ())
+        ready = len(given) > 1 or any(len(size) > 4 for size in given)
+        return ready and all(each.ndim < 2 for each in call.module.parameters())
+
+    def _keeps(self, attended: Attended) -> bool:
+        return self._chosen is None or attended.module in self._chosen
+
+    def _fit(self, attended: Attended) -> None:
+        """Keep the weights, if the budget has room."""
+        kept = attended.kept
+        if kept is None:
+            return
+        needs = kept.numel() * kept.element_size() * (1 + self._gradients)
+        if self._max_bytes is not None and self._bytes + needs > self._max_bytes:
+            attended.kept, attended.over_budget = None, True
+        else:
+            self._bytes += needs
+
+    def _arranged(self, attended: Attended, tensor: Tensor) -> Tensor:
+        """What is of the softmax's shape, as ``(N, heads, queries, keys)``."""
+        tensor = tensor.movedim(attended.dimension, -1)
+        heads = _heads_of(attended.module)
+        shape = tensor.shape
+        if tensor.ndim == 2:
+            return tensor[None, None]
+        if tensor.ndim == 3:
+            count = _heads_among(shape[0], heads, attended.given)
+            return tensor.unflatten(0, (-1, count))
+        if tensor.ndim == 4:
+            swapped = heads is not None and shape[1] != heads and shape[2] == heads
+            return tensor.transpose(1, 2) if swapped else tensor
+        # Windows: each is a sample of its own.
+        place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
+        return tensor.movedim(place, -3).flatten(0, -4)
+
+    def end(self) -> None:
+        """Let go of what was only followed; give each attention a name of its own."""
+        self._products, self._candidates = StorageMap(), StorageMap()
+        counts: dict[str, int] = {}
+        for each in self.found:
+            number = counts.get(each.name, 0)
+            counts[each.name] = number + 1
+            if number:
+                each.name = f"{each.name}#{number}"
+            if each.kept is not None:
+                each.weights, each.kept = self._arranged(each, each.kept), None
+
+    @property
+    def grid(self) -> tuple[int, ...] | None:
+        """Rows and columns of the patches that the model's first layer cuts, if it does."""
+        return self._patches.grid
+
+
+def _common(one: Path, other: Path) -> Path:
+    """The calls that both were in."""
+    pairs = zip(one, other, strict=False)
+    count = 0
+    for a, b in pairs:
+        if a is not b:
+            break
+        count += 1
+    return one[:count]
+
+
+def _heads_of(module: nn.Module | None) -> int | None:
+    found = (getattr(module, name, None) for name in _HEADS)
+    return next((each for each in found if isinstance(each, int) and each > 0), None)
+
+
+def _heads_among(rows: int, heads: int | None, given: tuple[torch.Size, ...]) -> int:
+    """How many heads the rows ``N * heads`` of weights are of."""
+    batches = set(given[0][:2]) if given and len(given[0]) > 2 else set()
+    if heads is not None:
+        whole = rows % heads == 0
+        unbatched = rows == heads and bool(given) and len(given[0]) == 2
+        return heads if whole and (unbatched or rows // heads in batches or not given) else 1
+    if not given or rows in set(given[0][:1]):
+        return 1
+    batch = given[0][0]
+    return rows // batch if rows % batch == 0 else 1

@@ -1,0 +1,607 @@
+"""Attention weights are those that the model's own queries and keys make."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import hookviz
+
+F64 = torch.float64
+
+
+def picture(n=1, side=32, dtype=torch.float32):
+    return torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def scattered(model):
+    """Weights large enough that attention differs from place to place."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, std=1.5 / math.sqrt(parameter[0].numel()))
+    return model.eval()
+
+
+def hooked(model, names, run):
+    """What these modules returned, and were given, by plain hooks."""
+    seen = {}
+
+    def hook(name):
+        def keep(module, args, output):
+            output = output[0] if isinstance(output, tuple) else output
+            seen[name] = args[0].detach().clone(), output.detach().clone()
+
+        return model.get_submodule(name).register_forward_hook(keep)
+
+    handles = [hook(name) for name in names]
+    with torch.no_grad():
+        run()
+    for each in handles:
+        each.remove()
+    return seen
+
+
+def of_qkv(qkv, heads, norms=(None, None), scale=None):
+    """Weights of a timm attention from what its one projection returned."""
+    n, t, _ = qkv.shape
+    q, k, _ = qkv.reshape(n, t, 3, heads, -1).permute(2, 0, 3, 1, 4).double()
+    q, k = (
+        x if f is None else f(x.to(qkv.dtype)).double() for f, x in zip(norms, (q, k), strict=True)
+    )
+    return (q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)).softmax(-1)
+
+
+SMALL = {"img_size": 32, "num_classes": 4}
+TIMM = {
+    "vit_tiny_patch16_224": {**SMALL, "patch_size": 8, "depth": 3},
+    "deit_tiny_distilled_patch16_224": {**SMALL, "patch_size": 8, "depth": 3},
+    "vit_small_patch14_reg4_dinov2": {**SMALL, "patch_size": 8, "depth": 2},
+}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", TIMM)
+def test_timm(name, fused):
+    model = scattered(timm.create_model(name, **TIMM[name]))
+    for block in model.blocks:
+        block.attn.fused_attn = fused
+    x = picture(2)
+    names = [f"blocks.{n}.attn" for n in range(len(model.blocks))]
+    seen = hooked(model, [f"{each}.qkv" for each in names], lambda: model(x))
+    maps = hookviz.attention(model, x)
+    assert list(maps) == names
+    for each in names:
+        expected = of_qkv(seen[f"{each}.qkv"][1], model.get_submodule(each).num_heads)
+        assert (maps[each] - expected).abs().max() < 1e-5
+        assert maps.prefix(each) == model.num_prefix_tokens
+        assert expected.std() > 1e-3  # else equal to anything uniform
+
+
+def swin_weights(x, module):
+    """Weights of torchvision's shifted windows, for each window by a loop in float64."""
+    _, height, width, channels = x.shape
+    (wh, ww), (sh, sw) = module.window_size, module.shift_size
+    sh, sw = (0 if wh >= height else sh), (0 if ww >= width else sw)
+    x = torch.roll(x, (-sh, -sw), (1, 2)).double()
+    ids = torch.zeros(height, width)
+    if sh + sw:
+        rows = [0] * (height - wh) + [1] * (wh - sh) + [2] * sh
+        columns = [0] * (width - ww) + [1] * (ww - sw) + [2] * sw
+        ids = torch.tensor(rows)[:, None] * 3 + torch.tensor(columns)
+    bias, heads = module.get_relative_position_bias()[0].double(), module.num_heads
+    weight, found = module.qkv.weight.double(), []
+    for sample in x:
+        for top in range(0, height, wh):
+            for left in range(0, width, ww):
+                part = sample[top : top + wh, left : left + ww].reshape(-1, channels)
+                own = ids[top : top + wh, left : left + ww].flatten()
+                qkv = part @ weight.T + module.qkv.bias.double()
+                q, k, _ = qkv.view(len(part), 3, heads, -1).permute(1, 2, 0, 3)
+                apart = (own[:, None] != own).double() * -100
+                logits = q @ k.mT * q.shape[-1] ** -0.5 + bias + apart
+                found.append(logits.softmax(-1))
+    return torch.stack(found)
+
+
+def test_torchvision_swin():
+    model = scattered(
+        torchvision.models.SwinTransformer([4, 4], 12, [2, 2], [2, 4], [4, 4], num_classes=3)
+    )
+    x = picture(2, 32)
+    blocks = [name for name, m in model.named_modules() if name.endswith(".attn")]
+    seen = hooked(model, blocks, lambda: model(x))
+    maps = hookviz.attention(model, x)
+    assert list(maps) == blocks
+    for name in blocks:
+        expected = swin_weights(seen[name][0], model.get_submodule(name))
+        assert maps[name].shape == expected.shape
+        assert (maps[name] - expected).abs().max() < 1e-5
+
+
+def test_timm_swin():
+    model = scattered(
+        timm.create_model(
+            "swin_tiny_patch4_window7_224",
+            img_size=32,
+            window_size=4,
+            embed_dim=12,
+            depths=(2, 2),
+            num_heads=(2, 4),
+            num_classes=3,
+        )
+    )
+    x = picture(2)
+    maps = hookviz.attention(model, x)
+    for module in model.modules():
+        if hasattr(module, "fused_attn"):
+            module.fused_attn = not module.fused_attn
+    other = hookviz.attention(model, x)
+    assert (
+        list(maps) == list(other) == [f"layers.{a}.blocks.{b}.attn" for a in (0, 1) for b in (0, 1)]
+    )
+    seen = hooked(model, [f"{name}.qkv" for name in maps], lambda: model(x))
+    for name in maps:
+        assert (maps[name] - other[name]).abs().max() < 1e-5
+        module = model.get_submodule(name)
+        if name.endswith("0.attn"):  # not shifted
+            expected = logits_softmax(seen[f"{name}.qkv"][1], module)
+            assert (maps[name] - expected).abs().max() < 1e-5
+
+
+def logits_softmax(qkv, module):
+    n, t, _ = qkv.shape
+    q, k, _ = qkv.reshape(n, t, 3, module.num_heads, -1).permute(2, 0, 3, 1, 4).double()
+    return (q @ k.mT * module.scale + module._get_rel_pos_bias().double()).softmax(-1)
+
+
+def test_torchvision_vit_and_the_gradient():
+    model = scattered(torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4))
+    x = picture(2)
+    maps = hookviz.attention(model, x, target=2)
+    names = [f"encoder.layers.encoder_layer_{n}.self_attention" for n in (0, 1)]
+    assert list(maps) == list(maps.gradients) == names
+    for name in names:
+        module, shift = model.get_submodule(name), torch.zeros_like(maps[name], dtype=F64)
+        seen = hooked(model, [name], lambda: model(x))[name][0]
+        weight, bias = module.in_proj_weight.double(), module.in_proj_bias.double()
+        q, k, v = (seen.double() @ weight.T + bias).unflatten(-1, (3, 4, 4)).permute(2, 0, 3, 1, 4)
+        expected = (q @ k.mT / 2).softmax(-1)
+        assert (maps[name] - expected).abs().max() < 1e-5
+        # The gradient by a run of the rest of the model in which the weights are a leaf.
+        twin = scattered(torchvision.models.VisionTransformer(32, 8, 2, 4, 16, 32, num_classes=4))
+        twin.double()
+        shift.requires_grad_()
+
+        def instead(
+            m, args, kwargs, output, shift=shift, v=v, expected=expected, twin=twin, name=name
+        ):
+            mixed = ((expected + shift) @ v).transpose(1, 2).flatten(2)
+            return twin.get_submodule(name).out_proj(mixed), None
+
+        twin.get_submodule(name).register_forward_hook(instead, with_kwargs=True)
+        (gradient,) = torch.autograd.grad(twin(x.double())[:, 2].sum(), shift)
+        assert (maps.gradients[name] - gradient).abs().max() < 1e-5 * max(1, gradient.abs().max())
+
+
+class Attend(nn.Module):
+    """A helper: it has no weights, and is handed queries, keys and values."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.softmax, self.dropout = kind, nn.Softmax(-1), nn.Dropout(0.0)
+
+    def forward(self, q, k, v, mask=None):
+        if self.kind == "softmax module":
+            logits = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+            return self.dropout(self.softmax(logits if mask is None else logits + mask)) @ v
+        if self.kind == "in place":
+            logits = torch.matmul(q, k.mT)
+            logits *= q.shape[-1] ** -0.5
+            if mask is not None:
+                logits += mask
+            weights = logits.softmax(-1)
+            out = weights @ v
+            weights.zero_()  # nothing else needs it
+            return out
+        if self.kind == "einsum":
+            logits = torch.einsum("nhqd,nhkd->nhqk", q, k) * q.shape[-1] ** -0.5
+            logits = logits if mask is None else logits.masked_fill(mask == -math.inf, -1e30)
+            weights = functional.softmax(logits.float(), -1).to(v.dtype)
+            return torch.einsum("nhqk,nhkd->nhqd", weights, v)
+        if self.kind == "transposed":
+            logits = k @ q.mT / math.sqrt(q.shape[-1])
+            logits = logits if mask is None else logits + mask.mT
+            return (v.mT @ logits.softmax(-2)).mT
+        if self.kind == "flat heads":
+            n, h = q.shape[:2]
+            q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+            logits = torch.bmm(q, k.transpose(1, 2)) / math.sqrt(q.shape[-1])
+            weights = (logits if mask is None else logits + mask).softmax(-1)
+            return torch.bmm(functional.dropout(weights, 0.0), v).unflatten(0, (n, h))
+        return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class Attention(nn.Module):
+    def __init__(self, kind, heads=2, width=8):
+        super().__init__()
+        self.num_heads, self.inner = heads, Attend(kind)
+        self.q, self.kv, self.out = (
+            nn.Linear(width, width),
+            nn.Linear(width, 2 * width),
+            nn.Linear(width, width),
+        )
+
+    def forward(self, x, other=None, mask=None):
+        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        kv = self.kv(x if other is None else other)
+        k, v = kv.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(self.inner(q, k, v, mask).transpose(1, 2).flatten(2))
+
+    def weights(self, x, other=None, mask=None):
+        q = self.q(x).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        kv = self.kv(x if other is None else other)
+        k = kv.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)[0]
+        logits = q @ k.mT / math.sqrt(q.shape[-1])
+        return (logits if mask is None else logits + mask).softmax(-1)
+
+
+class Block(nn.Module):
+    def __init__(self, kind, heads=2):
+        super().__init__()
+        self.attn, self.head = Attention(kind, heads), nn.Linear(8, 3)
+
+    def forward(self, x, other=None, mask=None):
+        return self.head((x + self.attn(x, other, mask)).mean(1))
+
+
+KINDS = ["softmax module", "in place", "einsum", "transposed", "flat heads", "fused"]
+CAUSAL = torch.full((4, 4), -math.inf).triu(1)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_by_hand(kind, heads):
+    model, x = scattered(Block(kind, heads)), torch.randn(3, 4, 8)
+    twin = Block("softmax module", heads).eval()
+    twin.load_state_dict(model.state_dict())
+    for given in ((x,), (x, torch.randn(3, 6, 8)), (x, None, CAUSAL)):
+        maps = hookviz.attention(model, given)
+        assert list(maps) == ["attn"]
+        expected = model.attn.weights(*given)
+        assert maps["attn"].shape == expected.shape == (3, heads, 4, expected.shape[-1])
+        assert (maps["attn"] - expected).abs().max() < 1e-6
+        if kind != "in place":  # whose graph is broken
+            found = hookviz.attention(model, given, target=1).gradients["attn"]
+            wanted = by_autograd(twin.double(), given)
+            twin.float()
+            assert (found - wanted).abs().max() < 1e-5
+
+
+def by_autograd(model, given):
+    kept = []
+
+    def hook(module, args, output):
+        output.retain_grad()
+        kept.append(output)
+
+    handle = model.attn.inner.softmax.register_forward_hook(hook)
+    model(*(each if each is None else each.double() for each in given))[:, 1].sum().backward()
+    handle.remove()
+    return kept[0].grad
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"is_causal": True},
+        {"scale": 0.3},
+        {"attn_mask": torch.tensor([True, False, True, True, False]).expand(5, 5)},
+        {"attn_mask": torch.randn(2, 1, 5, 5, generator=torch.Generator().manual_seed(3))},
+        {"attn_mask": torch.tensor([[False] * 5] + [[True] * 5] * 4)},
+        {"enable_gqa": True},
+        {"dropout_p": 0.5},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+@pytest.mark.parametrize("dtype", [torch.float32, F64, torch.bfloat16])
+def test_options_of_the_fused_operation(options, dtype):
+    class Model(nn.Module):
+        def forward(self, q, k, v):
+            return functional.scaled_dot_product_attention(q, k, v, **options)
+
+    if "enable_gqa" in options and torch.__version__ < (2, 5):
+        pytest.skip("torch 2.4 has no grouped heads")
+    heads = 2 if "enable_gqa" in options else 4
+    torch.manual_seed(5)
+    q = torch.randn(2, 4, 5, 8)
+    k, v = torch.randn(2, heads, 5, 8), torch.randn(2, heads, 5, 8)
+    (found,) = hookviz.attention(Model(), tuple(each.to(dtype) for each in (q, k, v))).values()
+    q, k = (each.to(dtype).double() for each in (q, k))
+    logits = q @ k.repeat_interleave(4 // heads, 1).mT * options.get("scale", 8**-0.5)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.dtype == torch.bool:
+        logits = logits.masked_fill(~mask, -math.inf)
+    elif mask is not None:
+        logits = logits + mask.to(dtype)
+    if "is_causal" in options:
+        logits = logits + torch.full((5, 5), -math.inf, dtype=F64).triu(1)
+    expected = logits.softmax(-1).nan_to_num(0)
+    assert (found - expected).abs().max() < (1e-2 if dtype == torch.bfloat16 else 1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("masked", [None, "src_mask", "src_key_padding_mask"])
+def test_the_encoder_layer_with_and_without_its_fast_path(norm_first, masked):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True, norm_first=norm_first)
+    scattered(layer)
+    x, mask = torch.randn(3, 5, 8), None
+    if masked == "src_mask":
+        mask = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    elif masked:
+        mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 4 + [True]])
+    named = {masked: mask} if masked else {}
+    maps = hookviz.attention(layer, {"src": x, **named})
+    assert list(maps) == ["self_attn"]
+    seen = layer.norm1(x) if norm_first else x
+    options = {"attn_mask": mask} if masked == "src_mask" else {"key_padding_mask": mask}
+    layer.self_attn.train()
+    expected = layer.self_attn(seen, seen, seen, average_attn_weights=False, **options)[1]
+    assert (maps["self_attn"] - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_operations_of_the_fast_path(whole):
+    """As one operation, as torch runs the layer where nothing is hooked."""
+    from hookviz.attribution.fused import fused_weights, is_fused
+    from hookviz.run.recorder import Listener, OperationRecorder
+
+    class Collected(Listener):
+        def __init__(self):
+            self.found = []
+
+        def after(self, operation):
+            if is_fused(operation):
+                self.found.append(fused_weights(operation))
+
+    torch.manual_seed(0)
+    layer = scattered(nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True))
+    x, mask = (
+        torch.randn(3, 5, 8),
+        torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 5]),
+    )
+    seen = Collected()
+    with torch.no_grad(), OperationRecorder(seen, backward=False):
+        if whole:
+            layer(x, src_key_padding_mask=mask)
+        else:
+            layer.self_attn(x, x, x, key_padding_mask=mask)
+    layer.self_attn.train()
+    expected = layer.self_attn(x, x, x, key_padding_mask=mask, average_attn_weights=False)[1]
+    assert len(seen.found) == 1
+    assert (seen.found[0] - expected).abs().max() < 1e-5
+
+
+def test_transformer_with_cross_attention():
+    torch.manual_seed(0)
+    model = scattered(nn.Transformer(8, 2, 1, 1, 16, batch_first=True))
+    maps = hookviz.attention(model, (torch.randn(2, 5, 8), torch.randn(2, 3, 8)))
+    shapes = {name: tuple(each.shape) for name, each in maps.items()}
+    assert shapes == {
+        "encoder.layers.0.self_attn": (2, 2, 5, 5),
+        "decoder.layers.0.self_attn": (2, 2, 3, 3),
+        "decoder.layers.0.multihead_attn": (2, 2, 3, 5),
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"need_weights": False}, {"average_attn_weights": False}])
+@pytest.mark.parametrize("first", [False, True])
+def test_multi_head_attention(options, first):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mha = nn.MultiheadAttention(8, 4, batch_first=first, add_bias_kv=True)
+
+        def forward(self, x):
+            return self.mha(x, x, x, **options)[0]
+
+    model, x = scattered(Model()), torch.randn(3, 5, 8)
+    expected = model.mha(x, x, x, average_attn_weights=False)[1]
+    maps = hookviz.attention(model, x)
+    assert maps["mha"].shape == expected.shape  # a key more, which is learned
+    assert (maps["mha"] - expected).abs().max() < 1e-6
+
+
+class Twice(nn.Module):
+    def __init__(self, again=False):
+        super().__init__()
+        self.attn, self.head, self.again = Attention("fused"), nn.Linear(8, 3), again
+
+    def forward(self, x):
+        for _ in range(2):
+            x = checkpoint(self.attn, x, use_reentrant=False) if self.again else self.attn(x)
+        return self.head(x.mean(1))
+
+
+def test_a_second_time_in_one_forward_and_checkpointing():
+    model, x = scattered(Twice()), torch.randn(2, 4, 8)
+    maps = hookviz.attention(model, x, target=0)
+    assert list(maps) == list(maps.gradients) == ["attn", "attn#1"]
+    assert (maps["attn#1"] - model.attn.weights(model.attn(x))).abs().max() < 1e-6
+    model.again = True
+    again = hookviz.attention(model, x, target=0)
+    assert list(again) == ["attn", "attn#1"]
+    for name in maps:
+        assert (maps[name] - again[name]).abs().max() < 1e-6
+        assert (maps.gradients[name] - again.gradients[name]).abs().max() < 1e-6
+
+
+class Others(nn.Module):
+    """Softmaxes that are no attention: gates, a router, a look-up in a learned table, classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.table = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 8))
+        self.expert = nn.ModuleList(nn.Linear(8, 8) for _ in range(8))
+
+    def forward(self, x):
+        x = x * self.gate(x).softmax(-1)
+        x = self.gate(x).softmax(-1) @ self.table
+        x = torch.einsum(
+            "nte,neto->nto", self.gate(x).softmax(-1), torch.stack([e(x) for e in self.expert], 1)
+        )
+        return self.gate(x.mean(1)).softmax(-1)
+
+
+def test_what_does_not_attend():
+    assert dict(hookviz.attention(Others(), torch.randn(2, 4, 8))) == {}
+    maps = hookviz.attention(torchvision.models.resnet18().eval(), picture(1, 64))
+    assert not maps and maps.records() == [] and "nothing attends" in repr(maps)
+    assert maps.gradients == {}
+    assert "nothing attends" in maps.to_html()
+
+
+SEEN = []
+
+
+class TalkingHeads(Attention):
+    def __init__(self):
+        super().__init__("fused")
+        self.before, self.behind = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        q = self.q(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        k, v = self.kv(x).unflatten(-1, (2, 2, -1)).permute(2, 0, 3, 1, 4)
+        logits = self.before((q @ k.mT).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        weights = logits.softmax(-1)
+        SEEN.append(weights.detach())
+        weights = self.behind(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+def test_heads_that_are_mixed_before_and_behind():
+    model = scattered(nn.Sequential(TalkingHeads()))
+    maps = hookviz.attention(model, torch.randn(2, 5, 8))
+    assert list(maps) == ["0"]
+    assert torch.equal(maps["0"], SEEN[-1])
+
+
+def test_the_model_is_untouched_and_computes_what_it_always_does():
+    model = scattered(timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"]))
+    x = picture(2)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    random, seen = torch.get_rng_state(), []
+    handle = model.register_forward_hook(
+        lambda m, args, output: seen.append(output.detach().clone())
+    )
+    with torch.no_grad():
+        plain = model(x).clone()
+    maps = hookviz.attention(model, x, target=1)
+    handle.remove()
+    assert torch.equal(seen[0], plain) and torch.equal(seen[1], plain)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert all((each.grad == 1).all() for each in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+    assert not any(each.requires_grad for each in [*maps.values(), *maps.gradients.values()])
+
+
+def test_layers_and_budget_and_names():
+    model, x = (
+        scattered(timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])),
+        picture(),
+    )
+    assert list(hookviz.attention(model, x, "blocks.1.attn")) == ["blocks.1.attn"]
+    whole = hookviz.attention(model, x)
+    size = whole["blocks.0.attn"].numel() * 4
+    some = hookviz.attention(model, x, max_bytes=2 * size)
+    assert list(some) == ["blocks.0.attn", "blocks.1.attn"] and some.over_budget == [
+        "blocks.2.attn"
+    ]
+    with pytest.raises(KeyError, match="over max_bytes"):
+        some["blocks.2.attn"]
+    with pytest.raises(ValueError, match="names no module that attends"):
+        hookviz.attention(model, x, "blocks.1.mlp.fc1")
+    with pytest.raises(KeyError, match=r"close to it.*blocks.0.attn"):
+        whole["blocks.0.atn"]
+    late = hookviz.attention(model, x)
+    eager = hookviz.attention(model, x, target=int(model(x).argmax()))
+    assert torch.equal(late.gradients["blocks.0.attn"], eager.gradients["blocks.0.attn"])
+
+
+def test_patches_of_a_query():
+    model, x = (
+        scattered(timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])),
+        picture(),
+    )
+    maps = hookviz.attention(model, x)
+    name, tensor = "blocks.2.attn", maps["blocks.2.attn"]
+    assert maps.grid == (4, 4)
+    assert torch.equal(maps.patches(name), tensor[:, :, 0, 1:].unflatten(-1, (4, 4)))
+    assert torch.equal(maps.patches(name, (1, 2)), tensor[:, :, 1 + 6, 1:].unflatten(-1, (4, 4)))
+    with pytest.raises(ValueError, match="is no patch"):
+        maps.patches(name, (4, 0))
+    with pytest.raises(ValueError, match="is no token"):
+        maps.patches(name, 17)
+
+
+def test_what_the_result_says(tmp_path):
+    uniform, sharp = torch.full((1, 2, 4, 4), 0.25), torch.zeros(1, 1, 4, 4)
+    sharp[..., 2] = 1
+    maps = hookviz.results.Attention({"even": uniform, "one": sharp}, model="M")
+    rows = maps.records()
+    json.dumps(rows, allow_nan=False)
+    assert [(r["layer"], r["head"], r["key"], r["share"]) for r in rows][2] == ("one", 0, 2, 1.0)
+    assert (
+        rows[0]["entropy"] == pytest.approx(1) and rows[2]["entropy"] == 0 and rows[2]["peak"] == 1
+    )
+    assert maps.notes == [
+        "head 0 of one looks at key 2 alone",
+        "all heads of even look everywhere alike",
+    ]
+    assert max(map(len, repr(maps).splitlines())) <= 80
+    maps.to_html(tmp_path / "page.html")
+    assert "<img" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    maps.save(tmp_path / "maps.npz")
+    again = hookviz.load(tmp_path / "maps.npz")
+    assert list(again) == list(maps) and all(torch.equal(again[n], maps[n]) for n in maps)
+    figure = maps.figure()
+    assert len(figure.axes) == 4
+    assert np.array_equal(figure.axes[2].images[0].get_array(), sharp[0, 0])
+
+
+def test_a_batch_in_bfloat16():
+    model = scattered(
+        timm.create_model("vit_tiny_patch16_224", **TIMM["vit_tiny_patch16_224"])
+    ).bfloat16()
+    x = picture(2, dtype=torch.bfloat16)
+    seen = hooked(model, ["blocks.1.attn.qkv"], lambda: model(x))
+    maps = hookviz.attention(model, x)
+    assert maps["blocks.1.attn"].dtype == torch.float32
+    assert (maps["blocks.1.attn"] - of_qkv(seen["blocks.1.attn.qkv"][1], 3)).abs().max() < 1e-2
+
+
+def test_autocast_in_the_model():
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Block("softmax module")
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return self.inner(x)
+
+    model, x = scattered(Cast()), torch.randn(2, 4, 8)
+    maps = hookviz.attention(model, x)
+    assert list(maps) == ["inner.attn"]
+    assert (maps["inner.attn"] - model.inner.attn.weights(x)).abs().max() < 2e-2

@@ -1,0 +1,210 @@
+"""What the guard, ``with hookviz.diagnose(model)``, tells of a step that runs to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+import hookviz
+from hookviz.results import Diagnosis
+
+
+def pictures() -> torch.Tensor:
+    return torch.randn(16, 3, 12, 12, generator=torch.Generator().manual_seed(1))
+
+
+LABELS = torch.arange(16) % 4
+ONE_HOT = F.one_hot(LABELS, 4).float()
+
+
+def net(*last: nn.Module, classes: int = 4) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Dropout(0.1), nn.Linear(8, classes), *last,
+    )  # fmt: skip
+
+
+class Between(nn.Module):
+    """Something that a forward does between two layers."""
+
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.first, self.second, self.change = nn.Linear(4, 8), nn.Linear(8, 4), change
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.change(self.first(x)))
+
+
+def guarded(
+    model: nn.Module, loss: Callable[[Any], torch.Tensor], x: torch.Tensor | None = None
+) -> Diagnosis:
+    with hookviz.diagnose(model) as findings:
+        loss(model(pictures() if x is None else x)).backward()
+    return findings
+
+
+def cross_entropy(output: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output, LABELS)
+
+
+WIRED = {
+    "softmax": (lambda: net(nn.Softmax(1)), cross_entropy, "7", "log_softmax"),
+    "sigmoid": (
+        lambda: net(nn.Sigmoid()),
+        lambda output: F.binary_cross_entropy_with_logits(output, ONE_HOT),
+        "7",
+        "binary_cross_entropy_with_logits",
+    ),
+    "nll": (net, lambda output: F.nll_loss(output, LABELS), "", "nll_loss_forward"),
+    "(N, 1)": (
+        lambda: net(classes=1),
+        lambda output: F.mse_loss(output, LABELS.float()),
+        "",
+        "mse_loss",
+    ),
+    "by hand": (
+        lambda: net(classes=1),
+        lambda output: (output - LABELS).square().mean(),
+        "",
+        "sub",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("name", WIRED)
+def test_how_the_loss_is_wired(name):
+    make, loss, layer, operation = WIRED[name]
+    (found,) = guarded(make(), loss)
+    assert (found.kind, found.severity) == ("loss", "warning")
+    assert (found.layer, found.operation) == (layer, operation)
+    assert "test_guard.py" in found.at
+
+
+def test_a_loss_that_is_well():
+    for make, loss in (
+        (net, cross_entropy),
+        (lambda: net(nn.LogSoftmax(1)), lambda output: F.nll_loss(output, LABELS)),
+        (lambda: net(nn.Softmax(1)), lambda output: F.mse_loss(output, ONE_HOT)),
+        (lambda: net(nn.Sigmoid()), lambda output: F.binary_cross_entropy(output, ONE_HOT)),
+    ):
+        findings = guarded(make(), loss)
+        assert findings.healthy and not len(findings), findings
+        assert "how losses are wired" in findings.looked_at
+
+
+@pytest.mark.parametrize("layer, kind", [("1", "batchnorm"), ("5", "dropout")])
+def test_a_layer_in_the_other_mode(layer, kind):
+    for training, severity in ((False, "warning"), (True, "note")):
+        model = net().train(training)
+        model.get_submodule(layer).train(not training)
+        (found,) = guarded(model, cross_entropy)
+        assert (found.kind, found.severity, found.layers) == (kind, severity, [layer])
+
+
+def learnt() -> nn.Sequential:
+    """A network whose BatchNorm has seen batches enough."""
+    model = net()
+    for _ in range(30):
+        model(pictures())
+    return model
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_input_on_another_scale(training):
+    model, x = learnt().train(training), pictures()
+    assert guarded(model, cross_entropy).healthy
+    once = hookviz.diagnose(model, x * 255, cross_entropy)
+    for findings in (once, guarded(model, cross_entropy, x * 255)):
+        assert [each.kind for each in findings if each.severity == "warning"] == ["input scale"]
+        assert findings[0].layer == "1"
+
+
+def test_a_training_that_has_begun_tells_nothing_of_the_scale():
+    model = net()
+    assert guarded(model, cross_entropy, pictures() * 255).healthy
+
+
+CUTS = {
+    "detach": lambda x: x.detach(),
+    "gt": lambda x: (x > 0).float(),
+    "round": lambda x: x.round(),
+    "sign": lambda x: x.sign(),
+}
+
+
+@pytest.mark.parametrize("operation", CUTS)
+def test_no_gradient_comes_through(operation):
+    model, x = Between(CUTS[operation]), torch.randn(16, 4)
+    once = hookviz.diagnose(model, x, cross_entropy)
+    for findings in (once, guarded(model, cross_entropy, x)):
+        told = [each for each in findings if each.severity == "warning"]
+        assert [(e.kind, e.layer, e.operation) for e in told] == [
+            ("no gradient", "first", operation)
+        ]
+        assert told[0].code.startswith(f'"{operation}": lambda')
+
+
+def test_a_slope_that_is_passed_on_is_well():
+    straight = Between(lambda x: x + (x.round() - x).detach())
+    masked = Between(lambda x: x * (x > 0))
+    for model in (straight, masked):
+        x = torch.randn(16, 4)
+        assert hookviz.diagnose(model, x, cross_entropy).healthy
+        assert guarded(model, cross_entropy, x).healthy
+
+
+def test_weights_that_a_module_keeps_as_a_plain_tensor():
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.own = nn.Linear(4, 4), torch.randn(4, 4, requires_grad=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(x @ self.own)
+
+    (found,) = hookviz.diagnose(Kept(), torch.randn(16, 4), cross_entropy)
+    assert (found.kind, found.severity, found.operation) == ("not registered", "warning", "mm")
+    x = torch.randn(16, 4, requires_grad=True)  # an input that asks for a gradient is none
+    assert hookviz.diagnose(nn.Linear(4, 4), x, cross_entropy).healthy
+
+
+def test_experts_to_which_nothing_was_sent():
+    class Experts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([self.experts[0](x[:5]), self.experts[1](x[5:])])
+
+    findings = hookviz.diagnose(Experts(), torch.randn(16, 4), cross_entropy)
+    assert findings.healthy and [each.layer for each in findings] == ["experts.2"]
+
+
+def test_a_step_is_the_same_within():
+    """Weights, gradients, statistics and random numbers, and the stack of modes."""
+
+    def step(around: Any) -> tuple[nn.Module, torch.Tensor]:
+        model = net(nn.Softmax(1))  # the model is run again
+        torch.manual_seed(3)
+        with around(model):
+            cross_entropy(model(pictures())).backward()
+        return model, torch.rand(3)
+
+    plain, drawn = step(lambda model: nullcontext())
+    watched, again = step(hookviz.diagnose)
+    assert torch.equal(drawn, again)
+    for name, value in plain.state_dict().items():
+        assert torch.equal(value, watched.state_dict()[name])
+    for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
+        assert torch.equal(one.grad, other.grad)
+    assert _get_current_dispatch_mode() is None
