@@ -51,13 +51,13 @@ export class Panel {
 
   /**
    * @param {string} label
-   * @param {string} side
+   * @param {string | null} side Null: it is left as it is.
    * @param {string} alt
    */
   title(label, side, alt) {
     setText(this.label, label);
     setAttribute(this.label, "title", label);
-    setText(this.side, side);
+    if (side !== null) setText(this.side, side);
     setAttribute(this.side, "title", side || null);
     setAttribute(this.frame, "aria-label", alt);
   }

@@ -145,7 +145,7 @@ def channel_order(
 ) -> np.ndarray:
     """Return channel numbers in the order in which they are stepped through, ``(C,)``.
 
-    ``ablation_scores``, ``(C,)``, are the drops of the score without each.
+    ``ablation_scores``, ``(C,)``, are the ablation_scores of the score without each.
     """
     gradients = view.gradient_statistics
     if order == ABLATION:

@@ -11,10 +11,11 @@ import numpy as np
 
 from ..attribution.perturbation import ablation_scores
 from ..draw.arrays import to_numpy
-from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
+from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
 from ..draw.overlay import picture_of
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
+from ..hooking.tables import number
 from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.target import Target
@@ -53,6 +54,7 @@ class View:
 
     which = ""  # the name of the run beside pictures, if there are two
     versions: tuple[str, str] = ("original", "edited")  # names of the two runs
+    opened: str | None = None  # the layer at which it opened by itself
 
     def __init__(
         self,
@@ -343,6 +345,17 @@ class ShownMaps:
         highs: np.ndarray,
     ) -> Panel:
         low, high = (ends[self.view.settings.channel] for ends in (lows, highs))
+        gradients, note = role == "gradient", ""
+        if gradients and self.view.settings.normalize == "channel":
+            end = robust_end(values, float(high))
+            if end is not None:
+                note = f"colours end at {number(end)}, the largest is {number(float(high))}"
+                low, high = -end, end
+        note = (
+            note
+            or (gradients and FLAT[flatness(values[None])[0]])
+            or self._stretched(gradients, low, high)
+        )
         return Panel(
             name=name,
             detail=f"{map_size(values)}{self.view.magnitudes}{self.view.which}",
@@ -352,7 +365,7 @@ class ShownMaps:
             cmap=cmap,
             low=low,
             high=high,
-            note=self._stretched(role == "gradient", low, high),
+            note=note,
         )
 
     def _stretched(self, gradients: bool, low: float, high: float) -> str:
@@ -375,6 +388,35 @@ class ShownMaps:
             if faint(low, high, scale):
                 return f"stretched: less than {FAINT:g} of the {name}'s scale"
         return ""
+
+
+def flatness(gradients: np.ndarray) -> np.ndarray:
+    """Return the index in `FLAT` for each channel's gradient ``(C, H, W)``: ``(C,)``.
+
+    Before an average all positions of a map count the same; behind a closed ReLU none counts. 0
+    where the gradient is not flat.
+
+    Examples
+    --------
+    >>> flatness(np.array([[[0.0, 2.0, 2.0]], [[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]])).tolist()
+    [3, 0, 1]
+    """
+    flat = gradients.reshape(len(gradients), -1)
+    if flat.shape[1] < 2:
+        return np.zeros(len(flat), np.uint8)
+    count, most = np.count_nonzero(flat, 1), np.where(flat.max(1) > 0, flat.max(1), flat.min(1))
+    one_value = ((flat == 0) | (flat == most[:, None])).all(1)  # NaN is neither
+    kind = np.where(count == flat.shape[1], 2, np.where(count > 1, 3, 0))
+    return np.where(count == 0, 1, np.where(one_value, kind, 0)).astype(np.uint8)
+
+
+FLAT = (
+    "",
+    "zero everywhere: as before a closed ReLU",
+    "the same everywhere: as before an average",
+    "one value or zero: as before a ReLU and an average",
+)
+"""Notes on flat gradients, see `flatness`."""
 
 
 def _ends(tensor: CapturedTensor, gradients: bool) -> tuple[float, float] | None:

@@ -228,7 +228,7 @@ class Explorer(LiveWidget, SettingTraits):
             settings, key=SETTINGS.index
         ):  # the layer first: it sets the other ranges
             setattr(self, name, settings[name])
-        if "channel" not in settings:
+        if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._settle(self._now.with_settings(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
         below = (self._tops, self._code)
@@ -580,7 +580,7 @@ class Explorer(LiveWidget, SettingTraits):
         # image: the picture that you gave
         import matplotlib.pyplot as plt
         ...
-        with model.get_submodule("stem.0").register_forward_hook(keep):
+        with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
         ...
         >>> explorer.close()
         """
