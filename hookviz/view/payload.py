@@ -7,6 +7,7 @@ what is computed (statistics, orders, heatmaps, percentiles) comes from here.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -61,6 +62,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
         "verdict": view.verdict._asdict(),
         "edits": edit_list(view),
+        "language": known_language(),
     }
 
 
@@ -92,6 +94,24 @@ def palette_names(view: View) -> list[str]:
     """The colormaps that the browser may need."""
     chosen = [name for name in (*CMAPS, view.at.cmap) if name != "auto"]
     return list(dict.fromkeys([*chosen, SEQUENTIAL, DIVERGING, DARK, HEAT]))
+
+
+LANGUAGES = "de", "en"
+"""Those of ``static/words.js``, and English."""
+
+
+def known_language(language: str | None = None) -> str:
+    """Return the language of all words: as given, else that of ``HOOKVIZ_LANGUAGE``, else English.
+
+    Raises
+    ------
+    ValueError
+        A language that ``static/words.js`` does not have.
+    """
+    language = language or os.environ.get("HOOKVIZ_LANGUAGE") or "en"
+    if language not in LANGUAGES:
+        raise ValueError(f"language={language!r} is unknown: give one of {', '.join(LANGUAGES)}.")
+    return language
 
 
 def settings_payload(view: View) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ..draw.style import ROOT_CLASS
 from ..export.code.inputs import Given
 from ..export.code.source import write_source
 from ..export.figure import draw_figure, save_figure
+from ..export.lesson import Step
 from ..export.page import write_page
 from ..export.still import still_png
 from ..files import page_to
@@ -646,6 +647,8 @@ class Explorer(LiveWidget, SettingTraits):
         layers: Layers = None,
         max_bytes: float = 10e6,
         title: str | None = None,
+        steps: Sequence[Step] = (),
+        language: str | None = None,
     ) -> str | None:
         """Write this explorer as one file that needs no kernel and no network.
 
@@ -664,6 +667,11 @@ class Explorer(LiveWidget, SettingTraits):
             and left out, gradients first; the page says so.
         title : str, optional
             Of the page.
+        steps : sequence of hookviz.classroom.Step
+            Questions above the view, answered and checked in the page, see `hookviz.grade`.
+        language : str, optional
+            Of the page's words: ``"en"`` or ``"de"``; None is that of the environment variable
+            ``HOOKVIZ_LANGUAGE``, else English.
 
         Returns
         -------
@@ -673,7 +681,8 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            No such layer, or too few bytes for any page.
+            No such layer or language, too few bytes for any page, or a step's state that the page
+            cannot show.
 
         Examples
         --------
@@ -689,6 +698,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = seen(self._now), self._ask
         assert ask is not None  # a closed one has no view either
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
+        options |= {"steps": steps, "language": language}
         with Progress() as bar:
             again = partial(ask, view.session)
             page = allow_interrupts(write_page, view, again, tick=bar.tick, **options)
