@@ -186,7 +186,8 @@ def page(options: argparse.Namespace) -> None:
     from .run.progress import Progress
     from .run.session import Session
     from .run.target import read_target
-    from .view.settings import Settings, first_layer
+    from .view.opening import opened
+    from .view.settings import Settings
     from .view.view import View
 
     session = Session(model, prepare_input(inputs, model, weights=weights), weights=weights)
@@ -196,10 +197,10 @@ def page(options: argparse.Namespace) -> None:
         return session.run(goal, layers=options.layers)
 
     done = run(target)
-    view = View(Settings(first_layer(done.cache), target=target), session, done)
+    view = opened(View(Settings("", target=target), session, done))
     most, title = options.max_bytes, options.title
     with Progress(terminal=True) as bar:
-        text = write_page(view, run, max_bytes=most, title=title, tick=bar.tick)
+        text = write_page(view, run, max_bytes=most, title=title, on_progress=bar.update)
     Path(options.output).write_text(text, encoding="utf-8")
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
 

@@ -69,5 +69,5 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
             self.watch.__enter__()
 
     def _leave(self, *error: Any) -> None:
-        if self.watch is not None and self.watch.on:
+        if self.watch is not None and self.watch.active:
             self.watch.__exit__(*(error or (None, None, None)))

@@ -280,7 +280,7 @@ def no_picture_file() -> None:
 
 @provoked
 def no_picture_shape() -> None:
-    hookviz.explore(hookviz.demo_model(), np.zeros((3, 20, 20)))
+    hookviz.explore(hookviz.demo_model(), np.zeros((5, 20, 20)))
 
 
 @provoked

@@ -1,4 +1,4 @@
-"""The clinic: every random patient is found by the doctor, and answers are folded until asked for."""
+"""The clinic: the doctor finds every random patient's fault, and answers are folded."""
 
 import re
 from pathlib import Path

@@ -526,7 +526,7 @@ def test_dead_channels_and_empty_heatmaps():
     model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.LazyLinear(3))
     x = torch.rand(1, 3, 8, 8)
     model(x)
-    explorer = hookviz.explore(model, x, channel=2, layers=(nn.Conv2d, nn.ReLU))
+    explorer = hookviz.explore(model, x, layer="0", channel=2, layers=(nn.Conv2d, nn.ReLU))
     for layer in ("0", "1"):
         explorer.layer = layer
         for method in (PRODUCT, "xgradcam", "gradcam++"):

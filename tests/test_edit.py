@@ -449,12 +449,12 @@ def test_a_block_that_changes_nothing_says_so():
     told = pytest.warns(RuntimeWarning, match="features.0 changed nothing: it did not run")
     with told, hookviz.edit(model, "features.0", 0):
         pass
-    told = pytest.warns(RuntimeWarning, match="no gradient arrived within the block")
+    told = pytest.warns(RuntimeWarning, match="no gradient arrived: run backward")
     with told, hookviz.edit(model, "features.0", 0, gradient=True):
         y = model(X)
     y.sum().backward()
     for gradient in (False, True):
-        told = pytest.warns(RuntimeWarning, match="left all as it was")
+        told = pytest.warns(RuntimeWarning, match="returned its input unchanged")
         with told, hookviz.edit(model, "features.0", lambda x: None, gradient=gradient):
             model(X).sum().backward()
     with warnings.catch_warnings():
@@ -484,7 +484,7 @@ def test_wrong_arguments(arguments, words):
             torch.ones(3, 5),
             {},
             ValueError,
-            r"shape \(3, 5\), does not fit its shape \(2, 4, 16, 16\)",
+            r"shape \(3, 5\), which does not fit the shape \(2, 4, 16, 16\)",
         ),
         (
             lambda x: x[:1],

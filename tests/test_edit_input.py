@@ -109,7 +109,7 @@ def test_one_of_several_inputs():
     changed[:, :3] = blur(1.0)(pictures[1][None])[0, :, :3]
     assert torch.equal(one, model(pictures)[0].detach())
     assert torch.equal(two, model([changed])[0].detach())
-    wrong = pytest.raises(ValueError, match=r"there is input\[0\], input\['other'\]\['x'\]")
+    wrong = pytest.raises(ValueError, match=r"known: input\[0\], input\['other'\]\['x'\]")
     with wrong, hookviz.edit(model, "input[1]", 0):
         model(x, other=other)
     wrong = pytest.raises(ValueError, match="not in the maps of 'input', which are 8×8")
@@ -153,7 +153,7 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     explorer.edit("input", 0, where=WINDOW)
     assert_untouched(model, before)
     (chip,) = explorer.frame.edits
-    assert chip == "input, all channels, some places: off"
+    assert chip == "input, all channels, some positions: off"
     made = by_hand(x, torch.zeros_like)
     with hookviz.capture(model) as cache:
         logits = model(made)
@@ -168,7 +168,7 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     explorer.version = "edited"
     with pytest.raises(ValueError, match="the edit of input, .*hookviz.edit makes it"):
         explorer.code()
-    assert "some places: off" in explorer.to_html(layers=LAYER, max_bytes=2e6)
+    assert "some positions: off" in explorer.to_html(layers=LAYER, max_bytes=2e6)
     explorer.undo()
     assert np.array_equal(explorer.frame.input.pixels, plain)
 

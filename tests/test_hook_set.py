@@ -60,8 +60,8 @@ def test_not_on_twice():
     with hooks:
         with pytest.raises(RuntimeError, match="already"):
             hooks.__enter__()
-        assert hooks.on
-    assert not hooks.on
+        assert hooks.active
+    assert not hooks.active
 
 
 def test_other_peoples_hooks_stay_and_in_their_order():

@@ -75,7 +75,7 @@ def test_an_error_in_a_step_leaves_no_hook(tmp_path):
     callback, model = hookviz.lightning.WatchCallback(every=2), learner(fails_at=2)
     with pytest.raises(ValueError, match="broken"):
         fit(model, tmp_path, callback)
-    assert not callback.watch.on and not hookviz.hooks(model)
+    assert not callback.watch.active and not hookviz.hooks(model)
 
 
 @pytest.mark.skipif(lightning is not None, reason="Lightning is installed")

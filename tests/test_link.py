@@ -73,6 +73,7 @@ def test_the_right_one_goes_to_where_the_left_one_is(explorers):
 def test_what_the_other_cannot_have_is_said(model, pictures, explorers):
     left, _ = explorers
     narrow = hookviz.explore(model, pictures[1], layers="layer3.*")
+    left.layer = "stem.0"
     linked = hookviz.widgets.link(left, narrow)
     assert "layer" in linked.cannot and "stem.0" in repr(linked)
     assert "Not linked" in narrow.frame.note

@@ -526,7 +526,7 @@ def test_errors_leave_the_model_as_it_was():
     before = snapshot(model)
     with pytest.raises(ValueError, match="does not fit layer '0'"):
         hookviz.trace(model, bad)
-    with pytest.raises(ValueError, match="target=99 is no class of this model"):
+    with pytest.raises(ValueError, match="target=99 is not a class of this model"):
         hookviz.trace(model, x, target=99)
     with pytest.raises(ZeroDivisionError):
         hookviz.trace(model, x, target=lambda output: 1 / 0)

@@ -77,7 +77,7 @@ class Scorer:
         with Progress() as progress:
             for done, batch in enumerate(batches, 1):
                 scores.append(evaluate(batch // columns, batch % columns))
-                progress.tick(done / len(batches))
+                progress.update(done / len(batches))
         return torch.cat(scores).view(-1, columns)
 
     def _each_target(self) -> list[Target]:

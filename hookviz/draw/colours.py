@@ -126,6 +126,26 @@ def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low.astype(np.float64), high.astype(np.float64)
 
 
+def robust_end(values: np.ndarray, most: float) -> float | None:
+    """Where the colours of a signed map end if a few places are far beyond the others; else None.
+
+    The 99th percentile's magnitude, or the 1st's if that is more, where the largest magnitude
+    ``most`` is more than twice that. A few places would leave the rest without colour.
+
+    Examples
+    --------
+    >>> values = np.linspace(-1, 1, 400).reshape(20, 20)
+    >>> robust_end(values, 1.0) is None
+    True
+    >>> values[3, 3] = 50
+    >>> round(robust_end(values, 50.0), 2)
+    0.99
+    """
+    low, high = (float(end[0]) for end in percentiles(values[None]))
+    end = max(abs(low), abs(high))
+    return end if 0 < 2 * end < most else None
+
+
 def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndarray) -> np.ndarray:
     """Values as palette levels, uint8: low and below 0, high and above 251.
 

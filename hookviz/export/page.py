@@ -48,9 +48,13 @@ def write_page(
     layers: Layers = None,
     max_bytes: float = 10e6,
     title: str | None = None,
+<<<<<<< HEAD
     steps: Sequence[Step] = (),
     language: str | None = None,
     tick: Callable[[float], object] = lambda share: None,
+=======
+    on_progress: Callable[[float], object] = lambda fraction: None,
+>>>>>>> main
 ) -> str:
     """The explorer as a page.
 
@@ -62,7 +66,7 @@ def write_page(
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title, steps, language
         As for `hookviz.widgets.Explorer.to_html`.
-    tick : callable
+    on_progress : callable
         Called with the share of the work that is done, 0 to 1.
 
     Raises
@@ -86,9 +90,9 @@ def write_page(
         header, small, own = _layer(elsewhere(view, layer=name))
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
-        tick(0.6 * (place + 1) / len(names))
+        on_progress(0.6 * (place + 1) / len(names))
     heats = _heatmaps(view, names, run, facts["predictions"])
-    tick(0.8)
+    on_progress(0.8)
     still = html.data_url(still_png(build_frame(view)))
     picture = picture_payload(view)
     facts["blind"] = picture is None
@@ -101,7 +105,7 @@ def write_page(
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
-    tick(1.0)
+    on_progress(1.0)
     texts = {
         name: _block(header, [small, *(part.stream for part in own)])
         for name, (header, small, own) in blocks.items()

@@ -1,7 +1,7 @@
 """Hooks on, hooks off: every layer's activation and gradient, as they were at that moment.
 
 The whole idea is in `Capture._after`: a *forward hook* runs when a layer has
-returned and nothing has touched its output yet, so it takes a copy there and then;
+returned and nothing has overwritten its output yet, so the hook copies it at once;
 and it sets a *tensor hook* on the output, through which backward passes the gradient.
 
 Why a copy: ``nn.ReLU(inplace=True)`` behind a convolution overwrites the very tensor
@@ -52,14 +52,14 @@ def capture(
         ``model.named_modules()``, a module or list of modules, or a predicate
         ``(name, module) -> bool``.
     inputs : bool
-        Keep what the layers are given, too.
+        Keep the layers' inputs too.
     device, dtype : optional
         Where and how the copies are kept (``device="cpu"`` for a model on a GPU);
         ``None`` leaves them as the layer returned them. ``dtype`` is for
         floating-point tensors.
     max_bytes : int, optional
         Budget for all copies. Room for a tensor's gradient is set aside with the
-        tensor. What would go over it is kept as shape and statistics.
+        tensor. Of tensors beyond it only shape and statistics are kept.
 
     Returns
     -------
@@ -71,9 +71,9 @@ def capture(
     Raises
     ------
     ValueError
-        Nothing matches ``layers``, ``max_bytes`` is negative, or ``device`` is not there.
+        Nothing matches ``layers``, ``max_bytes`` is negative, or ``device`` is unavailable.
     TypeError
-        The model is no module, or a layer is part of a ``ScriptModule``.
+        The model is not a module, or a layer is part of a ``ScriptModule``.
 
     Warns
     -----
@@ -83,8 +83,8 @@ def capture(
     Notes
     -----
     Backward must run within the block: ``backward()`` or ``torch.autograd.grad``, as often
-    as you like; the latest gradient counts. What activation checkpointing runs again during
-    backward is not a second call.
+    as you like; the latest gradient counts. A layer that activation checkpointing runs again
+    during backward does not count as a second call.
 
     Examples
     --------
@@ -111,9 +111,9 @@ class Capture(HookManager, FeatureCache):
     ----------
     model, layers, inputs
         As for `capture`.
-    copies : Copies
-        How what is captured is kept.
-    tick : callable, optional
+    store : TensorStore
+        Copies the tensors.
+    on_progress : callable, optional
         Called each time a layer has run or a gradient has arrived.
     """
 
@@ -121,10 +121,10 @@ class Capture(HookManager, FeatureCache):
         self,
         model: nn.Module,
         layers: Layers,
-        copies: TensorStore,
+        store: TensorStore,
         *,
         inputs: bool = False,
-        tick: Callable[[], object] = lambda: None,
+        on_progress: Callable[[], object] = lambda: None,
     ) -> None:
         chosen = select_layers(model, layers)
         records = [LayerRecord(names[0], m, tuple(names[1:])) for m, names in chosen.items()]
@@ -132,12 +132,12 @@ class Capture(HookManager, FeatureCache):
         FeatureCache.__init__(self, records, unseen=unseen)
         self._grid = PatchGrid()
         HookManager.__init__(self, self._wanted(model, inputs))
-        self._copies, self._tick = copies, tick
+        self._store, self._on_progress = store, on_progress
         self._running: ModuleCallStack[tuple[CapturedTensor, ...]] = ModuleCallStack()
         self._reruns: Reruns[tuple[CapturedTensor, ...]] = Reruns()
 
     def _wanted(self, model: nn.Module, inputs: bool) -> list[Hook]:
-        # Only a transformer's tokens, not a convolution's maps, need to know of patches.
+        # The patch grid is needed for a transformer's tokens, not for a convolution's maps.
         convolved = all(is_convolution(record.module) for record in self._hooked)
         hooks = [] if convolved else self._grid.hooks(model)
         for record in self._hooked:
@@ -159,73 +159,73 @@ class Capture(HookManager, FeatureCache):
             return
         outputs = self._take(record, returned)
         for (_, tensor), taken in zip(returned, outputs, strict=True):
-            self._watch_base(tensor, taken, (args, kwargs))
+            self._hook_base(tensor, taken, (args, kwargs))
         grid = self._grid.of(outputs[0].shape) if outputs else None
         record.calls.append(Call(outputs, inputs, record.name, record.module, grid))
         self._ran.setdefault(record.name, record)
-        self._tick()
+        self._on_progress()
 
     def _take(self, record: LayerRecord, found: Found) -> tuple[CapturedTensor, ...]:
-        """Copy the tensors as they are now, and ask for their gradients."""
-        taken = tuple(self._copies.take(record.name, path, tensor) for path, tensor in found)
+        """Copy the tensors as they are now, and hook their gradients."""
+        taken = tuple(self._store.store(record.name, path, tensor) for path, tensor in found)
         for (_, tensor), each in zip(found, taken, strict=True):
-            self._watch(tensor, each, FORWARD)
+            self._hook_gradient(tensor, each, FORWARD)
         return taken
 
-    def _watch(self, tensor: Tensor, taken: CapturedTensor, task: int) -> None:
+    def _hook_gradient(self, tensor: Tensor, taken: CapturedTensor, task: int) -> None:
         if tensor.requires_grad:
             taken.hooked_in_task = task
             self.add(tensor, "tensor", partial(self._arrived, taken))
 
     def _arrived(self, taken: CapturedTensor, gradient: Tensor | None) -> None:
-        # As the backward of an autograd.Function may return; and of jacrev's, which is a batch.
+        # An autograd.Function's backward may return None, and jacrev's gradient is a batch.
         if gradient is not None and not is_batched(gradient):
-            self._copies.take_gradient(taken, gradient)
-            self._tick()
+            self._store.store_gradient(taken, gradient)
+            self._on_progress()
 
     def _begin(self) -> None:
-        self.around.push(self._warn)
+        self.exit_stack.push(self._warn)
         super()._begin()
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None and (over_budget := self.over_budget):
             warnings.warn(
                 f"{len(over_budget)} of {len(self)} layers went over max_bytes="
-                f"{self._copies.max_bytes} and were kept as statistics only: "
+                f"{self._store.max_bytes} and were kept as statistics only: "
                 f"{', '.join(over_budget)}.",
                 RuntimeWarning,
                 stacklevel=5,
             )
 
     def data(self) -> FeatureCache:
-        """What has been captured, as a cache that cannot be switched on again."""
+        """Return the records without the hooks, as a plain `FeatureCache`."""
         return FeatureCache(self._hooked, self._ran, self.unseen)
 
-    # What is less simple: checkpointing, views
+    # Less simple: checkpointing, views
 
     def _again(self, record: LayerRecord, side: str, found: Found) -> bool:
-        """Whether a layer runs only because backward recomputes a checkpointed block.
+        """Return whether a layer runs only because backward recomputes a checkpointed block.
 
-        Then nothing is kept. But where the first run was without a graph (reentrant
-        checkpointing), it is the tensors of this run that the gradient reaches.
+        Then nothing is kept. But if the first run had no graph (reentrant checkpointing), the
+        gradient reaches the tensors of this run, so they are hooked.
         """
         task = current_backward()
         if task == FORWARD or not record.calls:
             return False
         sides = [getattr(call, side) for call in record.calls]
         waiting = [s for s in sides if not any(t.hooked_in_task in (FORWARD, task) for t in s)]
-        same = partial(self._copies.are, [tensor for _, tensor in found])
+        same = partial(self._store.are, [tensor for _, tensor in found])
         first = self._reruns.first(waiting, same)
         for (_, tensor), taken in zip(found, first or (), strict=False):
-            self._watch(tensor, taken, task)
+            self._hook_gradient(tensor, taken, task)
         return True
 
-    def _watch_base(self, tensor: Tensor, taken: CapturedTensor, given: Any) -> None:
-        """Watch the tensor of which a layer returned a view, as a convolution of one sample does.
+    def _hook_base(self, tensor: Tensor, taken: CapturedTensor, given: Any) -> None:
+        """Hook the base tensor if a layer returned a view of it, as an unbatched convolution does.
 
-        What overwrites a view in place takes the view's own hook out of the graph: then the
-        gradient goes to the base alone. A base that the layer was given, as a Flatten is, has
-        other uses too, and its gradient is not the layer's: there, none is better than a wrong
+        Overwriting a view in place takes the view's own hook out of the graph: then the gradient
+        goes to the base alone. A base that the layer got as its input (as a Flatten does) has
+        other uses too, and its gradient is not the layer's: no gradient is better than a wrong
         one.
         """
         base = tensor._base if tensor.requires_grad else None

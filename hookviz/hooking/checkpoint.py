@@ -12,18 +12,18 @@ from torch import nn
 T = TypeVar("T")
 
 FORWARD = -1
-"""In place of a backward's number: this thread runs no backward."""
+"""Stands for a backward's number where this thread runs no backward."""
 
 
 def current_backward() -> int:
-    """The number of the backward that this thread is in, as torch's own checkpointing asks."""
+    """Return the number of the backward that this thread runs, as torch's checkpointing does."""
     return torch._C._current_graph_task_id()
 
 
 class Reruns(Generic[T]):
     """The calls that activation checkpointing runs again during a backward.
 
-    The one place that says so: a layer that runs while a backward does is not called anew.
+    This is the only place that decides so: such a run of a layer is not a new call.
 
     Examples
     --------
@@ -42,8 +42,8 @@ class Reruns(Generic[T]):
     def first(self, calls: Sequence[T], same: Callable[[T], bool]) -> T | None:
         """Return the call that is being run again; None in a forward, or if there are no calls.
 
-        Of several it is the last one with the ``same`` values that this backward has not yet run
-        again, since a backward begins at the end.
+        If there are several, it is the last one with the ``same`` values that this backward has
+        not yet run again, since a backward begins at the end.
         """
         task = current_backward()
         if task == FORWARD or not calls:
@@ -74,18 +74,18 @@ class ModuleCallStack(Generic[T]):
         self._stacks: dict[int, list[tuple[nn.Module, T]]] = {}
 
     def begin(self, module: nn.Module, note: T) -> int:
-        """Note that a module begins; how many are running around it."""
+        """Push a module that begins, with a note; return how many are running around it."""
         stack = self._stacks.setdefault(threading.get_ident(), [])
         stack.append((module, note))
         return len(stack) - 1
 
     def innermost(self) -> T | None:
-        """What was noted when the innermost one that is running began; None if none is."""
+        """Return the note of the innermost running module; None if none is running."""
         stack = self._stacks.get(threading.get_ident())
         return stack[-1][1] if stack else None
 
     def end(self, module: nn.Module) -> T | None:
-        """What was noted when it began; None if nothing was."""
+        """Pop a module that has ended, and return its note; None if it has none."""
         stack = self._stacks.get(threading.get_ident(), [])
         if not any(each is module for each, _ in stack):
             return None

@@ -1,9 +1,9 @@
-"""Hooks that return: within a block, what a layer hands on, or the gradient, is another.
+"""Replace a layer's output or gradient inside a ``with`` block: hooks that return a tensor.
 
 A forward hook may return a tensor that takes the place of the layer's output, and a tensor hook a
 gradient that takes the place of the one that arrived. `Edit` does no more than that; `changed`
-works out the new tensor. It is always a new one: writing into the old one would change what others
-hold, and break a backward that needs it.
+computes the new tensor. It is always a new one: writing into the old one would change it for others
+that hold it, and break a backward that needs it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Where = int | slice | tuple[int | slice, ...] | Tensor | None
 
 
 class EditError(Exception):
-    """An edit cannot be made; whoever runs the model knows by it that it is not the model's."""
+    """An edit failed, and not the model itself."""
 
 
 class ShapeError(EditError, ValueError):
-    """What is to be changed, or what it is to become, does not fit the layer."""
+    """The chosen values, or their replacement, do not fit the layer's shape."""
 
 
 class ChangeError(EditError, RuntimeError):
@@ -50,7 +50,7 @@ class ChangeError(EditError, RuntimeError):
 
 
 def check_change(change: Any) -> None:
-    """Raise for what is no change."""
+    """Raise an error unless ``change`` is a valid change."""
     if isinstance(change, str) and change != "mean":
         raise ValueError(f"change={change!r} is not 'mean', a number, a tensor or a function.")
     if isinstance(change, (int, float)) and not math.isfinite(change):
@@ -64,21 +64,21 @@ def check_change(change: Any) -> None:
 def changed(
     old: Tensor, change: Change, mask: Tensor | None, channel: int, what: str
 ) -> Tensor | None:
-    """A new tensor, other than ``old`` where ``mask`` is true; None if a function leaves it.
+    """Return a new tensor, changed where ``mask`` is true; None if a function leaves it.
 
     Parameters
     ----------
     old : torch.Tensor
     change : float, torch.Tensor, "mean" or callable
     mask : torch.Tensor or None
-        Bool, broadcasts to that shape; None is everywhere.
+        Bool, broadcasts to the shape of ``old``; None means everywhere.
     channel : int
         The dimension of the channels.
     what : str
-        What ``old`` is, for errors.
+        A name for ``old`` in error messages.
     """
     if isinstance(change, (int, float)):
-        # Not 0 * NaN, which is NaN: off is off.
+        # Not 0 * NaN, which is NaN: "off" means zero.
         new = torch.zeros_like(old) if change == 0 else old * change
     elif isinstance(change, Tensor):
         new = _replacement(old, change.to(old), mask, channel, what)
@@ -96,16 +96,16 @@ def changed(
     elif isinstance(change, (int, float)):
         return new
     elif callable(change):
-        # A copy: what overwrites it in place must not reach what the function keeps.
+        # A copy: overwriting it in place must not change a tensor that the function keeps.
         return new.clone()
-    # In the old one's memory format: in another, the convolutions that follow round otherwise.
+    # In the old tensor's memory format: in another one, the next convolutions round differently.
     return torch.empty_like(old, dtype=new.dtype).copy_(new)
 
 
 def _replacement(
     old: Tensor, value: Tensor, mask: Tensor | None, channel: int, what: str
 ) -> Tensor:
-    """The tensor at the old one's shape; it may be of the chosen channels alone."""
+    """Expand the replacement to the old shape; it may hold the chosen channels alone."""
     if _fits(value.shape, old.shape):
         return value.expand_as(old)
     if mask is not None:
@@ -115,7 +115,7 @@ def _replacement(
         if _fits(value.shape, part):
             return torch.zeros_like(old).index_copy(channel, rows, value.expand(part))
     raise ShapeError(
-        f"The tensor that is to replace {what}, shape {tuple(value.shape)}, does not fit its shape "
+        f"The replacement of {what} has shape {tuple(value.shape)}, which does not fit the shape "
         f"{tuple(old.shape)}: give one that broadcasts to it, or to the chosen channels."
     )
 
@@ -153,7 +153,7 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
         if not isinstance(channels, (int, slice)):
             channels = torch.as_tensor(channels)  # numbers, or a mask
             if not channels.numel():
-                return  # an empty list has numbers of no kind
+                return  # an empty list has no integer dtype
         flags[channels] = True
     except (IndexError, TypeError, ValueError) as error:
         raise ShapeError(
@@ -162,7 +162,7 @@ def select_channels(flags: Tensor, channels: Channels, what: str) -> None:
 
 
 def select_places(flags: Tensor, where: Where, what: str) -> None:
-    """Set flags ``(*spatial)`` of the chosen places."""
+    """Set flags ``(*spatial)`` of the chosen positions."""
     size = "×".join(map(str, flags.shape))
     if isinstance(where, Tensor):
         if where.dtype != torch.bool or where.shape != flags.shape:
@@ -199,21 +199,21 @@ def edit(
     model : torch.nn.Module
         As for `hookviz.capture`.
     layers
-        As for `hookviz.capture`; or ``"input"``, what the model is called with: the first tensor
-        of floating-point numbers, or another by its path, ``"input[1]"``, ``"input['mask']"``.
+        As for `hookviz.capture`; or ``"input"``, the model's own input: its first floating-point
+        tensor, or by its path, ``"input[1]"``, ``"input['mask']"``.
         With ``gradient=True`` also names and patterns of parameters (``"*.bias"``), whose gradient
         is changed on its way to ``.grad``; a pattern that fits layers means those.
     change : float, torch.Tensor, "mean" or callable
         A number multiplies, 0 is off. A tensor replaces: of the output's shape, or one that
         broadcasts to it, or to the chosen channels. ``"mean"`` puts each channel's own mean in
-        its places. A function gets a copy of the whole tensor and returns the new one, of the same
-        shape, or None to leave it.
+        its positions. A function gets a copy of the whole tensor and returns the new one, of the
+        same shape, or None to leave it.
     channels : int, slice, sequence of int, or bool tensor ``(C,)``, optional
         Which channels change; None is all. Of a parameter: its first dimension.
     where : slice or tuple of slices, or bool tensor of the layer's spatial size, optional
-        Which places of the maps, or of the input, change: rows and columns, of a 1d layer its
-        length, of a volume also its depth, of a transformer's tokens rows and columns of its
-        patches.
+        Which positions of the maps, or of the input, change: rows and columns; for a 1d layer
+        along its length; for a volume also its depth; for a transformer's tokens, rows and
+        columns of its patches.
     gradient : bool
         Change the gradients that reach the outputs, not the outputs.
     call : int, optional
@@ -226,16 +226,16 @@ def edit(
     -------
     Edit
         A context manager; its ``count`` says how many tensors were changed. Blocks nest, several
-        edits of a layer apply in the order in which they were entered, and a `capture` sees what
-        is edited, whichever came first.
+        edits of a layer apply in the order in which they were entered, and a `capture` records
+        edited outputs, whichever came first.
 
     Raises
     ------
     ValueError
-        No such layer, parameter, channel or place; a number that is not finite. When the layer
-        runs: a tensor, or what the function returned, that does not fit.
+        Unknown layer, parameter, channel or position; a number that is not finite. When the
+        layer runs: a replacement whose shape does not fit.
     TypeError
-        ``change`` is none of these; the model is no module.
+        ``change`` is of another type, or the model is not a module.
     RuntimeError
         When the layer runs: the function raised; the message names layer and function.
 
@@ -332,7 +332,7 @@ class Edit(HookManager):
         self._ran |= not self.gradient
         if self.call is not None and self._run(module, old) != self.call:
             return None
-        like = self._inputs.first  # its sizes say where the channels are
+        like = self._inputs.first  # its sizes tell which dimension holds the channels
         single = channel_dimension(old, like) == 0 and old.ndim > 1
         batch = old[None] if single else old
         dimension = channel_dimension(batch, like)
@@ -363,7 +363,7 @@ class Edit(HookManager):
         new = self._watched(old, name, mask, dimension) if self.gradient else None
         if not self.gradient:
             new = changed(old, self.change, mask, dimension, f"layer {name!r}")
-            # What checkpointing repeats during backward is no other tensor.
+            # A repetition by checkpointing during backward is not counted again.
             self.count += new is not None and current_backward() == FORWARD
         if new is None:
             return None
@@ -372,10 +372,10 @@ class Edit(HookManager):
     def _watched(
         self, old: Tensor, name: str, mask: Tensor | None, dimension: int
     ) -> Tensor | None:
-        """Ask for a layer's gradient; the tensor to hand on, if it must be another."""
+        """Hook a layer's gradient; return a new output tensor if one is needed."""
         if not old.requires_grad:
             return None
-        # What overwrites a view in place takes the view's hook out of the graph.
+        # Overwriting a view in place takes the view's hook out of the graph.
         new = old if old._base is None else old.clone()
         change = partial(self._arrived, f"the gradient of layer {name!r}", mask, dimension)
         self.add(new, "tensor", change)
@@ -398,16 +398,16 @@ class Edit(HookManager):
     def _mask(
         self, like: Tensor, module: nn.Module | None, dimension: int, what: str
     ) -> Tensor | None:
-        """Which values change: a bool tensor that broadcasts to that shape; None if all do."""
+        """Return a bool tensor, true where values change, that broadcasts; None if all change."""
         if self.channels is None and self.where is None:
             return None
         if self.where is None:
-            # Of one place, so that results and gradients keep their memory format, see `changed`.
+            # One flag per channel, so that results and gradients keep their memory format.
             flags = torch.zeros(like.shape[dimension], dtype=torch.bool, device=like.device)
             select_channels(flags, self.channels, what)
             return flags.view([-1 if d == dimension % like.ndim else 1 for d in range(like.ndim)])
         mask = torch.zeros_like(like, dtype=torch.bool)
-        # A view, so that what is set here is set in the mask.
+        # A view, so that setting values here sets them in the mask.
         maps = as_maps(mask, module, self._grid.of(like.shape))
         places, channels = maps.new_zeros(maps.shape[2:]), maps.new_zeros(maps.shape[1])
         select_places(places, self.where, what)
@@ -416,7 +416,7 @@ class Edit(HookManager):
         return mask
 
     def _run(self, module: nn.Module, output: Tensor) -> int:
-        """Which run this is; checkpointing's repetition is the one that it repeats."""
+        """Return the number of this run; checkpointing's repetition has that of its first run."""
         runs = self._runs.setdefault(module, [])
         same = self._reruns.first(
             runs, lambda one: one.shape == output.shape and torch.equal(one, output)
@@ -429,7 +429,7 @@ class Edit(HookManager):
     def _begin(self) -> None:
         self.count, self._ran = 0, False
         self._runs.clear()
-        self.around.push(self._warn)
+        self.exit_stack.push(self._warn)
         super()._begin()
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
@@ -438,16 +438,16 @@ class Edit(HookManager):
             return
         why = "it did not run within the block"
         if self._ran:
-            why = "the function, or call=, left all as it was"
+            why = "the function returned its input unchanged, or call= matched no run"
         elif self.gradient:
-            why = "no gradient arrived within the block, where backward must run"
+            why = "no gradient arrived: run backward within the block"
         shown = ", ".join(self.names[:3]) + (" …" if len(self.names) > 3 else "")
         warnings.warn(f"The edit of {shown} changed nothing: {why}.", RuntimeWarning, stacklevel=5)
 
 
 @dataclass(frozen=True, eq=False)
 class LayerEdit:
-    """An edit that is to be made in every run; in words by ``str``.
+    """An edit to make in every run; ``str`` describes it.
 
     Attributes
     ----------
@@ -471,20 +471,20 @@ class LayerEdit:
 
     @property
     def of_input(self) -> bool:
-        """Whether it changes what the model is called with, and no layer."""
+        """True if it changes the model's input instead of a layer."""
         return is_input(self.layer)
 
     def block(self, model: nn.Module) -> Edit:
-        """The block in which it is made."""
+        """Return the ``with`` block that makes this edit."""
         return edit(model, self.layer, self.change, channels=self.channels, where=self.where)
 
     @property
     def factor(self) -> float | None:
-        """By what it multiplies; None if it does something else."""
+        """The number that it multiplies by; None for other changes."""
         return float(self.change) if isinstance(self.change, (int, float)) else None
 
     def is_of(self, layer: str, channel: int) -> bool:
-        """Whether it multiplies this channel, everywhere, and nothing else."""
+        """Return whether it only multiplies this one channel, at all positions."""
         plain = self.where is None and self.factor is not None
         return plain and (self.layer, self.channels) == (layer, channel)
 
@@ -494,7 +494,7 @@ class LayerEdit:
             whose = f"channel {self.channels}"
         elif isinstance(self.channels, slice):
             whose = f"channels {index_words(self.channels)}"
-        whose += ", some places" if self.where is not None else ""
+        whose += ", some positions" if self.where is not None else ""
         return f"{self.layer or '(model)'}, {whose}: {self._what()}"
 
     def _what(self) -> str:
@@ -508,7 +508,7 @@ class LayerEdit:
 
 
 def index_words(index: int | slice) -> str:
-    """An index as one writes it in brackets.
+    """Format an index or slice as in square brackets.
 
     >>> index_words(slice(2, None)), index_words(slice(None, None, 2))
     ('2:', '::2')
@@ -522,7 +522,7 @@ def index_words(index: int | slice) -> str:
 def chosen(
     model: nn.Module, layers: Layers, gradient: bool
 ) -> tuple[dict[nn.Module, str], dict[nn.Parameter, str]]:
-    """The layers that are meant, and the parameters, with their names."""
+    """Return the chosen layers and parameters, each with its name."""
     if layers is None:
         raise ValueError("layers= is needed: which layers to change, for example layers='conv1'.")
     entries = layers if isinstance(layers, (list, tuple)) and not _types(layers) else [layers]

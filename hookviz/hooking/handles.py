@@ -1,11 +1,10 @@
-"""The one owner of hooks: all go on together, and all come off, whichever way the block ends.
+"""The only owner of hooks: all are set together and removed together, however the block ends.
 
-Nothing else in hookviz calls a ``register_*hook``. What to hook, and what to do there, is said as
-(target, kind, function); how a hook is set and taken off is said here. `capture.py` shows the use.
+Nothing else in hookviz calls a ``register_*hook``. Other files give a list of (target, kind,
+function); this file registers and removes. `capture.py` shows the use.
 
-A hook of ours does nothing once its block is over, nor on any module but the one it was set on:
-not on a copy that was made within the block. A deep copy or a pickle of the module has none of
-them at all, see `_reduced`.
+These hooks do nothing once their block is over, and nothing on a copy of the module that was made
+within the block. A deep copy or a pickle of the module does not contain them, see `_reduced`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ KINDS = {
 hook before all others."""
 
 TENSOR_KINDS = {"tensor": "hook", "accumulated": "post_accumulate_grad_hook"}
-"""Kinds of hooks on a tensor: on the gradient that reaches it; on a parameter whose ``.grad`` has
-it."""
+"""Kinds of hooks on a tensor: called with the gradient that reaches it; called with a parameter
+once its ``.grad`` is accumulated."""
 
 
 class HookManager(Block):
@@ -53,7 +52,7 @@ class HookManager(Block):
     Raises
     ------
     RuntimeError
-        On entry, if the block is on already or torch refuses a hook; then none stays.
+        On entry, if the block is already on or torch refuses a hook; then none is left behind.
 
     Examples
     --------
@@ -72,14 +71,14 @@ class HookManager(Block):
         self._hooks = list(hooks)
 
     def _begin(self) -> None:
-        self.around.enter_context(_CleanCopies())
-        self.around.enter_context(force_eager())
+        self.exit_stack.enter_context(_CleanCopies())
+        self.exit_stack.enter_context(force_eager())
         for hook in self._hooks:
             self.add(*hook)
 
-    @defer_interrupts  # a hook without its handle would stay
+    @defer_interrupts  # a hook without its handle could never be removed
     def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
-        """Set one more hook, which comes off with the others."""
+        """Set one more hook; it is removed with the others."""
         if kind in TENSOR_KINDS:
             register = getattr(target, f"register_{TENSOR_KINDS[kind]}")
             handle = register(_Hook(self, None, function))
@@ -89,12 +88,12 @@ class HookManager(Block):
             handle = getattr(target, f"register_{kind}_hook")(hook, **KINDS[kind])
             _note(handle)
             if hook.first:
-                _to_the_front(target._forward_hooks)
-        self.around.callback(handle.remove)
+                _prepend(target._forward_hooks)
+        self.exit_stack.callback(handle.remove)
 
 
 class _Hook:
-    """A function on one module or tensor, silent on others and when the block is over."""
+    """A function on one module or tensor; it does nothing on others or after the block."""
 
     def __init__(
         self,
@@ -105,22 +104,22 @@ class _Hook:
     ) -> None:
         self.owner, self.module, self.function, self.first = owner, module, function, first
 
-    @defer_interrupts  # torch's modes, which a hook may switch, are not left as they are
+    @defer_interrupts  # a hook may switch torch's modes; an interrupt must not leave them switched
     def __call__(self, *given: Any) -> Any:
         # DataParallel's replicas stand for the module; its other copies do not.
         meant = self.module is None or given[0] is self.module
-        if self.owner.on and (meant or getattr(given[0], "_is_replica", False)):
+        if self.owner.active and (meant or getattr(given[0], "_is_replica", False)):
             return self.function(*given)
         return None
 
 
 def own_function(hook: Any) -> Callable[..., Any] | None:
-    """The function within, if the hook is one of ours."""
+    """Return the function of a hook that hookviz has set, None for other hooks."""
     return hook.function if isinstance(hook, _Hook) else None
 
 
-def _to_the_front(hooks: OrderedDict) -> None:
-    """Edits run before all other hooks, in their own order: who looks on sees what is edited."""
+def _prepend(hooks: OrderedDict) -> None:
+    """Move edits before all other hooks, in their own order, so observers see edited outputs."""
     edits = [key for key, hook in hooks.items() if isinstance(hook, _Hook) and hook.first]
     for key in reversed(edits):
         hooks.move_to_end(key, last=False)
@@ -137,22 +136,22 @@ def _note(handle: RemovableHandle) -> None:
 
 
 def _reduced(hooks: OrderedDict) -> tuple[Any, ...]:
-    """How an OrderedDict is copied or pickled while hooks are on: without ours."""
+    """Copy or pickle an OrderedDict without hookviz's hooks."""
     ours = _ours.get(id(hooks), ())
     return *hooks.__reduce__()[:4], iter([i for i in hooks.items() if i[0] not in ours])
 
 
 class _CleanCopies:
-    """Within the block, copies and pickles of modules have none of our hooks.
+    """A block within which copies and pickles of modules leave out hookviz's hooks.
 
-    `copyreg` is the only place for it. A hook's own ``__deepcopy__`` or ``__reduce__`` says how the
-    hook is copied, but its key stays in the copied dict, and a pickle of it would need hookviz. The
-    dict cannot be of a class of ours, since the handles of other hooks refer to this very one; and
-    a method of the module's would be an attribute that the user sees, and that is copied, too.
+    Only `copyreg` can do it. A hook's own ``__deepcopy__`` or ``__reduce__`` changes how the hook
+    is copied, but its key stays in the copied dict, and a pickle of it would need hookviz. The
+    dict cannot be replaced by a subclass, since the handles of other hooks refer to this one; and
+    a method on the module would be an attribute that the user sees and that is copied too.
     """
 
     blocks = 0
-    before: Any = None  # how OrderedDicts were copied, if anybody had said
+    before: Any = None  # an earlier entry for OrderedDict, if any
 
     def __enter__(self) -> None:
         if not _CleanCopies.blocks:
@@ -170,15 +169,15 @@ class _CleanCopies:
         _ours.clear()
 
 
-# What torch.compile has compiled runs past hooks.
+# Code compiled by torch.compile skips hooks.
 
 
 def force_eager() -> AbstractContextManager[Any]:
-    """Within the block, what torch.compile has compiled runs as plain Python.
+    """Return a block within which code compiled by torch.compile runs eagerly.
 
     Blocks may overlap in any order: the first switches, the last one switches back.
     """
-    # Nothing is compiled yet where the compiler has not been imported, which takes a second.
+    # Importing the compiler takes a second; until it is imported, nothing is compiled.
     return _Eager() if "torch._dynamo" in sys.modules else nullcontext()
 
 
@@ -204,7 +203,7 @@ class _Eager:
 
 @contextmanager
 def _without_callback() -> Iterator[None]:
-    """What ``set_stance("force_eager")`` does, for torch 2.4 and 2.5, which do not have it.
+    """Do what ``set_stance("force_eager")`` does, for torch 2.4 and 2.5, which lack it.
 
     Compiled code is reached through a callback that the compiled module sets before it calls the
     eager one. Within the block it is not set.

@@ -1,14 +1,13 @@
-"""Ctrl-C at a bad moment waits: what changes a model or puts it back is not cut in two.
+"""Defer Ctrl-C during critical sections: changing a model and restoring it is never cut short.
 
 Python raises ``KeyboardInterrupt`` between any two steps of the main thread: also halfway through
 a ``finally``, or on the way into ``__exit__``, which is then never run. Functions decorated with
-`defer_interrupts` are spared that. What may take long within them, such as the model itself, goes
-through `allow_interrupts` and is interrupted at once.
+`defer_interrupts` run to their end first. Code in them that may take long, such as the model
+itself, is called through `allow_interrupts` and can be interrupted at once.
 
-The handler of the signal tells by the stack where it came in: the innermost of the two decides.
-It is there only while such a function runs, or a ``with capture(...)`` block, and otherwise does
-what the handler from before did. Nothing of this happens in other threads, to which Python
-gives no interrupt.
+The signal handler looks at the stack: the innermost of the two decides. The handler is installed
+only while such a function or a ``with capture(...)`` block runs, and calls the previous handler.
+Other threads never get an interrupt from Python, so nothing is done there.
 """
 
 from __future__ import annotations
@@ -26,24 +25,24 @@ from typing import Any, ParamSpec, Self, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# `signal` makes enums of what `_signal` returns: that would take longer than all else for a block.
+# `signal` wraps the results of `_signal` in enums, which would be the slowest part of a block.
 
-# Whether an interrupt waits that comes while this code, or what it calls, runs.
+# Code object -> True if it defers interrupts during its calls, False if it allows them.
 _waits: dict[CodeType, bool] = {}
 
 
 class _State:
     holds = 0
-    waiting = False  # an interrupt came at a bad moment
-    before: Any = None  # the handler from before
+    waiting = False  # an interrupt was deferred
+    before: Any = None  # the previous handler
 
 
 def defer_interrupts(
     function: Callable[P, R], undo: Callable[[R], object] | None = None
 ) -> Callable[P, R]:
-    """An interrupt that comes while the function runs is raised when it is done.
+    """Decorate a function so that an interrupt during its run is raised when it has ended.
 
-    ``undo`` is called with what the function returned if an interrupt takes it from the caller.
+    If the interrupt keeps the result from the caller, ``undo`` is called with that result.
 
     >>> @defer_interrupts
     ... def both():
@@ -81,31 +80,31 @@ def defer_interrupts(
 
 
 def allow_interrupts(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call the function; an interrupt is raised at once, also within what defers them."""
+    """Call the function; an interrupt is raised at once, also within `defer_interrupts`."""
     _deliver(sys._getframe())
     return function(*args, **kwargs)
 
 
 class Block:
-    """A ``with`` block that no interrupt cuts in two, on its way in or on its way out.
+    """A ``with`` block whose entry and exit no interrupt cuts short.
 
-    A subclass begins in `_begin` what `around`, an ``ExitStack``, ends. What is within the block
-    is interrupted at once.
+    A subclass enters its contexts in `_begin`, on `exit_stack`. The body of the block is
+    interrupted at once.
     """
 
     def __init__(self) -> None:
-        self.around, self.on = ExitStack(), False
+        self.exit_stack, self.active = ExitStack(), False
 
     def _begin(self) -> None:
-        """Enter everything into `around`."""
+        """Enter all contexts on `exit_stack`."""
 
     def _enter(self) -> Self:
-        if self.on:
-            raise RuntimeError("This block is on already: make a second one.")
+        if self.active:
+            raise RuntimeError("This block is already active: make a second one.")
         try:
             if hold():  # for an interrupt on the way into __exit__
-                self.around.callback(release)
-            self.on = True
+                self.exit_stack.callback(release)
+            self.active = True
             self._begin()
         except BaseException as error:
             self._leave(type(error), error, None)
@@ -113,20 +112,20 @@ class Block:
         return self
 
     def _leave(self, *error: Any) -> None:
-        self.on = False
-        self.around.__exit__(*error)
+        self.active = False
+        self.exit_stack.__exit__(*error)
 
     __enter__ = defer_interrupts(_enter, undo=lambda block: block._leave(None, None, None))
     __exit__ = defer_interrupts(_leave)
 
 
 def hold() -> bool:
-    """Put the handler in place, until `release`; False where there is nothing to be done."""
+    """Install the handler until `release`; return False where that is unnecessary."""
     if threading.current_thread() is not threading.main_thread():
         return False
-    if not _State.holds:  # asking takes longer than all else here
+    if not _State.holds:  # the slowest step here
         here = _signal.getsignal(signal.SIGINT)
-        if not callable(here):  # ignored, or none of Python's
+        if not callable(here):  # ignored, or not installed by Python
             return False
         _State.before, _State.waiting = here, False
         _signal.signal(signal.SIGINT, _interrupted)
@@ -135,7 +134,7 @@ def hold() -> bool:
 
 
 def release() -> None:
-    """Take back one `hold`."""
+    """Undo one `hold`."""
     _State.holds -= 1
     if _State.holds or threading.current_thread() is not threading.main_thread():
         return
@@ -154,7 +153,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 
 def _deliver(frame: FrameType | None) -> None:
-    """Raise the interrupt that waits, or let it wait on if ``frame`` is a bad moment, too."""
+    """Raise the deferred interrupt, unless ``frame`` defers it too."""
     if _State.waiting and threading.current_thread() is threading.main_thread():
         _State.waiting = False
         _interrupted(signal.SIGINT, frame)

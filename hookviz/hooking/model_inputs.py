@@ -1,4 +1,4 @@
-"""What a model is called with, by name: "input", or one of several by its path."""
+"""The inputs of a model by name: "input", or one of several by its path."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelInputs:
         self.first = next((module for module in names if is_convolution(module)), None)
 
     def split(self, layers: Any) -> tuple[Any, list[str]]:
-        """Return the layers without the inputs that are among them, and these."""
+        """Return the layers without the names of inputs, and those names."""
         entries = layers if isinstance(layers, (list, tuple)) else [layers]
         inputs = [each for each in entries if is_input(each) and each not in self._layers]
         if not inputs:
@@ -50,7 +50,7 @@ class ModelInputs:
         return [each for each in entries if each not in inputs], inputs
 
     def chosen(self, name: str, args: Any, kwargs: Any) -> Tensor:
-        """Return the tensor that a name stands for; ``ValueError`` names those that there are."""
+        """Return the tensor that a name stands for; a ``ValueError`` lists the known names."""
         found = {**dict(tensors_in(tuple(args))), **dict(tensors_in(dict(kwargs)))}
         floating = {path: each for path, each in found.items() if each.is_floating_point()}
         path = name.removeprefix("input").replace('"', "'")
@@ -60,6 +60,5 @@ class ModelInputs:
             return floating[path]
         known = ", ".join(f"input{each}" for each in floating) or "none"
         raise ValueError(
-            f"The model is called with no tensor of floating-point numbers {name!r}: there is "
-            f"{known}."
+            f"The model's inputs have no floating-point tensor {name!r}; known: {known}."
         )

@@ -1,4 +1,4 @@
-"""What was captured: FeatureCache -> LayerRecord -> Call -> CapturedTensor."""
+"""The records of a capture: FeatureCache -> LayerRecord -> Call -> CapturedTensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _functorch: Any = getattr(torch._C, "_functorch")  # noqa: B009 (torch's types d
 
 @dataclass(frozen=True)
 class Statistics:
-    """What can be said of a tensor in seven numbers; NaN and Inf do not enter the first three.
+    """A tensor in seven numbers; NaN and Inf are left out of the first three.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Statistics:
 
 
 def statistics(tensor: Tensor) -> Statistics:
-    """Statistics of all values of a tensor, of any shape and dtype."""
+    """Return statistics of all values of a tensor, of any shape and dtype."""
     values = tensor.detach()
     values = values.dequantize() if values.is_quantized else values.to_dense()
     if values.is_complex():
@@ -83,25 +83,25 @@ class CapturedTensor:
     path: str
     shape: torch.Size
     dtype: torch.dtype
-    needs: int  # bytes: the copy, and its gradient's where one can come
+    needs: int  # bytes: the copy, and its gradient if it requires one
     max_bytes: int | None
     _value: Tensor | Statistics | None = None
     _gradient: Tensor | Statistics | None = None
-    # Which backward the gradient's hook was set in, or the forward; see running.py.
+    # The backward during which the gradient's hook was set, or FORWARD; see checkpoint.py.
     hooked_in_task: int | None = None
 
     def keep(self, value: Tensor | Statistics) -> None:
-        """Set the values, or what can be said of them."""
+        """Set the values, or their statistics."""
         self._value = value
 
     def keep_gradient(self, gradient: Tensor | Statistics) -> None:
-        """Set the gradient, or what can be said of it."""
+        """Set the gradient, or its statistics."""
         self._gradient = gradient
         self.__dict__.pop("gradient_statistics", None)
 
     @property
     def kept(self) -> bool:
-        """Whether the values are here, not only their statistics."""
+        """True if the values are here, not only their statistics."""
         return isinstance(self._value, Tensor)
 
     @property
@@ -118,18 +118,18 @@ class CapturedTensor:
 
     @property
     def has_gradient(self) -> bool:
-        """Whether a gradient arrived, kept or not."""
+        """True if a gradient arrived, kept or not."""
         return self._gradient is not None
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Of the values, also where they were not kept."""
+        """Statistics of the values, also where these were not kept."""
         kept = self._value
         return kept if isinstance(kept, Statistics) else statistics(self.value)
 
     @cached_property
     def gradient_statistics(self) -> Statistics | None:
-        """Of the gradient, also where it was not kept; None where none arrived."""
+        """Statistics of the gradient, also where it was not kept; None if none arrived."""
         kept = self._gradient
         return statistics(kept) if isinstance(kept, Tensor) else kept
 
@@ -149,13 +149,13 @@ class CapturedTensor:
 
 @dataclass(eq=False)
 class Call:
-    """One run of a layer: the tensors it gave out and, with ``inputs=True``, took in."""
+    """One run of a layer: its outputs and, with ``inputs=True``, its inputs."""
 
     outputs: tuple[CapturedTensor, ...]
     inputs: tuple[CapturedTensor, ...] = ()
     layer: str = ""
     module: nn.Module | None = field(default=None, repr=False)
-    # Rows and columns of the patches that the output's tokens stand for, in a transformer.
+    # In a transformer: rows and columns of the patches behind the output's tokens.
     grid: tuple[int, ...] | None = None
 
     @property
@@ -170,7 +170,7 @@ class Call:
 
     @property
     def input(self) -> Tensor:
-        """The (first) tensor that the layer was given, as it was then."""
+        """The layer's (first) input tensor, as it was then."""
         return self._first("inputs").value
 
     @property
@@ -184,13 +184,13 @@ class Call:
             why = "it returned no tensor"
             if side == "inputs":
                 why = "capture with inputs=True to keep them"
-            raise RuntimeError(f"No {side} of layer {self.layer!r} are here: {why}.")
+            raise RuntimeError(f"No {side} of layer {self.layer!r} were kept: {why}.")
         return tensors[0]
 
 
 @dataclass(eq=False)
 class LayerRecord:
-    """One layer and all its calls; the short properties speak of the last call.
+    """One layer and all its calls; the short properties are those of the last call.
 
     Attributes
     ----------
@@ -207,22 +207,22 @@ class LayerRecord:
 
     @property
     def activation(self) -> Tensor:
-        """What the last call returned, detached, the shape as the layer returned it."""
+        """The output of the last call, detached, in the shape that the layer returned."""
         return self.last.activation
 
     @property
     def gradient(self) -> Tensor | None:
-        """The gradient that reached what the last call returned; None where none did."""
+        """The gradient that reached the last call's output; None if none did."""
         return self.last.gradient
 
     @property
     def input(self) -> Tensor:
-        """What the last call was given (``inputs=True``)."""
+        """The input of the last call (``inputs=True``)."""
         return self.last.input
 
     @property
     def input_gradient(self) -> Tensor | None:
-        """The gradient that reached what the last call was given (``inputs=True``)."""
+        """The gradient that reached the last call's input (``inputs=True``)."""
         return self.last.input_gradient
 
     @property
@@ -232,7 +232,7 @@ class LayerRecord:
 
     @property
     def last(self) -> Call:
-        """The last call; ``RuntimeError`` if there is none."""
+        """The last call; raises ``RuntimeError`` if the layer has not run."""
         if not self.calls:
             raise RuntimeError(f"Layer {self.name!r} has not run: run the model within the block.")
         return self.calls[-1]
@@ -254,7 +254,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
     Attributes
     ----------
     unseen : str
-        What ``layers=None`` passed over though it is like a convolution, in a sentence.
+        One sentence about layers like a convolution that ``layers=None`` left out.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         records = [self[name] for name in names]
         return FeatureCache(records, {record.name: record for record in records})
 
-    # Two caches are equal if they are the same one: comparing tensors is not a yes or no.
+    # Two caches are equal only if they are the same object: comparing tensors gives no single bool.
     def __eq__(self, other: object) -> bool:
         return self is other
 
@@ -305,7 +305,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     @property
     def over_budget(self) -> list[str]:
-        """Layers of which ``max_bytes`` left, for some call, statistics only."""
+        """Layers of which only statistics were kept for some call, because of ``max_bytes``."""
         return [
             record.name
             for record in self._ran.values()
@@ -314,26 +314,26 @@ class FeatureCache(Mapping[str, LayerRecord]):
 
     @property
     def missing_gradients(self) -> bool:
-        """Whether an output that asked for a gradient got none."""
+        """True if an output that requires a gradient got none."""
         every = (t for r in self._ran.values() for call in r.calls for t in call.outputs)
         return any(t.hooked_in_task is not None and not t.has_gradient for t in every)
 
     def records(self) -> list[dict[str, Any]]:
-        """One dict a layer, as for ``pandas.DataFrame``: of its last call's first tensor.
+        """Return one dict per layer, of its last call's first tensor, for ``pandas.DataFrame``.
 
         Returns
         -------
         list of dict
             ``layer``, ``type``, ``calls``, ``shape``, ``dtype``, the `Statistics` ``min`` ``max``
             ``mean`` ``zeros`` ``nans`` ``infs`` ``norm``, ``gradient_norm`` (None where no gradient
-            arrived), ``nbytes`` of all calls, and ``kept``: whether more than statistics is here.
+            arrived), ``nbytes`` of all calls, and ``kept``: False if only statistics were kept.
             Values that a layer without tensors lacks are None. Strict JSON: NaN is None, an
             infinity is ``"inf"`` or ``"-inf"``.
         """
         return plain(self._facts())
 
     def _facts(self) -> list[dict[str, Any]]:
-        """One dict a layer, NaN and infinities as they are."""
+        """Return one dict per layer, with NaN and infinities as they are."""
         over_budget = set(self.over_budget)
         found = []
         for record in self._ran.values():
@@ -357,7 +357,7 @@ class FeatureCache(Mapping[str, LayerRecord]):
         return found
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """One row per layer: the text of each cell of the table."""
+        """Return one row per layer: the text of each cell of the table."""
         every = zip(self._ran.values(), self._facts(), strict=True)
         return [layer_row(row, record.calls[-1].outputs) for record, row in every]
 
@@ -399,8 +399,8 @@ class TensorStore:
         self.device, self.dtype, self.max_bytes = device, dtype, max_bytes
         self._reserved = 0
 
-    def take(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
-        """Copy a tensor as it is now, and set room aside for its gradient."""
+    def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
+        """Copy a tensor as it is now, and reserve room for its gradient."""
         needs = tensor.numel() * self._kept_as(tensor).itemsize * (1 + tensor.requires_grad)
         taken = CapturedTensor(layer, path, tensor.shape, tensor.dtype, needs, self.max_bytes)
         if self.max_bytes is None or self._reserved + needs <= self.max_bytes:
@@ -410,23 +410,23 @@ class TensorStore:
             taken.keep(statistics(tensor))
         return taken
 
-    def take_gradient(self, taken: CapturedTensor, gradient: Tensor) -> None:
+    def store_gradient(self, taken: CapturedTensor, gradient: Tensor) -> None:
         """Copy the gradient that has arrived at a tensor; the latest counts."""
         taken.keep_gradient(self.copy(gradient) if taken.kept else statistics(gradient))
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """A copy that nothing else holds, detached."""
+        """Return a detached copy that shares no memory."""
         if is_wrapped(tensor):
             tensor = _unwrapped(tensor)
         # Within inference_mode a copy would be an inference tensor, of little use outside.
         with torch.inference_mode(False):
             kept_as = self._kept_as(tensor)
             if self.device is None and kept_as == tensor.dtype:
-                return tensor.detach().clone()  # quantized ones know of no other way
+                return tensor.detach().clone()  # the only way that quantized tensors support
             return tensor.detach().to(self.device, kept_as, copy=True)
 
     def are(self, tensors: Sequence[Tensor], taken: Sequence[CapturedTensor]) -> bool:
-        """Whether tensors have just the values that were taken."""
+        """Return whether the tensors equal the stored copies."""
         return all(
             each.kept and each.shape == tensor.shape and torch.equal(self.copy(tensor), each.value)
             for tensor, each in zip(tensors, taken, strict=False)
@@ -437,21 +437,21 @@ class TensorStore:
 
 
 def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a transform of torch.func, such as vmap or grad, has wrapped it."""
+    """Return whether a transform of torch.func, such as vmap or grad, has wrapped the tensor."""
     return _functorch.is_functorch_wrapped_tensor(tensor)
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Whether torch.vmap runs, and this stands for many."""
+    """Return whether the tensor stands for a batch within torch.vmap."""
     return _functorch.is_batchedtensor(tensor)
 
 
 def _unwrapped(tensor: Tensor) -> Tensor:
-    """What torch.func's transforms have wrapped: they leave nothing in a wrapper that gets out."""
+    """Unwrap a tensor of torch.func: its wrappers are unusable outside the transform."""
     while is_wrapped(tensor):
         if is_batched(tensor):
             raise RuntimeError(
-                "Within torch.vmap a layer returns one sample of many and its values cannot be "
+                "Within torch.vmap a layer returns one sample of many, so its values cannot be "
                 "captured: run the model on the whole batch, or capture outside of vmap."
             )
         tensor = _functorch.get_unwrapped(tensor)

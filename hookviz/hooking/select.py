@@ -20,14 +20,14 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
     nn.ConvTranspose2d,
     nn.ConvTranspose3d,
 )
-"""What ``layers=None`` stands for; lazy, parametrized and user-made convolutions are subclasses.
-Quantized ones are found by `is_convolution`."""
+"""The types that ``layers=None`` selects; lazy, parametrized and user-made convolutions are
+subclasses. `is_convolution` also finds quantized ones."""
 
 _FUNCTIONS = {f"conv{kind}{dimensions}d" for kind in ("", "_transpose") for dimensions in (1, 2, 3)}
-"""The names, in ``torch`` and ``torch.nn.functional``, of what computes a convolution."""
+"""Names of the functions in ``torch`` and ``torch.nn.functional`` that compute a convolution."""
 
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-"""Under which attribute a part's wrapper holds it: torch.compile's, FSDP's, checkpointing's."""
+"""Attributes under which wrappers hold a module: torch.compile's, FSDP's, checkpointing's."""
 
 Predicate = Callable[[str, nn.Module], bool]
 Layers = (
@@ -42,7 +42,7 @@ Layers = (
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise ``TypeError`` if it is no module."""
+    """Raise ``TypeError`` if the model is not a module with a ``forward``."""
     name, inner = type(model).__name__, getattr(model, "model", None)
     without_forward = not isinstance(model, nn.Module) or (
         not isinstance(model, torch.jit.ScriptModule)
@@ -51,8 +51,8 @@ def check_model(model: nn.Module) -> None:
     )
     if without_forward and isinstance(inner, nn.Module):
         raise TypeError(
-            f"{name} is no network but something around one: pass its .model, which is the "
-            f"{type(inner).__name__} that runs."
+            f"{name} wraps a network and has no forward of its own: pass its .model, a "
+            f"{type(inner).__name__}."
         )
     if not isinstance(model, nn.Module):
         raise TypeError(
@@ -62,11 +62,11 @@ def check_model(model: nn.Module) -> None:
 
 
 def is_convolution(module: nn.Module) -> bool:
-    """Whether it is one of ``CONVOLUTIONS``, quantized or scripted ones included."""
+    """Return whether the module is a convolution, quantized and scripted ones included."""
     names = {kind.__name__ for kind in CONVOLUTIONS}
     if isinstance(module, torch.jit.ScriptModule):
         return type_name(module) in names
-    # Quantized ones are no subclasses, and their package is not imported here.
+    # Quantized convolutions are not subclasses, and their package is not imported here.
     return isinstance(module, CONVOLUTIONS) or any(
         kind.__name__ in names and kind.__module__.startswith("torch.ao.nn.quantized")
         for kind in type(module).__mro__
@@ -74,27 +74,27 @@ def is_convolution(module: nn.Module) -> bool:
 
 
 def type_name(module: nn.Module) -> str:
-    """The class's name; of a ScriptModule, that of the class that was scripted."""
+    """Return the class's name; for a ScriptModule that of the class that was scripted."""
     return str(getattr(module, "original_name", type(module).__name__))
 
 
 def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, list[str]]:
-    """Find the modules that ``layers`` speaks of, in the model's order, each with its names.
+    """Find the modules that ``layers`` selects, in the model's order, each with its names.
 
     ``layers`` is None for every convolution; a module type or a tuple of types; a glob pattern or a
     list of them over the names (``"layer1.*.conv?"``; ``*`` also matches dots); a module or a list
-    of modules; or a predicate ``(name, module) -> bool``. Of several names the first is the one
-    that a module goes by. Names are those of the model inside ``DataParallel``,
+    of modules; or a predicate ``(name, module) -> bool``. A module with several names is called by
+    the first one. Names are those of the model inside ``DataParallel``,
     ``DistributedDataParallel`` or ``torch.compile``; the wrapper's longer ones (``module.conv1``)
     work too.
 
     Raises
     ------
     TypeError
-        The model is no ``nn.Module``, ``layers`` is of no known form, or a layer
+        The model is not an ``nn.Module``, the form of ``layers`` is unknown, or a layer
         belongs to a ``ScriptModule``, which cannot be hooked.
     ValueError
-        Nothing matches; the message names what comes close.
+        Nothing matches; the message lists similar names.
 
     Examples
     --------
@@ -128,13 +128,13 @@ def select_layers(model: nn.Module, layers: Layers = None) -> dict[nn.Module, li
 
 
 def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
-    """All modules of ``model`` with all their names, wrappers taken off."""
+    """Return all modules of ``model`` with all their names, without wrappers."""
     core, wrapper = unwrapped(model)
     names: dict[nn.Module, list[str]] = {}
     for name, module in core.named_modules(remove_duplicate=False):
         if not isinstance(module, nn.Module):  # a ScriptModule's attribute may be anything
             continue
-        if not _WRAPPED.isdisjoint(module._modules.keys()):  # what is inside has its name
+        if not _WRAPPED.isdisjoint(module._modules.keys()):  # the wrapped module has its name
             continue
         known = names.setdefault(module, [])
         plain = ".".join(part for part in name.split(".") if part not in _WRAPPED)
@@ -145,7 +145,7 @@ def module_names(model: nn.Module) -> dict[nn.Module, list[str]]:
 
 
 def close_names(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: the names that come close, or the first few.
+    """Return the end of an error message: similar names, or the first few.
 
     >>> close_names("conv3", ["conv1", "conv2", "fc"])
     "close to it: 'conv2', 'conv1'"
@@ -158,9 +158,9 @@ def close_names(name: str, names: Iterable[str]) -> str:
 
 
 def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
-    """The model within all its wrappers, and where in ``model`` it is found.
+    """Return the model inside all its wrappers, and its path in ``model``.
 
-    Wrappers are ``DataParallel``, ``DistributedDataParallel`` and what ``torch.compile`` returns.
+    Wrappers are ``DataParallel``, ``DistributedDataParallel`` and the result of ``torch.compile``.
 
     >>> unwrapped(nn.DataParallel(nn.ReLU()))
     (ReLU(), 'module')
@@ -169,7 +169,7 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
     while True:
         if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
             path.append("module")
-        # What torch.compile returns. Its class is not imported: that alone takes a second.
+        # The result of torch.compile. Its class is not imported: that alone takes a second.
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
             path.append("_orig_mod")
         else:
@@ -178,11 +178,12 @@ def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
 
 
 def unseen_layers(model: nn.Module) -> str:
-    """What is like a convolution and is none, in a sentence; empty if there is nothing.
+    """Name the layers that are like a convolution, in a sentence; empty if none.
 
-    Such are layers of other classes with a kernel of their own (``DeformConv2d``), those that add
-    something to a convolution within (LoRA, whose sum no convolution returns), and those whose
-    code names ``F.conv2d`` and the like. Code is not run: what it gets from elsewhere is missing.
+    These are layers of other classes with a kernel of their own (``DeformConv2d``), layers that add
+    something to a convolution inside them (LoRA, whose sum no convolution returns), and layers
+    whose code names ``F.conv2d`` and the like. Code is not run: functions that it gets from
+    elsewhere are missed.
 
     Examples
     --------
@@ -211,7 +212,7 @@ def _is_like_one(module: nn.Module) -> bool:
     if is_convolution(module):
         return False
     kind: Any = type(module)  # mypy takes classes for unhashable
-    # A part of its own may have such a name, too.
+    # A submodule may have such a name, too.
     called = any(not hasattr(module, name) for name in _named_functions(kind))
     return called or _has_kernel(module) or _adds_to_one(module)
 
@@ -228,7 +229,7 @@ def _adds_to_one(module: nn.Module) -> bool:
 
 @cache
 def _named_functions(kind: type[nn.Module]) -> set[str]:
-    """Return those functions for a convolution that a class's own code names."""
+    """Return the convolution functions that a class's own code names."""
     own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
     methods = [each for base in own for each in vars(base).values()]
     codes = (each.__code__ for each in methods if isinstance(each, FunctionType))
@@ -242,8 +243,8 @@ def _choose(
         chosen = _where(names, lambda name, module: is_convolution(module))
         if not chosen:
             raise ValueError(
-                f"{type(model).__name__} has no convolution layers; say with layers= which to "
-                f"take, for example {unseen_layers(model).rpartition(': ')[2] or _example(names)}."
+                f"{type(model).__name__} has no convolution layers; choose others with layers=, "
+                f"for example {unseen_layers(model).rpartition(': ')[2] or _example(names)}."
             )
         return chosen
     if isinstance(layers, (str, nn.Module)):
@@ -277,7 +278,7 @@ def _where(names: dict[nn.Module, list[str]], test: Predicate) -> dict[nn.Module
 
 
 def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object) -> list[nn.Module]:
-    """The modules that one entry of a list, a pattern or a module, stands for."""
+    """Return the modules that one entry of a list, a pattern or a module, selects."""
     if isinstance(each, nn.Module):
         if each not in names:
             raise ValueError(
@@ -287,7 +288,7 @@ def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object)
         return [each]
     if not isinstance(each, str):
         raise TypeError(f"layers= holds {each!r}, which is neither a name or pattern nor a module.")
-    # "*" must not bring in the model as a whole, whose name is "".
+    # "*" must not select the model itself, whose name is "".
     found = [
         module
         for module, known in names.items()
@@ -302,7 +303,7 @@ def _matching(model: nn.Module, names: dict[nn.Module, list[str]], each: object)
 
 
 def _example(names: dict[nn.Module, list[str]]) -> str:
-    """Some layer that could be named instead: the first that has weights of its own."""
+    """Return a layer to suggest instead: the first one with weights of its own."""
     named = [known[0] for known in names.values() if known[0]]
     weighted = (
         known[0]

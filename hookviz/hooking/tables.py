@@ -12,7 +12,7 @@ Row = Sequence[str]
 
 
 def number(value: float) -> str:
-    """Three significant digits, with a real minus sign.
+    """Format with three significant digits and a real minus sign.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def number(value: float) -> str:
 
 
 def megabytes(count: int) -> str:
-    """Bytes for people.
+    """Format a number of bytes with a unit.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def megabytes(count: int) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as strict JSON has it: ``json.dumps(plain(value), allow_nan=False)`` works.
+    """Convert a value to strict JSON: ``json.dumps(plain(value), allow_nan=False)`` works.
 
     NaN becomes None, an infinity the text ``"inf"`` or ``"-inf"``, which ``float`` reads; tuples,
     shapes, tensors and arrays become lists, their numbers Python's; other objects their text.
@@ -64,12 +64,12 @@ def plain(value: Any) -> Any:
 WIDTH = 80
 """Columns of a terminal."""
 
-_LEAST = {"layer": 24, "hook": 20}  # what cells under these headings are cut down to at most;
+_LEAST = {"layer": 24, "hook": 20}  # cells under these headings are cut down to this width;
 _LEAST_OF_OTHERS = 12
 
 
 def cut(text: str, width: int) -> str:
-    """Leave out the middle of what is longer: a name's beginning and its end tell it apart.
+    """Leave out the middle of a longer text: a name's beginning and its end tell it apart.
 
     >>> cut("layer1.0.residual.conv1", 15)
     'layer1.…l.conv1'
@@ -94,14 +94,14 @@ def cut_parts(text: str, width: int) -> str:
 
 
 def paragraph(text: str, indent: str = "", first: str | None = None) -> str:
-    """Text in lines that a terminal has room for; a word that has none is cut."""
+    """Wrap a text into lines that fit a terminal; a word that is too long is cut."""
     words = " ".join(cut(word, WIDTH - len(indent)) for word in text.split())
     begin = indent if first is None else first
     return fill(words, WIDTH, initial_indent=begin, subsequent_indent=indent)
 
 
 def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str] = ()) -> str:
-    """Title, header and rows, in columns that fit a terminal.
+    """Format title, header and rows in columns that fit a terminal.
 
     Where they do not fit as they are, a single row has a line for each cell. With several rows a
     column that says the same in all of them becomes a line below the table; then columns of
@@ -128,7 +128,7 @@ def text_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[str
 
 
 def _narrowed(columns: Columns, spare: Sequence[str]) -> tuple[dict[str, Sequence[str]], list[str]]:
-    """The columns that a terminal has room for, and notes of the others."""
+    """Return the columns that fit a terminal, and notes on the others."""
     first, *others = columns
     alike = {name: columns[name][0] for name in others if len({*columns[name]}) == 1}
     said = "; ".join(f"{name}: {cell}" for name, cell in alike.items() if cell)
@@ -154,7 +154,7 @@ Columns = Mapping[str, Sequence[str]]
 
 
 def _widths(columns: Columns) -> list[int]:
-    """The width of each column; where they do not fit, a heading takes several lines."""
+    """Return the width of each column; where they do not fit, a heading takes several lines."""
     found = [max(map(len, [name, *cells])) for name, cells in columns.items()]
     if sum(found) + 2 * (len(found) - 1) <= WIDTH:
         return found
@@ -171,12 +171,12 @@ def _width(columns: Columns, cut_down: bool = False) -> int:
 
 
 def _least(columns: Columns) -> list[int]:
-    """The width that each column can be cut down to, in characters."""
+    """Return the width that each column can be cut down to, in characters."""
     return [_LEAST.get(name, _LEAST_OF_OTHERS) for name in columns]
 
 
 def _cut_down(columns: Columns) -> dict[str, Sequence[str]]:
-    """The widest columns narrower, as far as they can be, until all fit."""
+    """Narrow the widest columns, as far as they can be, until all fit."""
     widths, least = _widths(columns), _least(columns)
     while sum(widths) + 2 * (len(widths) - 1) > WIDTH:
         over = [width - few for width, few in zip(widths, least, strict=True)]
@@ -192,7 +192,7 @@ def _cut_down(columns: Columns) -> dict[str, Sequence[str]]:
 
 
 def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:
-    """The headings in as many lines as they need."""
+    """Return the headings in as many lines as they need."""
     cells = [wrap(name, width) for name, width in zip(columns, widths, strict=True)]
     high = max(map(len, cells))
     cells = [[""] * (high - len(each)) + each for each in cells]
@@ -200,7 +200,7 @@ def _header(columns: Columns, widths: Sequence[int]) -> list[list[str]]:
 
 
 def html_table(title: str, header: Row, rows: Sequence[Row]) -> str:
-    """The same as HTML; all text is escaped.
+    """Format the same as HTML; all text is escaped.
 
     >>> html_table("t", ("a",), [("<b>",)])  # doctest: +ELLIPSIS
     '<table><caption>t</caption>...<td>&lt;b&gt;</td></tr></tbody></table>'
@@ -225,7 +225,7 @@ LAYER_HEADER = (
 
 
 def layer_row(row: Mapping[str, Any], tensors: Sequence[Any]) -> tuple[str, ...]:
-    """A row of ``FeatureCache.records()`` as text; shapes and dtypes are of all tensors."""
+    """Format a row of ``FeatureCache.records()``, with shapes and dtypes of all tensors."""
     said = [row[name] for name in ("min", "max", "mean", "gradient_norm")]
     *values, slope = ("–" if value is None else number(value) for value in said)
     wrong = [

@@ -1,4 +1,4 @@
-"""Tensors within tuples, lists, dicts and dataclasses: what layers take and return; by storage."""
+"""Tensors in nested inputs and outputs, layers' outputs as maps, and values by storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .handles import Hook
 
 
 def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors in what a layer took or returned, each with the path by which Python reaches it.
+    """Yield the tensors in a layer's inputs or output, each with its path as a Python expression.
 
     In tuples, lists, dicts and dataclasses, at any depth; ``path`` is put in front.
 
@@ -41,7 +41,7 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same lists, tuples and dicts with each tensor changed; the old ones stay as they are.
+    """Rebuild lists, tuples and dicts with each tensor changed; the old ones stay as they are.
 
     >>> import torch
     >>> map_tensors(({"x": torch.ones(1)}, 3), lambda tensor: tensor + 1)
@@ -74,7 +74,7 @@ _SPATIAL = {"1d": 1, "2d": 2, "3d": 3}
 def as_maps(
     tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
 ) -> Tensor:
-    """Arrange what a layer returned as feature maps ``(N, C, *spatial)``.
+    """Arrange a layer's output as feature maps ``(N, C, *spatial)``.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def as_maps(
 def channel_dimension(
     tensor: Tensor, module: nn.Module | None = None, grid: tuple[int, ...] | None = None
 ) -> int:
-    """Where in a layer's output the channels are: 0 if it has no batch, 1, or −1; see `as_maps`."""
+    """Return the dimension of the channels: 0 without a batch, 1, or −1; see `as_maps`."""
     if module is not None and hasattr(module, "kernel_size"):
         name = type(module).__name__.lower()
         spatial = next((count for end, count in _SPATIAL.items() if name.endswith(end)), 0)
@@ -135,13 +135,13 @@ def channel_dimension(
 
 
 def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ...] | None) -> bool:
-    """Whether the channels are in the last dimension, not in the second."""
+    """Return whether the channels are in the last dimension, not in the second."""
     if module is None:
         return False
     first, last = tensor.shape[1], tensor.shape[-1]
     convolved, others = _channel_counts(module)
     if last in convolved | others and first in convolved | others:
-        return not convolved  # both would do: a convolution has its channels second
+        return not convolved  # both fit: a convolution has its channels second
     if first in convolved | others:
         return False
     # A layer without sizes of its own, such as a dropout, among tokens.
@@ -149,7 +149,7 @@ def _channels_last(tensor: Tensor, module: nn.Module | None, grid: tuple[int, ..
 
 
 def _channel_counts(module: nn.Module) -> tuple[set[int], set[int]]:
-    """How many channels come out of the convolutions in a module, and out of its other layers."""
+    """Return the numbers of output channels of a module's convolutions, and of its other layers."""
     convolved: set[int] = set()
     others: set[int] = set()
     for part in module.modules():
@@ -163,7 +163,7 @@ def _channel_counts(module: nn.Module) -> tuple[set[int], set[int]]:
 
 
 def _token_maps(tokens: Tensor, grid: tuple[int, ...] | None) -> Tensor:
-    """Tokens ``(N, T, C)`` as maps ``(N, C, *grid)``: the last ones are the patches."""
+    """Arrange tokens ``(N, T, C)`` as maps ``(N, C, *grid)``: the last tokens are the patches."""
     count = tokens.shape[1]
     side = math.isqrt(count)
     grid = grid or (side, side)
@@ -180,16 +180,16 @@ _MOST_PREFIX_TOKENS = 8  # a class token, a distillation token and registers
 
 
 class PatchGrid:
-    """How many rows and columns of patches a vision transformer cuts its input into.
+    """The rows and columns of patches into which a vision transformer cuts its input.
 
-    The layer that cuts is the first convolution, if its stride is its kernel: so the patches do
-    not overlap. A hook notes the grid each time it has run.
+    The first convolution cuts, if its stride equals its kernel, so that patches do not overlap. A
+    hook stores the grid each time it has run.
     """
 
     grid: tuple[int, ...] | None = None  # once it has run
 
     def hooks(self, model: nn.Module) -> list[Hook]:
-        """One, or none where nothing cuts the input into patches."""
+        """Return the hook, or an empty list if no layer cuts the input into patches."""
         for module in model.modules():
             kernel, stride = getattr(module, "kernel_size", None), getattr(module, "stride", None)
             if isinstance(kernel, tuple) and isinstance(stride, tuple):
@@ -202,7 +202,7 @@ class PatchGrid:
             self.grid = tuple(output.shape[2:])
 
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
+        """Return the grid, if tokens of this shape ``(N, T, C)`` still have as many patches."""
         if self.grid is None or len(shape) != 3:
             return None
         if 0 <= shape[1] - math.prod(self.grid) <= _MOST_PREFIX_TOKENS:
@@ -213,7 +213,7 @@ class PatchGrid:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """In single precision at least, dequantized: sums of half-precision numbers overflow.
+    """Convert to float32 or better, dequantized: sums of half-precision numbers overflow.
 
     Complex numbers stay complex.
     """
@@ -224,7 +224,7 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 
 
 def enlarged(maps: Tensor, size: Sequence[int]) -> Tensor:
-    """Maps ``(N, *spatial)`` at another size, linear between the centres of their cells.
+    """Resize maps ``(N, *spatial)``, linear between the centres of their cells.
 
     >>> enlarged(torch.tensor([[0.0, 1.0]]), [4])
     tensor([[0.0000, 0.2500, 0.7500, 1.0000]])
@@ -241,9 +241,9 @@ V = TypeVar("V")
 
 
 class StorageMap(Generic[V]):
-    """A value for each memory, for as long as the memory lives; views share it.
+    """A mapping from a tensor's storage to a value, for as long as the storage lives.
 
-    It keeps no tensor alive.
+    Views share a storage. No tensor is kept alive.
 
     Examples
     --------
@@ -261,7 +261,7 @@ class StorageMap(Generic[V]):
         self._held: dict[int, tuple[StorageWeakRef | weakref.ref, V]] = {}
 
     def get(self, tensor: Tensor) -> V | None:
-        """Return the value of a tensor's memory, None if it has none."""
+        """Return the value of a tensor's storage; None if it has none."""
         reference, value = self._held.get(_key(tensor), (None, None))
         return None if reference is None or _gone(reference) else value
 
@@ -278,23 +278,23 @@ class StorageMap(Generic[V]):
             self._held[storage._cdata] = StorageWeakRef(storage), value
 
     def pop(self, tensor: Tensor) -> V | None:
-        """Remove and return the value of a tensor's memory."""
+        """Remove and return the value of a tensor's storage."""
         value = self.get(tensor)
         self._held.pop(_key(tensor), None)
         return value
 
     def values(self) -> Iterator[V]:
-        """Go through the values of what is alive."""
+        """Yield the values of live storages."""
         return (value for reference, value in self._held.values() if not _gone(reference))
 
     def storages(self) -> Iterator[tuple[torch.UntypedStorage, V]]:
-        """Go through the memory that is alive, with its value."""
+        """Yield the live storages, each with its value."""
         for reference, value in self._held.values():
             if isinstance(reference, StorageWeakRef) and not reference.expired():
                 yield torch.UntypedStorage._new_with_weak_ptr(reference.cdata), value
 
     def prune(self) -> None:
-        """Let go of the values of memory that is gone."""
+        """Discard the values of storages that are gone."""
         for key in [key for key, (reference, _) in self._held.items() if _gone(reference)]:
             del self._held[key]
 
@@ -311,7 +311,7 @@ def _gone(reference: StorageWeakRef | weakref.ref) -> bool:
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:
-    """Return whether two tensors' numbers are in one memory.
+    """Return whether two tensors share a storage.
 
     >>> whole = torch.zeros(4)
     >>> share_memory(whole, whole[2:]), share_memory(whole, whole.clone())

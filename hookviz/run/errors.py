@@ -20,9 +20,9 @@ from .inputs import dimensions
 
 
 def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
-    """What to raise from a model's error: one sentence with the layer and what it was given.
+    """Return the exception to raise from a model's error: a sentence with layer and input.
 
-    ``given`` is what the model was called with. The layer stands in the error's traceback.
+    ``given`` are the model's arguments. The layer is found in the error's traceback.
     """
     names = module_names(model)
     layer, taken = innermost_call(error, names) or (model, given)
@@ -48,7 +48,7 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
 
 
 def takes(layer: nn.Module) -> str:
-    """What a layer takes, as its own attributes say it; empty if they do not.
+    """Describe the input that a layer's attributes require; empty if unknown.
 
     >>> takes(nn.Conv2d(3, 8, 3)), takes(nn.Linear(4, 2)), takes(nn.ReLU())
     ('3 channels in 2d', '4 features in the last dimension', '')
@@ -68,7 +68,7 @@ def takes(layer: nn.Module) -> str:
 def innermost_call(
     error: BaseException, names: Container[nn.Module]
 ) -> tuple[nn.Module, Any] | None:
-    """The innermost module that was running when the error arose, and its arguments."""
+    """Return the innermost module that was running when the error arose, and its arguments."""
     found, traceback = None, error.__traceback__
     while traceback is not None:
         local = traceback.tb_frame.f_locals
@@ -98,7 +98,7 @@ def refuse_without_weights(model: nn.Module) -> None:
 
 
 def _dtypes_differ(layer: nn.Module, tensors: list[Tensor]) -> str:
-    """That a layer was given another type of numbers than its weights have; empty if not so."""
+    """Return a message if a layer's input and its weights differ in dtype; else empty."""
     weight = next((p for p in layer.parameters(recurse=False) if p.is_floating_point()), None)
     given = next((t for t in tensors if t.is_floating_point()), None)
     if weight is None or given is None or given.dtype == weight.dtype:
@@ -126,7 +126,7 @@ _OURS, _TORCHS = str(Path(__file__).parents[1]), str(Path(torch.__file__).parent
 def users_line(frame: FrameType | None) -> tuple[str, int]:
     """Return file and line of the innermost code that is neither torch's nor hookviz's.
 
-    Above a frame of hookviz's is nothing of the model: then there is no such line, ``("", 0)``.
+    Frames above one of hookviz's do not belong to the model: then the answer is ``("", 0)``.
     """
     while frame is not None:
         whose = _whose(frame.f_code.co_filename)
@@ -146,7 +146,7 @@ def _whose(file: str) -> str:
 
 
 def legible(file: str) -> str:
-    """Name a notebook's cell by its number, where the notebook knows it."""
+    """Name a notebook's cell by its number, if that is known."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     said = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
     if said:
@@ -157,7 +157,7 @@ def legible(file: str) -> str:
 
 
 def line_of(file: str, line: int) -> str:
-    """Name a line of code for people, a notebook's cell by its number; empty if there is none.
+    """Format a line of code; a notebook's cell has its number; empty without a file.
 
     >>> line_of("/home/me/net.py", 12), line_of("<ipython-input-3-aa>", 5), line_of("", 0)
     ('net.py:12', 'In[3], line 5', '')

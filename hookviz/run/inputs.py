@@ -30,7 +30,7 @@ def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Trans
                 "as ResNet34_Weights.DEFAULT, or transform=."
             )
         return weights.transforms()
-    from torchvision.transforms import v2  # takes seconds, and only pictures have need of it
+    from torchvision.transforms import v2  # the import takes seconds and only pictures need it
 
     channels = _channels_taken(model) if checked else 3
     cfg = getattr(model, "pretrained_cfg", None) or {}
@@ -53,7 +53,7 @@ def transform_for(model: nn.Module, weights: Any, checked: bool = True) -> Trans
 
 
 def _channels_taken(model: nn.Module) -> int:
-    """How many channels of a picture the model takes, by its first convolution."""
+    """Return the number of input channels of the model's first convolution, for a picture."""
     first = first_convolution(model)
     if first is None:
         return 3
@@ -75,9 +75,9 @@ def dimensions(convolution: nn.Module) -> int:
 
 
 def transformed(transform: Transform, picture: Image.Image) -> Tensor | dict[str, Any]:
-    """The picture as a tensor with a batch dimension, or as keyword arguments.
+    """Transform the picture into a tensor with a batch dimension, or into keyword arguments.
 
-    The latter are what a processor of transformers returns, as lists of arrays.
+    A processor of transformers returns the latter, as lists of arrays.
     """
     tensor = transform(picture)
     if isinstance(tensor, Mapping):
@@ -94,7 +94,7 @@ def transformed(transform: Transform, picture: Image.Image) -> Tensor | dict[str
 
 
 def normalization_of(transform: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The mean and std that a transform, or a step of it, subtracts and divides by."""
+    """Return the mean and std that a transform, or a step of it, subtracts and divides by."""
     if hasattr(transform, "image_mean") and hasattr(transform, "image_std"):  # a processor
         return tuple(map(float, transform.image_mean)), tuple(map(float, transform.image_std))
     if hasattr(transform, "mean") and hasattr(transform, "std"):
@@ -124,7 +124,7 @@ class ModelInput:
 
     @property
     def main(self) -> Tensor | None:
-        """The tensor that is shown, the first floating-point one, with a batch dimension."""
+        """The first floating-point tensor, with a batch dimension: the one that is shown."""
         every = tensors_in([*self.args, *self.kwargs.values()])
         floating = [tensor for _, tensor in every if tensor.is_floating_point()]
         if not floating:
@@ -363,7 +363,7 @@ SHOWN_SIDE = 640
 
 
 def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Device and type of the model's first floating-point weights.
+    """Return device and dtype of the model's first floating-point weights.
 
     Those of an offloaded model (accelerate) are elsewhere until it runs: its hooks say where to.
     """
@@ -380,7 +380,7 @@ def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 
 def as_the_model_takes(inputs: ModelInput, model: nn.Module) -> ModelInput:
-    """The same on the device of a model's weights, floating-point numbers in their type."""
+    """Move the inputs to the device of the model's weights; floats get their dtype."""
     device, dtype = where_inputs_go(model)
 
     def move(tensor: Tensor) -> Tensor:
@@ -391,7 +391,7 @@ def as_the_model_takes(inputs: ModelInput, model: nn.Module) -> ModelInput:
 
 
 def _as_given(image: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call's arguments: of a dict, by name, or as one if the model takes it whole."""
+    """Return positional and keyword arguments; a dict is the latter if the names fit."""
     if isinstance(image, Mapping):
         named = {str(key): value for key, value in image.items()}
         return ((), named) if _takes(model, named) else ((image,), {})
@@ -407,7 +407,7 @@ def _as_given(image: Any, model: nn.Module) -> tuple[tuple[Any, ...], dict[str, 
 
 
 def _takes(model: nn.Module, named: Mapping[str, Any]) -> bool:
-    """Whether the model's forward has arguments of these names."""
+    """Return whether the model's forward has arguments of these names."""
     try:
         inspect.signature(model.forward).bind(**named)
     except TypeError:

@@ -19,11 +19,11 @@ _place: ContextVar[Callable[[float | None], None] | None] = ContextVar("place", 
 
 @contextmanager
 def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
-    """Within the block bars are where no cell runs: ``place`` gets the share, and None at the end.
+    """Redirect bars within the block: ``place`` gets the fraction done, and None at the end.
 
     >>> with shown_by(print), Progress() as bar:
     ...     bar._next = 0
-    ...     bar.tick(0.5)
+    ...     bar.update(0.5)
     0.5
     None
     """
@@ -37,7 +37,7 @@ def shown_by(place: Callable[[float | None], None]) -> Iterator[None]:
 class Progress:
     """A bar from 0 to 1, in the output of the notebook cell that is running, or see `shown_by`.
 
-    What may take hours is shown in a terminal, too.
+    With ``terminal`` it is shown in a terminal too.
     """
 
     def __init__(self, terminal: bool = False) -> None:
@@ -49,8 +49,8 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def tick(self, share: float, said: str = "") -> None:
-        """Say how much is done, 0 to 1, and ``said`` beside it."""
+    def update(self, share: float, said: str = "") -> None:
+        """Show the fraction done, 0 to 1, with the text ``said``."""
         place = _place.get()
         if time.monotonic() < self._next or not (place or _in_notebook() or self._terminal):
             return
@@ -73,7 +73,7 @@ class Progress:
         elif self._handle is sys.stderr:
             print(file=sys.stderr)
         elif self._handle is not None:
-            # An output cannot be taken back, and an empty one would be saved with the notebook.
+            # An output cannot be removed, and an empty one would be saved with the notebook.
             self._show({"text/plain": f"done in {time.monotonic() - self._start:.1f} s"})
 
     def _show(self, data: dict[str, str]) -> None:
@@ -86,6 +86,6 @@ class Progress:
 
 
 def _in_notebook() -> bool:
-    # Without IPython loaded there is no notebook, and nothing to load it for.
+    # Without IPython loaded this is not a notebook.
     ipython = sys.modules.get("IPython")
     return ipython is not None and ipython.get_ipython() is not None

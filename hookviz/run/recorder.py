@@ -1,9 +1,9 @@
-"""The one recorder of operations: a run's operations, forward and backward, told to listeners.
+"""The only recorder of operations: it reports a run's operations, forward and backward.
 
-Each operation of a run passes torch's dispatcher, and so a mode of it. The mode makes an
-`Operation` of it, which says its arguments, its layer and the line of the user's code, and hands it
-to the listeners, before it runs and after. Each listener keeps what it needs in a `StorageMap`,
-such as the operation that wrote a tensor last. Nothing is computed that no listener reads.
+Each operation passes torch's dispatcher, where a dispatch mode wraps it in an `Operation` (its
+arguments, its layer, the line of the user's code) and calls the listeners before and after it runs.
+Listeners keep their notes in a `StorageMap`, for example the operation that wrote a tensor last.
+Properties of an operation are computed only when a listener reads them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class ModuleCall:
     layer: str
     call: int
     module: nn.Module = field(repr=False)
-    marks: tuple[Any, ...] = field(repr=False)  # of the tensors that it took
+    marks: tuple[Any, ...] = field(repr=False)  # of its input tensors
 
 
 class Operation:
     """One operation that is about to run, or has just run.
 
-    The tensors are there only while listeners are told of it: it must not be kept.
+    Valid only during a listener's call: it holds tensors and must not be kept.
 
     Attributes
     ----------
@@ -49,15 +49,15 @@ class Operation:
     args, kwargs
         Its arguments.
     output
-        What it returned, once it has run.
+        Its result, once it has run.
     call : ModuleCall or None
-        The innermost module that was running; of a backward, the one whose gradient it computes.
+        The innermost module that was running; in a backward, the one whose gradient it computes.
     again : bool
-        Whether activation checkpointing runs it a second time.
+        True if activation checkpointing runs it a second time.
     phase : str
         ``"forward"`` or ``"backward"``.
     notes : dict
-        By listener: what one of them notes before it runs, for afterwards.
+        For each listener: its note from before the operation runs, for afterwards.
     """
 
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
@@ -70,7 +70,7 @@ class Operation:
 
     @cached_property
     def name(self) -> str:
-        """Torch's name, without what tells its variants apart: ``"log"``, ``"convolution"``."""
+        """Torch's name without the marks of variants: ``"log"``, ``"convolution"``."""
         return self.function.overloadpacket.__name__.strip("_").removeprefix("native_")
 
     @property
@@ -87,23 +87,23 @@ class Operation:
 
     @cached_property
     def inputs(self) -> list[Tensor]:
-        """Every tensor that it is given, ``out=`` included."""
+        """All input tensors, ``out=`` included."""
         return tensors((self.args, self.kwargs))
 
     @cached_property
     def reads(self) -> list[Tensor]:
-        """The tensors whose numbers it may read: all but ``out=``."""
+        """The tensors that it may read: all inputs but ``out=``."""
         outs = {each.name for each in self.function._schema.arguments if each.is_out}
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
     @property
     def mutates(self) -> bool:
-        """Whether it writes into a tensor that it is given, or changes its shape."""
+        """True if it writes into an input tensor, or changes its shape."""
         return _schema(self.function)[1]
 
     @cached_property
     def written(self) -> list[Tensor]:
-        """The tensors that it is given and whose numbers it overwrites."""
+        """The input tensors that it overwrites."""
         if torch.Tag.inplace_view in self.function.tags or not self.mutates:
             return []
         schema = self.function._schema.arguments
@@ -117,15 +117,15 @@ class Operation:
 
     @property
     def is_view(self) -> bool:
-        """Whether it returns the memory that it is given, as ``view`` and ``detach`` do."""
+        """True if its result shares an input's memory, as with ``view`` and ``detach``."""
         return self.function.is_view
 
     @property
     def line(self) -> tuple[str, int]:
         """File and line of the user's code, ``("", 0)`` if unknown; a backward's is its forward's.
 
-        It takes a walk along the stack. A forward whose line no listener reads has none in the
-        backward either.
+        Computed by a walk along the stack. If no listener reads a forward operation's line, the
+        backward has none either.
         """
         if self.phase == "backward" and not self._own_line[0]:
             return self._forward.line
@@ -133,24 +133,24 @@ class Operation:
 
     @cached_property
     def _own_line(self) -> tuple[str, int]:
-        # A backward has one only within a Function of the user's own.
+        # A backward has a line of its own only within a user's autograd.Function.
         node = torch._C._current_autograd_node()
         if self.phase == "backward" and not isinstance(node, BackwardCFunction):
             return "", 0
         return users_line(self._frame)
 
     def run(self) -> Any:
-        """Run it, unless it has run or `replace` has spoken; return its output."""
+        """Run it, unless it has run or was replaced; return its output."""
         if not self._ran:
             self.output, self._ran = self.function(*self.args, **self.kwargs), True
         return self.output
 
     def replace(self, output: Any) -> None:
-        """Return this in place of running it; called in `Listener.before`."""
+        """Use this output instead of running it; to be called in `Listener.before`."""
         self.output, self._ran = output, True
 
     def run_simpler(self, function: Callable[..., Any], listener: Listener) -> Any:
-        """Run a function on its arguments, and tell one listener of the operations in it."""
+        """Run a function on its arguments, and report its operations to one listener."""
         with _Mode([listener]):
             return function(*self.args, **self.kwargs)
 
@@ -163,49 +163,49 @@ def _schema(function: Any) -> tuple[dict[str, Any], bool]:
 
 
 class Listener:
-    """Something that an `OperationRecorder` tells of a run; a subclass overrides what it needs.
+    """The interface for listeners of an `OperationRecorder`; a subclass overrides what it needs.
 
     Attributes
     ----------
     labels_backward : bool
-        Whether a backward's operations are to have the layer, line and name of their forward's.
+        True if a backward's operations need the layer, line and name of their forward operation.
     """
 
     labels_backward = False
 
     def begin(self, recorder: OperationRecorder) -> None:
-        """Prepare, when the recorder's hooks are on and nothing has run."""
+        """Prepare; called when the recorder's hooks are on and nothing has run."""
 
     def end(self) -> None:
-        """Conclude, whichever way the block ended."""
+        """Finish; called however the block ended."""
 
     def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
-        """Note that a module begins, and with which tensors."""
+        """Handle the begin of a module's call, with its input tensors."""
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Note that a module has returned, and which tensors."""
+        """Handle the end of a module's call, with its output tensors."""
 
     def before(self, operation: Operation) -> None:
-        """Look at an operation that is about to run."""
+        """Handle an operation that is about to run."""
 
     def after(self, operation: Operation) -> None:
-        """Look at an operation that has run."""
+        """Handle an operation that has run."""
 
     def failed(self, operation: Operation) -> None:
-        """Look at an operation that has raised."""
+        """Handle an operation that has raised."""
 
 
 class OperationRecorder(HookManager):
-    """A block within which listeners are told of each operation.
+    """A ``with`` block that reports each operation to its listeners.
 
     Parameters
     ----------
     *listeners : Listener
-        Told in this order.
+        Called in this order.
     model : torch.nn.Module, optional
-        Its modules' calls are told, too, and each operation says in which it ran.
+        Its modules' calls are reported too, and each operation has the call in which it ran.
     backward : bool
-        Whether a backward may follow, in which checkpointing runs modules again.
+        True if a backward may follow, in which checkpointing runs modules again.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ class OperationRecorder(HookManager):
     1 relu
     """
 
-    missing_gradients = False  # nothing has to run again for its sake
+    missing_gradients = False  # so a session never repeats a run for it
 
     def __init__(
         self, *listeners: Listener, model: nn.Module | None = None, backward: bool = True
@@ -250,8 +250,8 @@ class OperationRecorder(HookManager):
         super()._begin()
         for each in self._listeners:
             each.begin(self)
-            self.around.callback(each.end)
-        self.around.enter_context(self._mode)
+            self.exit_stack.callback(each.end)
+        self.exit_stack.enter_context(self._mode)
 
     def __exit__(self, *error: Any) -> None:
         self.error = error[1]
@@ -259,7 +259,7 @@ class OperationRecorder(HookManager):
 
     @property
     def muted(self) -> bool:
-        """Whether no listener is told of what runs; settable."""
+        """True while no operation is reported; may be set."""
         return self._mode.silent
 
     @muted.setter
@@ -268,7 +268,7 @@ class OperationRecorder(HookManager):
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        """Tell of no operation within the block."""
+        """Report no operation within the block."""
         before, self._mode.silent = self._mode.silent, True
         try:
             with torch._C.DisableTorchFunction():
@@ -279,8 +279,8 @@ class OperationRecorder(HookManager):
     # Which module is running
 
     def _place(self) -> tuple[ModuleCall, bool] | None:
-        # What checkpointing runs again it leaves before the end, once it has what it needs. The
-        # backward itself keeps no graph.
+        # Checkpointing leaves a module's second run early, once it has its tensors. The backward
+        # itself builds no graph.
         left = current_backward() != FORWARD and not torch.is_grad_enabled()
         return None if left else self._running.innermost()
 
@@ -309,7 +309,7 @@ class OperationRecorder(HookManager):
 
 
 def _mark(tensor: Tensor) -> tuple[Any, ...]:
-    """Shape and central value: by these a checkpoint's second run is known to be the first's."""
+    """Return shape and central value, which identify a checkpoint's second run of a call."""
     if not tensor.numel() or tensor.layout is not torch.strided:
         return tuple(tensor.shape), None
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
@@ -328,7 +328,7 @@ def _same(marks: Iterable[Any], others: Iterable[Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Label:
-    """What a node of autograd's graph carries along: the operation that made it."""
+    """The metadata of a node of autograd's graph: the operation that made it."""
 
     name: str = ""
     call: ModuleCall | None = None
@@ -381,7 +381,7 @@ class _Mode(TorchDispatchMode):
             return operation.output
 
     def _locate(self, operation: Operation) -> None:
-        """Say in which module's call it runs, and whether in a backward."""
+        """Set the operation's call and phase."""
         if self._labels:
             self._label_nodes()
         running = self._place()
@@ -396,14 +396,14 @@ class _Mode(TorchDispatchMode):
 
     def _label_nodes(self) -> None:
         tensors, label = self._unlabelled
-        for tensor in tensors:  # autograd has come to know them by now
+        for tensor in tensors:  # by now they have a grad_fn
             if tensor.grad_fn is not None:
                 _carried(tensor.grad_fn).setdefault(_LABEL, label)
         self._unlabelled = [], label
 
 
 def _carried(node: Any) -> dict[str, _Label]:
-    """The dict that a node of autograd's graph carries along for others."""
+    """Return the metadata dict of a node of autograd's graph."""
     return node.metadata
 
 
@@ -423,7 +423,7 @@ def labelled(node: Any, most: int = 20_000) -> Iterator[tuple[Any, _Label]]:
 
 
 def _overridden(listeners: Iterable[Listener], name: str) -> list[Callable[[Operation], None]]:
-    """The methods of those listeners that have one of their own."""
+    """Return the methods of the listeners that override this one."""
     own = getattr(Listener, name)
     return [getattr(each, name) for each in listeners if getattr(type(each), name) is not own]
 

@@ -1,14 +1,13 @@
-"""A model run again and again with one layer changed: what came before the layer is not repeated.
+"""Run a model many times with one layer changed, without repeating the operations before it.
 
-Every operation of a forward passes torch's dispatcher, and so a mode of it. One whole run is
-recorded: which operations came before the first changed layer had returned, and the memory that
-was still in use at that moment, which is all that anything later can read. In a replay the model's
-own code runs as always, but its operations before that moment are skipped: they return memory that
-nobody has written. At the moment itself what was in use is copied back in.
+One whole run is recorded through a dispatch mode: the operations up to the boundary, where the
+first changed layer returns, and the memory that is still in use there, which is all that anything
+later can read. In a replay the model's own code runs as always, but operations before the boundary
+are skipped: they return uninitialized memory. At the boundary the recorded values are copied in.
 
-Whether that is right for a model is tried before it is used: a replay with nothing changed, all
-skipped values NaN, must give the recorded output to the bit. Where it does not, or the operations
-are others than in the recording, or random, the whole model runs.
+Each recording is tested before its use: a replay without changes, with NaN as all skipped values,
+must give the recorded output to the bit. If it does not, or if operations differ from the recording
+or are random, the whole model runs.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ class Replay:
         self.replayed = self.whole = 0
 
     def run(self, changed: Callable[[], T], plain: Callable[[], Any], key: Hashable = None) -> T:
-        """Do ``changed``, which runs the model once, without a graph.
+        """Run ``changed``, which runs the model once, without a graph.
 
-        ``plain`` runs it on the same input with nothing changed; it is called twice whenever the
-        ``key`` is another, which says what else a run depends on, such as the size of a batch.
+        ``plain`` runs it on the same input without changes; it is called twice for each new
+        ``key``, which holds whatever else a run depends on, such as the batch size.
         """
         if key not in self._recordings:
-            self._recordings = {key: self._proved(plain)}
+            self._recordings = {key: self._tested(plain)}
         recording = self._recordings[key]
         if recording is not None:
             try:
@@ -80,42 +79,42 @@ class Replay:
         self.whole += 1
         return changed()
 
-    def _proved(self, plain: Callable[[], Any]) -> _Recording | None:
-        """Record a run, if its replay returns the same."""
+    def _tested(self, plain: Callable[[], Any]) -> _Recording | None:
+        """Record a run; None unless its replay returns the same."""
         recording = _Recording()
         try:
-            wanted = self._within(_Taping(recording), plain)
+            wanted = self._within(_Recorder(recording), plain)
             found = self._within(_Replayer(recording, poison=True), plain)
-        except (_DivergedError, Exception):  # what raises here, raises in a whole run, too
+        except (_DivergedError, Exception):  # a whole run raises the same
             return None
         return recording if _same(wanted, found) else None
 
     def _within(self, way: _Way, run: Callable[[], T]) -> T:
         # Before the changes, which may already be on: a later edit runs after the earlier ones.
-        hooks = [(layer, "edit", lambda *given: way.cut()) for layer in self._layers]
+        hooks = [(layer, "edit", lambda *given: way.boundary()) for layer in self._layers]
         with HookManager(hooks), way.block():
             found = run()
-        if not way.reached:
+        if not way.passed:
             raise _DivergedError
         return found
 
 
 class _Way(Protocol):
-    """Recording, or replaying: both end at the cut, when the first changed layer has returned."""
+    """Recording, or replaying: both end at the boundary, when the first changed layer returns."""
 
-    reached: bool
+    passed: bool
 
     def block(self) -> AbstractContextManager: ...
-    def cut(self) -> None: ...
+    def boundary(self) -> None: ...
 
 
 class _DivergedError(BaseException):
-    """The run diverged from the recorded one. No ``except Exception`` of a model's catches it."""
+    """The replay diverged from the recording. No ``except Exception`` in a model catches this."""
 
 
 @dataclass(frozen=True)
 class _Made:
-    """In a step's outputs: a tensor with memory of its own."""
+    """A step's output tensor with memory of its own."""
 
     index: int
     size: torch.Size
@@ -127,24 +126,24 @@ class _Made:
         return torch.empty_strided(self.size, self.stride, dtype=self.dtype, device=self.device)
 
     def read(self, storage: torch.UntypedStorage) -> Tensor:
-        """A copy of what it holds now."""
+        """Return a copy of its present values."""
         empty = torch.empty(0, dtype=self.dtype, device=self.device)
         return empty.set_(storage, 0, self.size, self.stride).clone()
 
 
 @dataclass(frozen=True)
 class _Given:
-    """In a step's outputs: the tensor that it was given there."""
+    """A step's output tensor that is one of its inputs."""
 
     number: int
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One operation before the cut."""
+    """One operation before the boundary."""
 
     operation: Any
-    shapes: list[torch.Size]  # of the tensors that it was given
+    shapes: list[torch.Size]  # of its input tensors
     outputs: Any
     skipped: bool
 
@@ -152,35 +151,35 @@ class _Step:
 @dataclass
 class _Recording:
     steps: list[_Step] = field(default_factory=list)
-    kept: dict[int, Tensor] = field(default_factory=dict)  # index -> its values at the cut
+    kept: dict[int, Tensor] = field(default_factory=dict)  # index -> its values at the boundary
 
 
-class _Taping(Listener):
-    """Writes down the operations before the cut."""
+class _Recorder(Listener):
+    """A listener that records the operations before the boundary."""
 
     def __init__(self, recording: _Recording) -> None:
-        self.recording, self.reached = recording, False
+        self.recording, self.passed = recording, False
         self._made: StorageMap[_Made] = StorageMap()
         self._count = 0
 
     def block(self) -> AbstractContextManager:
         return OperationRecorder(self)
 
-    def cut(self) -> None:
-        """Keep what can still be read; from here on nothing is written down."""
-        if not self.reached:
-            self.reached = True
+    def boundary(self) -> None:
+        """Keep the values that can still be read, and stop recording."""
+        if not self.passed:
+            self.passed = True
             for storage, made in self._made.storages():
                 self.recording.kept[made.index] = made.read(storage)
 
     def before(self, operation: Operation) -> None:
-        if self.reached:
+        if self.passed:
             return
         given = operation.inputs
         random = torch.Tag.nondeterministic_seeded in operation.function.tags
         if random or not all(map(_plain, given)):
             raise _DivergedError
-        # What is not made here, such as a buffer, must be written each time.
+        # Tensors made elsewhere, such as a buffer, must be written in every run.
         if operation.mutates and not all(each in self._made for each in given):
             raise _DivergedError
         operation.notes[self] = [_layout(each) for each in given]
@@ -193,7 +192,7 @@ class _Taping(Listener):
         views = [any(share_memory(each, one) for one in given) for each in new]
         if any(views) and not all(views):
             raise _DivergedError
-        # A view is one of a new base in a replay, and what only changes a shape must do so again.
+        # A view must be taken of a replay's new base, and in-place reshaping must be repeated.
         skipped = not any(views) and [_layout(each) for each in given] == before
         note = partial(self._note, given)
         outputs = tree_map_only(Tensor, note, operation.output) if skipped else None
@@ -213,13 +212,13 @@ class _Taping(Listener):
 
 
 class _Replayer(TorchDispatchMode):
-    """Skips the operations before the cut; it is left there, if no mode is on top of it."""
+    """A mode that skips operations before the boundary; it is left there, if it is the top mode."""
 
     def __init__(self, recording: _Recording, *, poison: bool = False) -> None:
         super().__init__()
-        self.recording, self.reached, self._left = recording, False, False
+        self.recording, self.passed, self._left = recording, False, False
         self._poison, self._steps = poison, iter(recording.steps)
-        self._waiting: dict[int, Tensor] = {}  # for the values that they have at the cut
+        self._waiting: dict[int, Tensor] = {}  # to be filled at the boundary
 
     def block(self) -> AbstractContextManager:
         return self
@@ -229,11 +228,11 @@ class _Replayer(TorchDispatchMode):
             self._left = True
             super().__exit__(*error)
 
-    def cut(self) -> None:
-        """Fill in what can still be read; from here on everything runs."""
-        if self.reached:
+    def boundary(self) -> None:
+        """Fill in the recorded values; from here on everything runs."""
+        if self.passed:
             return
-        self.reached = True
+        self.passed = True
         if next(self._steps, None) is not None:
             raise _DivergedError
         for index, tensor in self._waiting.items():
@@ -246,7 +245,7 @@ class _Replayer(TorchDispatchMode):
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self.reached:
+        if self.passed:
             return operation(*args, **kwargs)
         given, step = tensors((args, kwargs)), next(self._steps, None)
         same = step is not None and step.operation is operation
@@ -262,7 +261,7 @@ class _Replayer(TorchDispatchMode):
         if isinstance(noted, _Given):
             return given[noted.number]
         if not isinstance(noted, _Made):
-            return noted  # a number, or the lack of a tensor
+            return noted  # a number or None
         tensor = noted.unwritten()
         if self._poison:
             tensor.fill_(torch.nan if tensor.is_floating_point() else 1)
@@ -276,14 +275,14 @@ def _layout(tensor: Tensor) -> tuple[torch.Size, tuple[int, ...]]:
 
 
 def _plain(tensor: Tensor) -> bool:
-    """Whether it is strided numbers, and nothing else."""
+    """Return whether a tensor is a plain strided one."""
     kinds = (Tensor, nn.Parameter, nn.Buffer) if hasattr(nn, "Buffer") else (Tensor, nn.Parameter)
     strided = tensor.layout is torch.strided and not tensor.is_quantized
     return strided and type(tensor) in kinds
 
 
 def _same(output: Any, other: Any) -> bool:
-    """Whether two outputs hold the same values, and no NaN."""
+    """Return whether two outputs hold the same values, without NaN."""
     pairs = list(tensors_in(output)), list(tensors_in(other))
     if [path for path, _ in pairs[0]] != [path for path, _ in pairs[1]]:
         return False

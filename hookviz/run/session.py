@@ -1,4 +1,4 @@
-"""The one way in which hookviz runs a user's model, which is afterwards as it was, to the bit."""
+"""The only way in which hookviz runs a user's model: afterwards its state is restored exactly."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .state import preserved_state
 from .target import Target, check_target, class_names_of, logits_of, score_of
 
 GradientSource = Literal["inputs", "parameters", "everything"]
-"""What the gradient is asked of: the input; the parameters too; or all, by backward()."""
+"""The tensors whose gradient is computed: the inputs; parameters too; or all, by backward()."""
 
 
 def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, list[Tensor]]:
-    """The call's arguments, as tensors of our own that ask for a gradient, and those tensors.
+    """Clone the call's arguments as tensors that require a gradient; return both.
 
-    Without any floating-point input (a text model), the parameters are asked instead, frozen ones
+    Without any floating-point input (a text model), the parameters take their part, frozen ones
     too; `preserved_state` freezes them again.
     """
     sources: list[Tensor] = []
@@ -43,7 +43,7 @@ def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, 
         if not copy.is_floating_point():
             return copy
         sources.append(copy.requires_grad_())
-        return copy.clone()  # no leaf: a first layer may work in place
+        return copy.clone()  # not a leaf: a first layer may work in place
 
     args, kwargs = map_tensors((list(args), dict(kwargs)), own)
     if not sources:
@@ -52,22 +52,22 @@ def clone_inputs(model: nn.Module, args: Any, kwargs: Any) -> tuple[list, dict, 
 
 
 def run_backward(
-    score: Tensor, sources: list[Tensor], model: nn.Module, goal: GradientSource
+    score: Tensor, sources: list[Tensor], model: nn.Module, source: GradientSource
 ) -> GradientSource | None:
-    """Send the gradient through the layers; the goal to run again with, if this one cannot be."""
-    if goal == "everything":
+    """Run backward without writing ``.grad``; return another source if this one is unsupported."""
+    if source == "everything":
         for parameter in model.parameters():
             parameter.grad = None  # `preserved_state` puts it back
         score.backward()
         return None
-    if goal == "parameters":
+    if source == "parameters":
         sources = sources + [p for p in model.parameters() if p.requires_grad]
     try:
         torch.autograd.grad(score, sources, allow_unused=True)
     except RuntimeError as error:
         if "checkpoint" not in str(error).lower():
             raise
-        return "everything"  # reentrant checkpointing knows backward() only
+        return "everything"  # reentrant checkpointing supports backward() only
     return None
 
 
@@ -76,7 +76,7 @@ class Observer(Protocol):
 
     @property
     def missing_gradients(self) -> bool:
-        """Whether a tensor that asked for a gradient got none."""
+        """True if a tensor that requires a gradient got none."""
         ...
 
     def __enter__(self) -> Any: ...
@@ -89,30 +89,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class PassResult(Generic[O]):
-    """One forward and one backward: who observed it, what the model returned, what was asked."""
+    """The result of one forward and one backward."""
 
     observer: O
     output: Any
     scored: bool
-    goal: GradientSource
+    source: GradientSource
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one forward and backward gave."""
+    """The records of one forward and backward."""
 
     cache: FeatureCache
-    logits: Tensor | None  # class scores (N, K), detached; None if the model is no classifier
-    scored: bool  # whether there was a score to go backward from
-    returned: type  # of what the model returned
-    goal: GradientSource  # what the gradient had to be asked of
+    logits: Tensor | None  # class scores (N, K), detached; None without a classifier
+    scored: bool  # False if there was no score to run backward from
+    returned: type  # the type of the model's output
+    source: GradientSource  # whose gradient was computed in the end
 
 
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
-    `given` is the model as it was given, maybe in a wrapper, `model` the one inside all wrappers,
-    which runs. In every run `edits` are made.
+    `given` is the user's model, maybe in a wrapper; `model` is the one inside all wrappers, which
+    runs. Every run makes the `edits`.
 
     Parameters
     ----------
@@ -149,13 +149,13 @@ class Session:
 
     @property
     def inputs(self) -> ModelInput:
-        """The model's input as it goes in.
+        """The model's input.
 
-        Where it cannot go in as it is, something may take its place, such as a batch for a single
-        sample. The first run decides that; looked at before, it takes a forward of its own.
+        If the model raises on the given input, a replacement may be used, such as a batch for a
+        single sample. The first run decides that; reading this property earlier costs a forward.
         """
         if self._inputs.instead is not None:
-            with suppress(Exception), self.active(grad=False):  # the next run will raise it, too
+            with suppress(Exception), self.active(grad=False):  # the next run raises it again
                 self._settling(lambda: self.call(*map_tensors(self._inputs.args, torch.clone)))
         return self._inputs
 
@@ -165,7 +165,7 @@ class Session:
 
     @property
     def edited_inputs(self) -> ModelInput:
-        """The input as the model gets it, with the edits that change it."""
+        """The input after the edits that change it."""
         inputs, own = self.inputs, [each for each in self.edits if each.of_input]
         if not own:
             return inputs
@@ -176,21 +176,21 @@ class Session:
         return replace(inputs, args=args, kwargs=kwargs)
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:
-        """The same session with these edits and no others."""
+        """Return the same session with these edits alone."""
         twin = copy.copy(self)
         twin.edits = tuple(edits)
         return twin
 
     def active(self, *, grad: bool = True, keep_mode: bool = False) -> Block:
-        """A block within which `call` may be used: nothing compiled, state preserved.
+        """Return a block for `call`: nothing runs compiled, and the state is restored at its end.
 
-        In eval mode, unless the model is to run as it stands. The session's edits are on in it.
+        In eval mode, unless ``keep_mode``. The session's edits are on.
         """
         edits = [each.block(self.given) for each in self.edits]
         return _Active(self.model, grad, keep_mode, edits)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the model; within an `active` block. An error says in which layer it arose."""
+        """Run the model, within an `active` block. An error names the layer in which it arose."""
         try:
             return self.model(*args, **kwargs)
         except EditError as error:  # not the model's
@@ -202,7 +202,7 @@ class Session:
             raise located from error
 
     def _check_names(self, output: Any) -> None:
-        """Refuse class names of another number; those that nobody gave here are forgotten."""
+        """Refuse class names of the wrong number if the user gave them; discard found ones."""
         logits, count = logits_of(output), len(self.class_names)
         if logits is None or count in (0, logits.shape[1]):
             return
@@ -214,7 +214,7 @@ class Session:
         self.class_names = []
 
     def replayed(self, replay: Replay) -> Any:
-        """What the model returns with the session's edits, without a graph; see `Replay`."""
+        """Return the model's output with the session's edits, without a graph; see `Replay`."""
 
         def run(edits: Sequence[LayerEdit]) -> Any:
             with ExitStack() as stack:
@@ -228,9 +228,9 @@ class Session:
             return replay.run(lambda: run(self.edits), lambda: run(()))
 
     def forward(self, observe: Callable[[], T], *, grad: bool = True) -> T:
-        """Run one forward, as `forward_backward` does it, without a backward; return the hooks.
+        """Run one forward under the hooks that ``observe`` makes, a ``with`` block; return these.
 
-        ``observe`` makes them, a ``with`` block. Without ``grad`` no graph is kept.
+        Without ``grad`` no graph is kept.
         """
 
         def once() -> T:
@@ -249,18 +249,18 @@ class Session:
         target: Target,
         observe: Callable[[], O],
         *,
-        goal: GradientSource = "inputs",
+        source: GradientSource = "inputs",
         keep_mode: bool = False,
         score_of: Callable[..., Tensor | None] = score_of,
     ) -> PassResult[O]:
-        """One forward and one backward with hooks on, which ``observe`` makes anew for each time.
+        """Run one forward and one backward under hooks; ``observe`` makes new ones for each run.
 
-        Not every layer may depend on the input, and checkpointing may know ``backward()`` only:
-        then it is done again, and the gradient asked of more than the first ``goal``.
+        Some layers may not depend on the input, and reentrant checkpointing supports
+        ``backward()`` only: then the run is repeated with a wider ``source``.
         """
         check_target(target)
 
-        def once(goal: GradientSource) -> tuple[PassResult[O], GradientSource | None]:
+        def once(source: GradientSource) -> tuple[PassResult[O], GradientSource | None]:
             observer = observe()
             with self.active(keep_mode=keep_mode):
                 args, kwargs, sources = clone_inputs(
@@ -270,19 +270,21 @@ class Session:
                     output = self.call(*args, **kwargs)
                     self._check_names(output)
                     score = score_of(output, target, self.class_names)
-                    more = None if score is None else run_backward(score, sources, self.model, goal)
-            lacking = score is not None and more is None and goal == "inputs"
+                    more = (
+                        None if score is None else run_backward(score, sources, self.model, source)
+                    )
+            lacking = score is not None and more is None and source == "inputs"
             learns = any(parameter.requires_grad for parameter in self.model.parameters())
             if lacking and observer.missing_gradients and learns:
                 more = "parameters"
-            return PassResult(observer, output, score is not None, goal), more
+            return PassResult(observer, output, score is not None, source), more
 
         while True:
-            passed, more = self._settling(partial(once, goal))
+            passed, more = self._settling(partial(once, source))
             if more is None:
                 return passed
-            goal = more
-            del passed  # memory never holds both
+            source = more
+            del passed  # so that memory never holds both
 
     def run(
         self,
@@ -290,19 +292,20 @@ class Session:
         *,
         layers: Layers = None,
         max_bytes: int | None = None,
-        tick: Callable[[float], object] = lambda share: None,
+        on_progress: Callable[[float], object] = lambda fraction: None,
     ) -> Run:
         """Capture layers in one forward and one backward, as for `hookviz.explore`.
 
-        ``tick`` is called with the share of the work that is done, 0 to 1.
+        ``on_progress`` is called with the fraction of the work that is done, 0 to 1.
         """
 
         def observe() -> Capture:
             expected: int
             done = count(1)
-            one_more = lambda: tick(min(next(done) / expected, 1.0))  # noqa: E731
-            # By the names that the given model has, wrapped or not.
-            cache = Capture(self.given, layers, TensorStore(max_bytes=max_bytes), tick=one_more)
+            one_more = lambda: on_progress(min(next(done) / expected, 1.0))  # noqa: E731
+            # By the names in the user's model, wrapped or not.
+            store = TensorStore(max_bytes=max_bytes)
+            cache = Capture(self.given, layers, store, on_progress=one_more)
             expected = 2 * len(cache.not_called)
             return cache
 
@@ -310,12 +313,12 @@ class Session:
         logits = logits_of(passed.output)
         kept = None if logits is None else logits.detach()
         cache = passed.observer.data()
-        return Run(cache, kept, passed.scored, type(passed.output), passed.goal)
+        return Run(cache, kept, passed.scored, type(passed.output), passed.source)
 
     def _settling(self, run: Callable[[], T]) -> T:
-        """Run on the input as it is; if the forward raises, on what can take its place.
+        """Run on the input as it is; if the forward raises, on its replacement.
 
-        If it raises then, too, the first error is raised: it is about what the user knows.
+        If the second run raises too, the first error is raised: it is about the user's own input.
         """
         given = self._inputs
         try:
@@ -349,8 +352,8 @@ class _Active(Block):
 
     def _begin(self) -> None:
         state = preserved_state(self._model, keep_mode=self._keep_mode)
-        self.around.enter_context(state)
-        self.around.enter_context(force_eager())
-        self.around.enter_context(torch.set_grad_enabled(self._grad))
+        self.exit_stack.enter_context(state)
+        self.exit_stack.enter_context(force_eager())
+        self.exit_stack.enter_context(torch.set_grad_enabled(self._grad))
         for each in self._edits:
-            self.around.enter_context(each)
+            self.exit_stack.enter_context(each)

@@ -17,25 +17,25 @@ from torch import Tensor, nn
 
 _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 _SEQUENCES = (list, deque)
-# Most of what there is; weights' own values are not kept, since they are as large as the model.
+# The most frequent types; weights' values are not kept, since they are as large as the model.
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
 
 
 @contextmanager
 def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[None]:
-    """Eval mode with gradients within the block; afterwards the model is as before.
+    """Switch to eval mode with gradients within the block; restore the model afterwards.
 
-    With ``keep_mode`` it stays in the mode in which it is.
+    With ``keep_mode`` the mode is not switched.
 
-    Put back, also after an exception, are training flags, buffers, all attributes, and what these
-    hold at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
+    Restored, also after an exception, are training flags, buffers, all attributes, and their
+    content at any depth: tensors, arrays, lists, deques, dicts of all kinds, sets, dataclasses,
     namespaces and random generators; the parameters' ``.grad`` and ``requires_grad``; the random
     number generators of Python, numpy and torch; and the surrounding grad and inference mode.
 
-    Not looked into are other objects that an attribute may refer to. Parameters' own values are
-    not kept: a model that overwrites its weights in eval mode has changed.
+    The content of other objects is not restored. Nor are parameters' values: a model that
+    overwrites its weights in eval mode stays changed.
     """
-    # What a ScriptModule names as a module may be anything.
+    # A ScriptModule may list anything as a module.
     modules = [module for module in model.modules() if isinstance(module, nn.Module)]
     sharded = _sharded(modules)
     kept = _Kept(managed=bool(sharded))
@@ -61,10 +61,10 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[No
 
 
 class _Kept:
-    """What objects held when they were looked into. No code of the user's runs for it."""
+    """The content of objects when the block began. No code of the user's runs to find it."""
 
     def __init__(self, managed: bool) -> None:
-        self._managed = managed  # whether parameters come and go by themselves
+        self._managed = managed  # FSDP adds and removes parameters by itself
         self._held: list[tuple[dict, list, list]] = []  # mappings, their keys and values
         self._empty: list[dict] = []
         self._undo: list[Callable[[], object]] = []
@@ -109,7 +109,7 @@ class _Kept:
             self._generator(value)
 
     def _module(self, value: nn.Module) -> None:
-        if isinstance(value, torch.jit.ScriptModule):  # nothing that it holds is in its __dict__
+        if isinstance(value, torch.jit.ScriptModule):  # its content is not in its __dict__
             flag = value.training
             self._undo.append(lambda: setattr(value, "training", flag))
             for buffer in value.buffers():
@@ -144,7 +144,7 @@ class _Kept:
             self.look_into(each)
 
     def _tensor(self, value: Tensor) -> None:
-        # Weights may be of a subclass, too; of other layouts there is nothing that could be copied.
+        # Weights may be of a subclass, too; other layouts cannot be copied in place.
         if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
             return
         content = value.detach().clone()
@@ -169,7 +169,7 @@ class _Kept:
 
 
 def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
-    """Those managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
+    """Return the modules managed by ``fully_shard`` (FSDP2) or ``FullyShardedDataParallel``."""
     managers = {"FSDPModule", "FullyShardedDataParallel"}
     kinds = {type(module) for module in modules}
     those = {kind for kind in kinds if managers & {each.__name__ for each in kind.__mro__}}
@@ -177,12 +177,12 @@ def _sharded(modules: list[nn.Module]) -> list[nn.Module]:
 
 
 def _same(those: Collection[Any], held: list) -> bool:
-    """Whether they are the very objects, in their order; nothing is asked whether it equals."""
+    """Compare two sequences by identity; never call ``__eq__``."""
     return len(those) == len(held) and all(map(is_, those, held))
 
 
 def _hold(value: dict, held: dict) -> None:
-    """Make a mapping what it was, in its order where it has one."""
+    """Restore a mapping's items, and their order if it has one."""
     for key in [key for key in value if key not in held]:
         del value[key]
     for key, each in held.items():  # a Counter's update would add

@@ -1,4 +1,4 @@
-"""What is asked of the model: its output and a target become one score to go backward from."""
+"""The model's output and a target become one score to run backward from."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .output import Output, described, read_output
 def class_names_of(
     model: nn.Module, weights: Any = None, class_names: Sequence[str] | None = None
 ) -> list[str]:
-    """Class names, in the order of the classes; empty where nobody says any.
+    """Return class names, in the order of the classes; empty if unknown.
 
-    Looked for in the argument, the categories of torchvision's weights, ``model.class_names``,
+    Sources are the argument, the categories of torchvision's weights, ``model.class_names``,
     ``model.config.id2label`` (transformers), ``model.names`` (ultralytics), and timm's own lists.
     """
     if class_names is not None:
@@ -47,12 +47,12 @@ def _known(model: nn.Module, weights: Any) -> Iterator[Any]:
 
 
 def _listed(names: Any) -> list[str]:
-    """Names as a list, of a list or of number -> name; empty if they are neither."""
+    """Return names as a list, from a list or a dict number -> name; empty for anything else."""
     if isinstance(names, Mapping):
         names = [names.get(index) for index in range(len(names))]
     if isinstance(names, str) or not isinstance(names, Sequence):
         return []
-    # What transformers makes up for a model without labels says nothing.
+    # Placeholder names that transformers gives a model without labels.
     made_up = all(name == f"LABEL_{index}" for index, name in enumerate(names))
     return list(names) if all(isinstance(n, str) for n in names) and not made_up else []
 
@@ -62,7 +62,7 @@ Target = None | Class | tuple[Class, ...] | list[Any] | Callable[[Any], Tensor]
 
 
 def logits_of(output: Any) -> Tensor | None:
-    """The class scores ``(N, K)`` in a model's output; None if it is no classifier's.
+    """Return the class scores ``(N, K)`` in a model's output; None without a classifier.
 
     Looks at the output itself, then at ``output.logits`` and ``output["logits"]``.
     """
@@ -76,7 +76,7 @@ def logits_of(output: Any) -> Tensor | None:
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Softmax over the classes, ``(N, K)``; left alone if the rows are probabilities already."""
+    """Apply softmax over the classes, ``(N, K)``, unless the rows are probabilities already."""
     logits = logits.detach().float()
     rows = logits.sum(1)
     if (logits >= 0).all() and torch.allclose(rows, torch.ones_like(rows), atol=1e-3):
@@ -85,7 +85,7 @@ def probabilities(logits: Tensor) -> Tensor:
 
 
 def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) -> int:
-    """The number of the class that a user named; ``ValueError`` names what there is.
+    """Return the number of a class given by name or number; a ``ValueError`` lists similar names.
 
     >>> class_index("Moon", 3, ["ball", "moon", "star"])
     1
@@ -102,13 +102,13 @@ def class_index(target: Class, classes: int, class_names: Sequence[str] = ()) ->
         raise ValueError(f"No class is called {target!r}; {close_names(target, class_names)}.")
     if not 0 <= target < classes:
         raise ValueError(
-            f"target={target} is no class of this model: its classes are 0 to {classes - 1}."
+            f"target={target} is not a class of this model: its classes are 0 to {classes - 1}."
         )
     return int(target)
 
 
 def check_target(target: Target) -> Target:
-    """Refuse what can never be a target with a ``ValueError``."""
+    """Return a valid target; raise ``ValueError`` for anything that can never be one."""
     if isinstance(target, list) and target:
         for each in target:
             if isinstance(each, list) or callable(each):
@@ -168,14 +168,14 @@ def _is_class(value: object) -> bool:
 
 
 def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Tensor | None:
-    """The scalar to go backward from.
+    """Return the scalar to run backward from.
 
-    With the target None it is each sample's own top class; a class: its logit; a tuple of classes:
-    the logit of the first less the mean logit of the others; a list: one of these for each sample.
-    The samples' scores are summed, so that each gets the gradient of its own. A callable: what it
-    returns.
+    For None it is the logit of each sample's own top class; for a class its logit; for a tuple of
+    classes the logit of the first less the mean logit of the others; for a list one of these for
+    each sample. The samples' scores are summed, so that each gets the gradient of its own score. A
+    callable returns the score itself.
 
-    None if ``target`` is None and the model is no classifier, or one that computes without a graph.
+    None if ``target`` is None and the model is not a classifier or computes without a graph.
     """
     if callable(target):
         return _called(target, output)
@@ -186,7 +186,7 @@ def score_of(output: Any, target: Target, class_names: Sequence[str] = ()) -> Te
 
 
 def needed_logits(output: Any, target: Target) -> Tensor:
-    """`logits_of` the output, or a ``ValueError``, since the target is one of its classes."""
+    """Return the logits of the output; raise ``ValueError`` if a class target has none."""
     logits = logits_of(output)
     if logits is None:
         raise ValueError(
@@ -198,7 +198,7 @@ def needed_logits(output: Any, target: Target) -> Tensor:
 
 
 def sample_scores(logits: Tensor, target: Target, class_names: Sequence[str] = ()) -> Tensor:
-    """Each sample's score ``(N,)``, from logits ``(N, K)``; for every target but a callable.
+    """Return each sample's score ``(N,)``, from logits ``(N, K)``, for any target but a callable.
 
     >>> logits = torch.tensor([[1.0, 5.0, 2.0], [4.0, 0.0, 1.0]])
     >>> sample_scores(logits, None).tolist()

@@ -8,7 +8,7 @@ import { numberOfObject } from "./identity.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
-import { mapSize, times } from "./numbers.js";
+import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
 import { showPointed } from "./pointed.js";
 import { State } from "./state.js";
@@ -137,6 +137,7 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
+      a: () => this.state.set({ strip: !this.at.strip }),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
       Escape: () => this.state.set({ place: null, hover: null }),
@@ -287,16 +288,20 @@ export class App {
     choose(this.parts.normalize, normalize);
     const by = at.order === "index" ? "" : " in this order";
     this.parts.mosaic.show(data, data.order(at.order), this.position, own, palette, `${key} ${at.order}`, by);
-    this.parts.slope.title(`gradient of ${facts.target.name}`, "", `gradient of ${facts.target.name}: ${words}`);
+    this.parts.slope.title(`gradient of ${facts.target.name}`, null, `gradient of ${facts.target.name}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);
     this.parts.slope.tell(data.graded ? "" : noGradient(data, facts));
     if (!data.graded) return undefined;
     const slopes = sure(data.ranges("gradients", normalize, true)[channel]);
-    const chosen = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : slopes;
+    const robust = normalize === "channel" ? data.robust(channel, slopes) : null;
+    const typed = slopeEnds ? { ...slopeEnds, precision: /** @type {"double"} */ ("double") } : null;
+    const chosen = typed ?? robust ?? slopes;
+    this.parts.slope.tell(facts.flat[data.arrays.flat?.values[channel] ?? 0], true);
+    say(this.parts.slope.side, robust && !typed ? `largest ${short(slopes.high)}` : "");
     const dark = colours.automatic(true);
-    const slopeKey = `${where} ${normalize} ${dark} ${channel} ${slopeEnds?.low} ${slopeEnds?.high}`;
+    const slopeKey = `${where} ${normalize} ${dark} ${channel} ${chosen.low} ${chosen.high}`;
     this.one(this.parts.slope, data, "gradients", chosen, colours.palette(dark), slopeKey);
-    this.parts.bars.slope.show(slopes, slopeEnds, colours.palette(dark), dark);
+    this.parts.bars.slope.show(slopes, slopeEnds, colours.palette(dark), dark, robust);
     return undefined;
   }
 
@@ -345,10 +350,11 @@ export class App {
   notes(data) {
     const { facts, at } = this;
     const own = data.header.notes ?? [];
+    const first = facts.opened === at.layer ? [OPENED] : [];
     const other = !this.source.live && at.goal !== null && at.goal !== facts.target.number;
     const goal = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
-    return [...(facts.note ? [facts.note] : []), ...heat, ...goal, ...own, ...(facts.notes ?? [])];
+    return [...(facts.note ? [facts.note] : []), ...heat, ...goal, ...own, ...(facts.notes ?? []), ...first];
   }
 
   /** The layers that may be wanted next. */
@@ -358,3 +364,6 @@ export class App {
     return [now + 1, now - 1, now + 2].flatMap((place) => names[place] ?? []);
   }
 }
+
+const OPENED =
+  "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.";

@@ -40,10 +40,11 @@ export class Colourbar {
    * @param {Ends | null} chosen
    * @param {Uint32Array} palette
    * @param {string} key Of the palette.
+   * @param {Ends | null} [robust] Where the colours end by themselves, if not at the whole's ends.
    */
-  show(whole, chosen, palette, key) {
+  show(whole, chosen, palette, key, robust = null) {
     this.whole = whole;
-    const ends = (this.shown = chosen ?? whole);
+    const ends = (this.shown = chosen ?? robust ?? whole);
     const now = `${whole.low} ${whole.high} ${ends.low} ${ends.high} ${key}`;
     if (now === this.drawn) return;
     this.drawn = now;

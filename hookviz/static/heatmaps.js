@@ -70,6 +70,7 @@ export class Heatmaps {
     visible(parts.bars.heat.root, !none || at.strip);
     visible(parts.over, Boolean(picture));
     if (!none) this.draw(data, at, found, picture);
+    if (this.note) heat.tell(this.note, true);
     return undefined;
   }
 
@@ -162,7 +163,8 @@ export function noGradient(data, facts) {
 function emptiness(values, method) {
   const bad = Array.prototype.filter.call(values, (value) => !Number.isFinite(value)).length;
   if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
-  return Array.prototype.some.call(values, Boolean) ? "" : `${method} is zero everywhere.`;
+  if (!Array.prototype.some.call(values, Boolean)) return `${method} is zero everywhere.`;
+  return values.length === 1 ? `${method} is one value: the maps are 1×1.` : "";
 }
 
 /** @type {import("./levels.js").Range} */

@@ -5,7 +5,7 @@ import { colourRanges } from "./levels.js";
 /**
  * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
  * @typedef {{maps: Numbers, numbers: Numbers, slopes: Numbers, orders: Numbers, weights: Numbers,
- *   percentiles: Numbers, gradients?: Numbers, drops?: Numbers}} Arrays What a layer's header says it has.
+ *   percentiles: Numbers, flat?: Numbers, gradients?: Numbers, drops?: Numbers}} Arrays What a layer's header says it has.
  * @typedef {import("./levels.js").Range} Range
  */
 
@@ -122,6 +122,20 @@ export class Layer {
       const [least, most] = ends;
       return colourRanges(least, most, normalize, diverging, precision);
     });
+  }
+
+  /**
+   * The colour range of a channel's gradient where a few places are far beyond the others; else
+   * null. See `robust_end` of hookviz.draw.colours.
+   * @param {number} channel
+   * @param {Range} range By its largest magnitude.
+   * @returns {Range | null}
+   */
+  robust(channel, { high }) {
+    const values = this.arrays.percentiles.values;
+    const at = (/** @type {number} */ row) => Math.abs(values[row * this.count + channel] ?? 0);
+    const end = Math.max(at(2), at(3));
+    return end > 0 && 2 * end < high ? { low: -end, high: end, precision: "double" } : null;
   }
 
   /**

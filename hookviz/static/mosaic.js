@@ -12,6 +12,7 @@ import { Sheet } from "./sheet.js";
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 150;
+const NUMBERED = 64; // smaller tiles have their number where the pointer is, and the chosen one
 const SPACE = 4;
 
 /** The mosaic; `onChoose` gets a channel number. */
@@ -86,6 +87,7 @@ export class Mosaic {
     const now = `${key} ${first} ${last} ${fit.columns} ${fit.width} ${globalThis.devicePixelRatio}`;
     if (now !== this.drawn) {
       this.drawn = now;
+      this.grid.classList.toggle("hv-small", fit.width < NUMBERED);
       this.grid.style.setProperty("--columns", String(fit.columns));
       this.grid.style.setProperty("--wide", `${fit.width}px`);
       this.grid.style.setProperty("--high", `${fit.height}px`);
@@ -138,7 +140,7 @@ export class Mosaic {
     tile.root.classList.toggle("hv-silent", Boolean(still));
     mark(tile.root, "aria-label", `channel ${channel}${said && `, ${said}`}`);
     mark(tile.root, "title", said ? `channel ${channel}, ${said}` : null);
-    say(tile.number, fit.width > 30 ? String(channel) : "");
+    say(tile.number, String(channel));
   }
 
   /** @param {number} place Of a tile on the page; one beyond it for none. */

@@ -51,13 +51,13 @@ export class Panel {
 
   /**
    * @param {string} label
-   * @param {string} side
+   * @param {string | null} side Null: it is left as it is.
    * @param {string} alt
    */
   title(label, side, alt) {
     say(this.label, label);
     mark(this.label, "title", label);
-    say(this.side, side);
+    if (side !== null) say(this.side, side);
     mark(this.side, "title", side || null);
     mark(this.frame, "aria-label", alt);
   }

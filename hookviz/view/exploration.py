@@ -15,7 +15,8 @@ from ..run.target import Target, logits_of
 from .difference import seen
 from .layer import ABLATION
 from .memo import Memo
-from .settings import Settings, first_layer
+from .opening import opened
+from .settings import Settings
 from .view import View, run_session
 
 Ask = Callable[[Session, Target], Run]
@@ -43,7 +44,7 @@ def ran(
     if session.edits:
         run = allow_interrupts(ask, session, at.target)
         view = View(at, session, run, original.input_memo, original)
-    return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
+    return view if at.layer in view.cache else opened(view)
 
 
 def ran_beside(ask: Ask, first: Session, session: Session, at: Settings) -> View:
@@ -54,7 +55,7 @@ def ran_beside(ask: Ask, first: Session, session: Session, at: Settings) -> View
     original = View(at, first, one)
     view = View(at, session, two, Memo(), original)
     view.versions = original.versions = "a", "b"
-    return view if at.layer in view.cache else view.moved(layer=first_layer(view.cache))
+    return view if at.layer in view.cache else opened(view)
 
 
 def reordered(view: View) -> View:

@@ -23,7 +23,7 @@ from .build import facts, versions_of
 from .heatmaps import ShownHeatmap
 from .layer import ORDERS, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
-from .view import ShownMaps, View, field_of
+from .view import FLAT, ShownMaps, View, field_of, flatness
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
 """What is known of each channel, and of its gradient, in this order."""
@@ -57,6 +57,8 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "versions": list(versions_of(view)),
         "network": [ShownMaps(view).network_range(slopes) for slopes in (False, True)],
         "methods": list(HEATMAPS),
+        "flat": list(FLAT),
+        "opened": view.opened,
         "product": PRODUCT,
         "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
@@ -129,9 +131,10 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
         `hookviz.draw.arrays.shown_size`. ``numbers`` and ``slopes``, ``(len(NUMBERS), C)``, of
-        the maps and of the gradients. ``weights``, Grad-CAM's, ``(C,)``. ``percentiles``, of both,
-        the 1st and the 99th, ``(2 or 4, C)``. ``orders``, ``(len(ORDERS) - 1, C)``: all but the
-        first. ``drops``, ``(C,)``, where it is known what the score loses without each channel.
+        the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see `flatness`,
+        ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``. ``orders``,
+        ``(len(ORDERS) - 1, C)``: all but the first. ``drops``, ``(C,)``, where it is known what
+        the score loses without each channel.
     """
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
@@ -142,6 +145,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             "gradients": shown_size(layer.gradients),
             "slopes": _numbers(slopes),
             "weights": weights,
+            "flat": flatness(layer.gradients),
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)

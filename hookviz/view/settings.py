@@ -18,10 +18,9 @@ import matplotlib
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
 from ..draw.colours import NORMALIZATIONS
-from ..hooking.records import FeatureCache
 from ..hooking.select import close_names
 from ..run.target import Target, check_target, sample_scores
-from .layer import ORDERS, showable, why_not_shown
+from .layer import ORDERS, why_not_shown
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
 """The colormaps that are offered; any that matplotlib knows may be set."""
@@ -146,7 +145,12 @@ def heatmap_names() -> tuple[str, ...]:
 class Settings:
     """The explorer's settings at one moment."""
 
-    layer: str = _declared("One of the captured layers.", check=_captured)
+    layer: str = _declared(
+        "One of the captured layers. Left out, it is the last one whose maps are larger than 1×1 "
+        "and whose Grad-CAM is neither zero nor the same everywhere, and there the channel that "
+        "adds most to it.",
+        check=_captured,
+    )
     channel: int = _declared(
         "The channel; brought into range when the layer changes, as the next three are.",
         0,
@@ -273,15 +277,3 @@ def with_settings(function: Function) -> Function:
     whole = signature.replace(parameters=[*named, *settings])
     function.__signature__ = whole  # type: ignore[attr-defined]
     return function
-
-
-def first_layer(cache: FeatureCache) -> str:
-    """Return the first layer that can be shown; ``ValueError`` if there is none."""
-    if not cache:
-        raise ValueError(
-            f"None of the layers ran: {', '.join(cache.not_called[:5])}; name others with layers=."
-        )
-    if shown := showable(cache):
-        return shown[0]
-    first, record = next(iter(cache.items()))
-    raise ValueError(f"Layer {first!r} cannot be shown: {why_not_shown(record)}")

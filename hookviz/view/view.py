@@ -11,10 +11,11 @@ import numpy as np
 
 from ..attribution.perturbation import ablation_scores
 from ..draw.arrays import to_numpy
-from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint
+from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
 from ..draw.overlay import picture_of
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
+from ..hooking.tables import number
 from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.target import Target
@@ -41,7 +42,7 @@ def run_session(
 ) -> Run:
     """One forward and one backward, with a progress bar if they take long."""
     with Progress() as bar:
-        return session.run(target, layers=layers, max_bytes=max_bytes, tick=bar.tick)
+        return session.run(target, layers=layers, max_bytes=max_bytes, on_progress=bar.update)
 
 
 class View:
@@ -53,6 +54,7 @@ class View:
 
     which = ""  # of the two runs, where there are two: what is said beside pictures
     versions: tuple[str, str] = ("original", "edited")  # what the two are called
+    opened: str | None = None  # the layer at which it opened by itself
 
     def __init__(
         self,
@@ -343,6 +345,17 @@ class ShownMaps:
         highs: np.ndarray,
     ) -> Panel:
         low, high = (ends[self.view.at.channel] for ends in (lows, highs))
+        slopes, note = role == "gradient", ""
+        if slopes and self.view.at.normalize == "channel":
+            end = robust_end(values, float(high))
+            if end is not None:
+                note = f"colours end at {number(end)}, the largest is {number(float(high))}"
+                low, high = -end, end
+        note = (
+            note
+            or (slopes and FLAT[flatness(values[None])[0]])
+            or self._stretched(slopes, low, high)
+        )
         return Panel(
             name=name,
             detail=f"{map_size(values)}{self.view.magnitudes}{self.view.which}",
@@ -352,7 +365,7 @@ class ShownMaps:
             cmap=cmap,
             low=low,
             high=high,
-            note=self._stretched(role == "gradient", low, high),
+            note=note,
         )
 
     def _stretched(self, slopes: bool, low: float, high: float) -> str:
@@ -373,6 +386,35 @@ class ShownMaps:
             if faint(low, high, scale):
                 return f"stretched: less than {FAINT:g} of the {name}'s scale"
         return ""
+
+
+def flatness(gradients: np.ndarray) -> np.ndarray:
+    """Return which of `FLAT` must be said of each channel's gradient ``(C, H, W)``: ``(C,)``.
+
+    Before an average all places of a map count the same; behind a closed ReLU none does. 0 where
+    the gradient is not flat.
+
+    Examples
+    --------
+    >>> flatness(np.array([[[0.0, 2.0, 2.0]], [[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]])).tolist()
+    [3, 0, 1]
+    """
+    flat = gradients.reshape(len(gradients), -1)
+    if flat.shape[1] < 2:
+        return np.zeros(len(flat), np.uint8)
+    count, most = np.count_nonzero(flat, 1), np.where(flat.max(1) > 0, flat.max(1), flat.min(1))
+    one_value = ((flat == 0) | (flat == most[:, None])).all(1)  # NaN is neither
+    kind = np.where(count == flat.shape[1], 2, np.where(count > 1, 3, 0))
+    return np.where(count == 0, 1, np.where(one_value, kind, 0)).astype(np.uint8)
+
+
+FLAT = (
+    "",
+    "zero everywhere: as before a closed ReLU",
+    "the same everywhere: as before an average",
+    "one value or zero: as before a ReLU and an average",
+)
+"""What a flat gradient tells, see `flatness`."""
 
 
 def _ends(tensor: CapturedTensor, slopes: bool) -> tuple[float, float] | None:

@@ -143,7 +143,9 @@ class ChannelBrowser(FramedPage):
 
         def written(layers: list[Key] | None) -> str:
             with Progress() as bar:
-                return write_page(self.survey, layers, self.whole, max_bytes, None, bar.tick, start)
+                return write_page(
+                    self.survey, layers, self.whole, max_bytes, None, bar.update, start
+                )
 
         try:
             return written(None)

@@ -227,7 +227,7 @@ class Explorer(LiveWidget, SettingTraits):
         self._quiet = False
         for name in sorted(settings, key=SETTINGS.index):  # the layer says what is in range
             setattr(self, name, settings[name])
-        if "channel" not in settings:
+        if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._settle(self._now.moved(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
         below = (self._tops, self._code)
@@ -580,7 +580,7 @@ class Explorer(LiveWidget, SettingTraits):
         # image: the picture that you gave
         import matplotlib.pyplot as plt
         ...
-        with model.get_submodule("stem.0").register_forward_hook(keep):
+        with model.get_submodule("layer3.1.conv2").register_forward_hook(keep):
         ...
         >>> explorer.close()
         """
@@ -701,7 +701,7 @@ class Explorer(LiveWidget, SettingTraits):
         options |= {"steps": steps, "language": language}
         with Progress() as bar:
             again = partial(ask, view.session)
-            page = allow_interrupts(write_page, view, again, tick=bar.tick, **options)
+            page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)
         return page_to(path, page)
 
     def page(

@@ -75,6 +75,8 @@ class Link:
         self._follows = [partial(self._follow, left, right), partial(self._follow, right, left)]
         for name in SETTINGS:  # the layer first: it says what is in range
             self._set(right, name, getattr(left, name))
+        for why in self.cannot.values():  # what was set after it has taken the note away
+            right.say(f"Not linked: {why}")
         for each, follow in zip(self._sides, self._follows, strict=True):
             each.observe(follow, list(SETTINGS))
 

@@ -176,7 +176,7 @@ def simulate(count: int) -> None:
     watch, x, most = hookviz.watch(model, every=1, max_bytes=2e6), torch.randn(1, 3, 8, 8), 0
     for _ in range(count):
         with watch:
-            if watch.on and (watch.step - 1) % watch.every == 0:
+            if watch.active and (watch.step - 1) % watch.every == 0:
                 model(x).sum().backward()
         most = max(most, watch.nbytes)
     print(

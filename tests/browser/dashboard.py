@@ -42,5 +42,9 @@ class Dashboard(OpenNotebook):
     # Its template takes icons and formulas from another host, where there is a network.
     noise = (*OpenNotebook.noise, "net::ERR_NAME_NOT_RESOLVED", "net::ERR_INTERNET_DISCONNECTED")
 
+    def open(self, seconds: float) -> None:
+        # Voilà has no sessions to ask for: its page comes when the kernel has been started.
+        self.page.goto(self.server.address(self.name), timeout=1000 * seconds)
+
     def run_all(self, seconds: float) -> None:
         self.outputs().first.wait_for(timeout=1000 * seconds)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(WIDGETS > 7, reason="the classic Notebook shows 
 # What Python has is shown, so that a test can wait for it.
 CELL = f"""{CANVAS_ON}
 import hookviz, ipywidgets
-explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')
 said = ipywidgets.Label('').add_class('said')
 tell = lambda change: setattr(said, 'value', f'python has channel {{change["new"]}}')
 explorer.observe(tell, 'channel')

@@ -14,7 +14,7 @@ from hookviz.draw.colours import palette, to_levels
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook has a test of its own")
 
 ON = f"{CANVAS_ON}\nimport hookviz, ipywidgets"
-MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')"
 # What Python has is shown, so that a test can wait for it.
 TELL = (
     "said = ipywidgets.Label('').add_class('said')\n"
@@ -31,7 +31,7 @@ PLAIN = ".hookviz-explorer .hookviz img.smooth"
 
 @pytest.fixture(scope="module")
 def twin():
-    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     yield made
     made.close()
 

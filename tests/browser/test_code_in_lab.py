@@ -17,7 +17,7 @@ def test_the_hooks_are_shown(open_notebook, shots):
     page = notebook.page
     widget = page.locator(".hookviz-explorer")
     wait_for_names(widget)
-    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     twin.layer, twin.channel = "layer3.0.conv1", 16
 
     listing = widget.locator("pre code")

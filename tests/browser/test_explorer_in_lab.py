@@ -17,7 +17,7 @@ PICTURE = ".hookviz img.smooth"  # the plain face's one picture
 def twin():
     """The explorer of the tour's first picture, made here."""
     flower = next(each for each in hookviz.demo_images() if each.info["label"] == "flower")
-    return hookviz.explore(hookviz.demo_model(), flower)
+    return hookviz.explore(hookviz.demo_model(), flower, layer="stem.0")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,11 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
 
 def test_keys_on_a_button_are_not_the_notebooks(open_notebook):
     notebook = open_notebook(
-        ["import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])", "1"]
+        [
+            "import hookviz\nhookviz.explore("
+            "hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')",
+            "1",
+        ]
     )
     page = notebook.page
     cells = page.locator(".jp-CodeCell, .code_cell")

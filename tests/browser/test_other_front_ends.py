@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.heavy,  # servers of their own, each with a kernel
     pytest.mark.skipif(WIDGETS < 8, reason="Notebook 7 and Voilà show widgets of ipywidgets 8"),
 ]
-CELL = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+CELL = "import hookviz as hv\nhv.explore(hv.demo_model(), hv.demo_images()[6], layer='stem.0')"
 
 
 @pytest.mark.parametrize(("front_end", "page_of"), [(Notebook7, Notebook7Page), (Voila, Dashboard)])
@@ -50,7 +50,7 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
 # What Python has is shown, so that a test can wait for it.
 LIVE = f"""{CANVAS_ON}
 import hookviz, ipywidgets
-explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')
 said = ipywidgets.Label('').add_class('said')
 tell = lambda change: setattr(said, 'value', f'python has channel {{change["new"]}}')
 explorer.observe(tell, 'channel')
@@ -62,7 +62,7 @@ explorer"""
 
 @pytest.mark.parametrize(("front_end", "page_of"), [(Notebook7, Notebook7Page), (Voila, Dashboard)])
 def test_canvas(front_end, page_of, browser, tmp_path, shots):
-    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="stem.0")
     maps = twin.cache["stem.0"].activation[0]
     twin.close()
     server = front_end(tmp_path)

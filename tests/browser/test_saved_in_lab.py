@@ -13,7 +13,7 @@ from nbconvert import HTMLExporter
 from nbformat.reader import NotJSONError
 from PIL import Image
 
-CELL = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+CELL = "import hookviz as hv\nhv.explore(hv.demo_model(), hv.demo_images()[6], layer='stem.0')"
 LOST = "Error displaying widget"
 
 

@@ -90,7 +90,7 @@ def few_and(many, few):
     return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.heavy)])
 
 
-@few_and(1000, few=200)
+@few_and(1000, few=100)
 def test_steps(rounds):
     explorer = hookviz.explore(MODEL, pictures(3, 64))
     counts, memory = [], []
@@ -216,7 +216,7 @@ def test_links_to_a_closed_explorer_are_undone(kernel):
     kernel.run("for e in explorers(): e.close()")
 
 
-@few_and(1000, few=50)
+@few_and(200, few=20)
 def test_moves_of_a_slider_in_a_kernel(kernel, rounds):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
     ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"

@@ -127,7 +127,7 @@ def run_lines(context: CodeContext) -> list[str]:
 def _backward(context: CodeContext) -> list[str]:
     why = "  # sets off the hook; no .grad is touched" if context.graded else ""
     saliency = context.method == "saliency"
-    if context.run.goal == "inputs":
+    if context.run.source == "inputs":
         return [f"{'(slopes,) = ' * saliency}torch.autograd.grad(score, x){why}"]
     return [  # not every layer depends on the input
         f"sources = [x, *(p for p in {context.model}.parameters() if p.requires_grad)]",

@@ -63,7 +63,7 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "a model of which parts are compiled, since hooks do not reach into those: explore the "
             "model before torch.compile."
         )
-    if context.run.goal == "everything":
+    if context.run.source == "everything":
         yield (
             "reentrant checkpointing, which runs each layer twice: give "
             "checkpoint(..., use_reentrant=False)."

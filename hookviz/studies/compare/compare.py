@@ -35,7 +35,7 @@ class SharedTensorStore(TensorStore):
         super().__init__(max_bytes=max_bytes)
         self._known: StorageMap[dict[Any, tuple[Any, CapturedTensor]]] = StorageMap()
 
-    def take(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
+    def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
         """Copy a tensor as it is now, unless that has been done."""
         known = self._known.get(tensor)
         if known is None:
@@ -45,7 +45,7 @@ class SharedTensorStore(TensorStore):
         # A view of the whole has its own gradient.
         if key in known and known[key][0] is node:
             return known[key][1]
-        taken = super().take(layer, path, tensor)
+        taken = super().store(layer, path, tensor)
         known[key] = node, taken
         return taken
 
@@ -88,7 +88,7 @@ class QuietCapture(Capture):
 
     def _begin(self) -> None:
         super()._begin()
-        self.around.enter_context(self.order)
+        self.exit_stack.enter_context(self.order)
 
     def _warn(self, kind: type[BaseException] | None, *error: object) -> None:
         pass
@@ -142,7 +142,7 @@ class ComparingCapture(QuietCapture):
                 each.first, each.of_value = first, difference(first.value, tensor)
             taken.append(each)
         for (_, tensor), each in zip(found, taken, strict=True):
-            self._watch(tensor, each, FORWARD)
+            self._hook_gradient(tensor, each, FORWARD)
         return tuple(taken)
 
     def _call(self, record: LayerRecord) -> Call | None:

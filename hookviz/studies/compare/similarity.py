@@ -252,7 +252,7 @@ def similarity(
                 continue
             alignment.add(*grams)
             samples += count
-            bar.tick((number + 1) / total if total else 0.0, f"{samples:,} samples")
+            bar.update((number + 1) / total if total else 0.0, f"{samples:,} samples")
     if not samples:
         raise ValueError(f"No batch has {LEAST} samples: the unbiased estimate needs so many.")
     notes = []

@@ -130,7 +130,7 @@ class Guard(HookManager, Diagnosis):
         for name, parameter in self._core.named_parameters():
             if parameter.requires_grad:
                 self.add(parameter, "tensor", partial(self._arrived, name))
-        self.around.enter_context(self._outside)
+        self.exit_stack.enter_context(self._outside)
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)

@@ -193,7 +193,7 @@ class RunObserver(Listener):
             self._unread[parameter] = [*(self._unread.get(parameter) or ()), name]
         self._note_sources()
         # What autocast has cached before would stand in for the weights.
-        recorder.around.callback(
+        recorder.exit_stack.callback(
             torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
         )
         torch.set_autocast_cache_enabled(False)
@@ -508,7 +508,9 @@ def _examined(
             return scores[-1]
 
     try:
-        session.forward_backward(target, observe, goal="parameters", keep_mode=True, score_of=score)
+        session.forward_backward(
+            target, observe, source="parameters", keep_mode=True, score_of=score
+        )
     except Exception as error:
         if not observers:
             raise

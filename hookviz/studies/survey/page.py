@@ -172,10 +172,10 @@ def write_page(
     whole: bool,
     max_bytes: float,
     title: str | None,
-    tick: Callable[[float], object],
+    on_progress: Callable[[float], object],
     start: Start | None = None,
 ) -> str:
-    """The page, see `Survey.to_html`; ``tick`` is told the share that is done, 0 to 1."""
+    """The page, see `Survey.to_html`; ``on_progress`` is called with the fraction done, 0 to 1."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
     keys = _chosen(survey, layers)
@@ -193,7 +193,7 @@ def write_page(
                 channels = range(len(survey[key]))
                 made = [_channel(survey, key, channel, side, most, whole) for channel in channels]
                 blocks[f"layer-{place}"] = json_text(made)
-                tick((place + 1) / len(keys))
+                on_progress((place + 1) / len(keys))
             facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
             alt = f"{survey.title}: what its channels answer to"
             yield document(named, program, css, {"facts": facts, **blocks}, alt, still)

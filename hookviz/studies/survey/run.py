@@ -151,7 +151,7 @@ def survey(
     with Progress(terminal=rank == 0) as bar:
 
         def told(done: int) -> None:
-            bar.tick(done / pace.total, pace.words(done))
+            bar.update(done / pace.total, pace.words(done))
 
         read = reader.batches(todo, num_workers)
         interrupted = _pass(work, read, save_every, on_error, told)

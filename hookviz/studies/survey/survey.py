@@ -236,7 +236,7 @@ class Survey(PatchMixin):
             No such layer, too few bytes for any page, or no data set, see `hookviz.load`.
         """
         with Progress() as bar:
-            said = whole, max_bytes, title, bar.tick
+            said = whole, max_bytes, title, bar.update
             page = write_page(self, layers, *said)
         return page_to(path, page)
 

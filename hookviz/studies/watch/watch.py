@@ -191,7 +191,7 @@ class Watch(Block, Training):
         if rank():
             return
         if self._keeper is not None:
-            self.around.callback(self._keeper.keep, self.log)
+            self.exit_stack.callback(self._keeper.keep, self.log)
         training, validation = self.log.histories.values()
         at, learns = training.seen, self._core.training
         if not learns and self._validated:
@@ -204,8 +204,8 @@ class Watch(Block, Training):
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
             recorder = StepRecorder(self._model, self._layers, weights=learns)
-            self.around.push(partial(self._conclude, (number, at), recorder, maps, scale))
-            self.around.enter_context(recorder)
+            self.exit_stack.push(partial(self._conclude, (number, at), recorder, maps, scale))
+            self.exit_stack.enter_context(recorder)
 
     def _maps(self) -> Maps:
         try:

@@ -1,0 +1,61 @@
+"""Where an explorer opens: at the last layer whose heatmap is still a place."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..attribution.cam import heatmap
+from ..hooking.records import FeatureCache
+from .layer import showable, why_not_shown
+from .view import View
+
+
+def first_layer(cache: FeatureCache) -> str:
+    """Return the first layer that can be shown; ``ValueError`` if there is none."""
+    if not cache:
+        raise ValueError(
+            f"None of the layers ran: {', '.join(cache.not_called[:5])}; name others with layers=."
+        )
+    if shown := showable(cache):
+        return shown[0]
+    first, record = next(iter(cache.items()))
+    raise ValueError(f"Layer {first!r} cannot be shown: {why_not_shown(record)}")
+
+
+def opened(view: View) -> View:
+    """Return the view where it means something by itself.
+
+    The rule: the last layer whose maps are larger than 1×1 and whose Grad-CAM for the target is
+    neither zero nor the same everywhere; there, the channel that adds most to that heatmap. Without
+    a gradient it is the last layer whose maps are larger than 1×1, and where there is none, the
+    first.
+    """
+    first = first_layer(view.cache)
+    large = [cell for cell in view.ribbon if cell.side > 1]
+    graded = [cell for cell in large if cell.gradient]
+    name = next((cell.name for cell in reversed(graded) if _is_a_place(view, cell.name)), None)
+    if name is None:
+        unscored = large if not view.run.scored else []
+        name = unscored[-1].name if unscored else first
+    found = view.moved(layer=name)
+    found = found.moved(channel=_strongest(found))
+    found.opened = name
+    return found
+
+
+def _is_a_place(view: View, name: str) -> bool:
+    """Whether a layer's Grad-CAM says where."""
+    output = view.cache[name].last.outputs[0]
+    if not output.kept or not output.has_gradient:
+        return False
+    heat = heatmap(view.cache[name].last, "gradcam")[0]
+    return bool(heat.isfinite().all() and heat.max() > heat.min())
+
+
+def _strongest(view: View) -> int:
+    """The channel with the largest share in Grad-CAM: its weight times its mean."""
+    weights = view.layer.weights
+    if weights is None:
+        return 0
+    shares = np.nan_to_num(weights * view.layer.statistics.mean, nan=-np.inf)
+    return int(shares.argmax())

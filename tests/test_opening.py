@@ -1,0 +1,93 @@
+"""Where an explorer opens, and what it says of a picture that is flat."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from pytest import mark
+from torch import nn
+
+import hookviz
+from hookviz.draw.colours import robust_end
+from hookviz.view.view import FLAT, flatness
+
+
+def opened(model, x, **options):
+    explorer = hookviz.explore(model, x, **options)
+    found = explorer.layer, explorer.channel
+    explorer.close()
+    return found
+
+
+def test_the_last_layer_whose_heatmap_is_a_place():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.ReLU(),
+        nn.Conv2d(4, 5, 3),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(5, 6, 1),
+    )
+    classifier = nn.Sequential(*model, nn.Flatten())
+    x = torch.randn(1, 3, 9, 9)
+    layer, channel = opened(classifier, x)
+    assert layer == "2"  # the layer after it is 1×1
+    with hookviz.capture(classifier, "2") as cache:
+        classifier(x).amax(1).sum().backward()
+    weights = cache["2"].gradient[0].mean((1, 2))
+    assert channel == int((weights * cache["2"].activation[0].mean((1, 2))).argmax())
+    with torch.no_grad():  # its Grad-CAM is zero
+        classifier[4].weight.zero_()
+    assert opened(classifier, x)[0] == "0"  # of none: the first
+    assert opened(model[:3], x) == ("2", 0)  # without a score: the last that is larger than 1×1
+    assert opened(classifier, x, layer="0")[0] == "0"
+
+
+def test_a_flat_heatmap_is_no_place():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 1), nn.Flatten(), nn.LazyLinear(2))
+    x = torch.randn(1, 1, 6, 6)
+    model(x)
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].bias.fill_(1.0)
+    assert opened(model, x, target=lambda out: out.sum())[0] == "0"
+
+
+@mark.parametrize(
+    ("values", "said"),
+    [
+        ([[0, 0], [0, 0]], 1),
+        ([[2, 2], [2, 2]], 2),
+        ([[-2, -2], [0, -2]], 3),
+        ([[1, 2], [0, 1]], 0),
+        ([[1, 0], [0, 0]], 0),  # one place
+        ([[np.nan, 1], [1, 1]], 0),
+    ],
+)
+def test_flat_gradients(values, said):
+    assert flatness(np.array([values, [[1, 2], [3, 4]]], np.float32)).tolist() == [said, 0]
+
+
+def test_flat_gradients_are_told():
+    """An average follows the layer; or a ReLU and an average; or a ReLU that is closed."""
+    torch.manual_seed(0)
+    x = torch.rand(1, 1, 6, 6) - 0.5
+    for middle, bias, kind in ((nn.Identity(), 0.0, 2), (nn.ReLU(), 0.0, 3), (nn.ReLU(), -9.0, 1)):
+        conv = nn.Conv2d(1, 1, 1)
+        nn.init.ones_(conv.weight)
+        nn.init.constant_(conv.bias, bias)
+        head = nn.Linear(1, 1)
+        model = nn.Sequential(conv, middle, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+        explorer = hookviz.explore(model, x)
+        assert explorer.frame.panels[1].note == FLAT[kind]
+        explorer.close()
+
+
+def test_a_few_places_do_not_white_out_the_rest():
+    values = np.linspace(-1, 1, 10_000).reshape(100, 100)
+    assert robust_end(values, 1.0) is None
+    values[4, 4] = -30.0
+    assert 0.97 < robust_end(values, 30.0) < 1
+    values[:] = 0
+    values[4, 4] = 1.0
+    assert robust_end(values, 1.0) is None  # the 99th percentile is 0: no end for colours
