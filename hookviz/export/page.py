@@ -48,13 +48,9 @@ def write_page(
     layers: Layers = None,
     max_bytes: float = 10e6,
     title: str | None = None,
-<<<<<<< HEAD
     steps: Sequence[Step] = (),
     language: str | None = None,
-    tick: Callable[[float], object] = lambda share: None,
-=======
     on_progress: Callable[[float], object] = lambda fraction: None,
->>>>>>> main
 ) -> str:
     """The explorer as a page.
 
