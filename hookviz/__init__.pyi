@@ -1,8 +1,9 @@
 # The public names and where they live. `__init__.py` reads this file, so this is the only list.
-from . import attribution, edits, metrics, models, results, widgets
+from . import attribution, classroom, edits, metrics, models, results, widgets
 from .attribution.attention import attention
 from .attribution.cam import heatmap
 from .attribution.gradients import attribute
+from .export.grades import grade
 from .hooking.capture import capture
 from .hooking.edit import edit
 from .models import demo_images, demo_model, pretrained
@@ -43,10 +44,12 @@ __all__ = [  # noqa: RUF022 (in the order of use)
     "output",
     "pretrained",
     "load",
+    "grade",
     "demo_model",
     "demo_images",
     # Where the rest is.
     "attribution",
+    "classroom",
     "edits",
     "metrics",
     "models",

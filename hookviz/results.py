@@ -6,6 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "hookviz",
     submod_attrs={
         "attribution.attention": ["Attention"],
+        "export.grades": ["Grades"],
         "hooking.records": ["Call", "CapturedTensor", "FeatureCache", "LayerRecord", "Statistics"],
         "studies.compare.comparison": ["Comparison"],
         "studies.compare.difference": ["LayerDifference"],

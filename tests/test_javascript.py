@@ -154,6 +154,24 @@ def overlays() -> list[dict]:
     return made
 
 
+def answers() -> list[dict]:
+    """Questions, answers and marks; as the page has the questions."""
+    from test_classroom import GIVEN
+
+    return [
+        {
+            "step": {
+                "kind": step.kind,
+                "answer": step._texts() if step.kind == "text" else step.answer,
+                "tolerance": step.tolerance,
+            },
+            "given": given,
+            "right": right,
+        }
+        for step, given, right in GIVEN
+    ]
+
+
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from hookviz.view.settings import SETTINGS
@@ -165,6 +183,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "heats": heats(),
         "packed": packed(),
         "overlays": overlays(),
+        "answers": answers(),
         "settings": [name for name in SETTINGS if name != "target"],  # as `goal` there
         "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],
     }

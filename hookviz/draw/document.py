@@ -77,7 +77,13 @@ def json_text(value: Any) -> str:
 
 
 def document(
-    title: str, program: str, sheet: str, blocks: dict[str, str], alt: str, still: str
+    title: str,
+    program: str,
+    sheet: str,
+    blocks: dict[str, str],
+    alt: str,
+    still: str,
+    language: str = "en",
 ) -> str:
     """Return the page as HTML; only the program runs, and nothing is fetched.
 
@@ -93,6 +99,8 @@ def document(
         A description of the page.
     still : str
         A data URL: a picture for places where scripts do not run.
+    language : str
+        The language of its words, such as ``"de"``.
     """
     program = f'(() => {{\n"use strict";\n{program}}})();'
     policy = (
@@ -109,12 +117,12 @@ def document(
 </div>
 {data}
 <script>{program}</script>"""
-    return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>')
+    return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>', language)
 
 
-def _page(title: str, policy: str, sheet: str, body: str) -> str:
+def _page(title: str, policy: str, sheet: str, body: str, language: str = "en") -> str:
     return f"""<!doctype html>
-<html lang="en">
+<html lang="{language}">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{policy}">

@@ -25,6 +25,7 @@ from ..view.payload import (
     class_number,
     field_payload,
     heatmap_payload,
+    known_language,
     layer_payload,
     model_payload,
     picture_payload,
@@ -32,6 +33,7 @@ from ..view.payload import (
 )
 from ..view.settings import PRODUCT, heatmap_names
 from ..view.view import View, for_layer
+from .lesson import Step, lesson_payload
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
 from .still import still_png
 
@@ -46,6 +48,8 @@ def write_page(
     layers: Layers = None,
     max_bytes: float = 10e6,
     title: str | None = None,
+    steps: Sequence[Step] = (),
+    language: str | None = None,
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """The explorer as a page.
@@ -56,7 +60,7 @@ def write_page(
         Where the page begins.
     run : callable
         Target -> a run, for the heatmaps of other classes.
-    layers, max_bytes, title
+    layers, max_bytes, title, steps, language
         As for `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
         Called with the share of the work that is done, 0 to 1.
@@ -74,6 +78,9 @@ def write_page(
             f"max_bytes={max_bytes:g} is too little for any page: give {SMALLEST:,} at least."
         )
     facts = _facts(view, names)
+    named = title or f"{facts['model']} in hookviz"
+    facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
+    facts["language"] = language = known_language(language)
     blocks, parts = {}, []
     for place, name in enumerate(names):
         header, small, own = _layer(for_layer(view, layer=name))
@@ -101,8 +108,8 @@ def write_page(
     }
     settings = settings_payload(view)
     start = json_text({"facts": facts, "settings": settings})
-    named, texts = title or f"{facts['model']} in hookviz", {"facts": start, **texts}
-    page = document(named, script("page"), style(), texts, view.describe(), still)
+    texts = {"facts": start, **texts}
+    page = document(named, script("page"), style(), texts, view.describe(), still, language)
     least = ": without any maps this page takes {takes}; give more, or fewer layers with layers="
     return fitting([page], max_bytes, least)
 

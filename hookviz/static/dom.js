@@ -1,5 +1,16 @@
 // Elements of the page; names and numbers become text, never markup.
 
+import { word } from "./words.js";
+
+const SPOKEN = new Set(["title", "aria-label", "placeholder", "alt"]);
+
+/**
+ * An attribute's value, in the chosen language where people read or hear it.
+ * @param {string} name
+ * @param {string | number | boolean} value
+ */
+const spoken = (name, value) => (SPOKEN.has(name) ? word(String(value)) : String(value));
+
 /**
  * Make an element.
  * @template {keyof HTMLElementTagNameMap} Tag
@@ -11,8 +22,8 @@
 export function el(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes))
-    if (value !== false) made.setAttribute(name, value === true ? "" : String(value));
-  made.append(...children);
+    if (value !== false) made.setAttribute(name, value === true ? "" : spoken(name, value));
+  made.append(...children.map((child) => (typeof child === "string" ? word(child) : child)));
   return made;
 }
 
@@ -41,7 +52,8 @@ export function readJson(id) {
  * @param {string} text
  */
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const said = word(text);
+  if (element.textContent !== said) element.textContent = said;
 }
 
 /**
@@ -52,7 +64,7 @@ export function setText(element, text) {
  */
 export function setAttribute(element, name, value) {
   if (value === null || value === false) element.removeAttribute(name);
-  else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, String(value));
+  else if (element.getAttribute(name) !== spoken(name, value)) element.setAttribute(name, spoken(name, value));
 }
 
 /**

@@ -7,6 +7,7 @@ import { Heading, slider } from "./heading.js";
 import { Mosaic } from "./mosaic.js";
 import { Panel } from "./panel.js";
 import { Predictions } from "./predictions.js";
+import { presenterButton } from "./presenter.js";
 import { Readings } from "./readings.js";
 import { Ribbon } from "./ribbon.js";
 import { Search } from "./search.js";
@@ -101,7 +102,7 @@ export class Layout {
     this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
     root.append(
-      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend),
+      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root)),
       this.answers,
       this.whole,
       this.heading.root,

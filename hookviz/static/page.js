@@ -5,7 +5,9 @@ import { decoded } from "./arrays.js";
 import { readJson } from "./dom.js";
 import { fromBase64 } from "./levels.js";
 import { Layer } from "./layer.js";
+import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
+import { speak } from "./words.js";
 
 /**
  * The arrays of a block: a header that says how each is packed, and all bytes, deflated.
@@ -132,13 +134,15 @@ function start() {
   const { facts, settings } = readJson("facts");
   const root = document.getElementById("hookviz");
   if (!root) return;
+  speak(facts.language);
   const source = new PageSource(facts);
   const ready = () => {
     const there = source.layer(settings) && (facts.blind || source.picture());
     if (!there) return;
     source.listeners.delete(ready);
     root.replaceChildren();
-    new App(root, source, settings, document);
+    const app = new App(root, source, settings, document);
+    if (facts.lesson) new Lesson(facts.lesson, app, root);
   };
   source.listeners.add(ready);
   ready();

@@ -4,6 +4,7 @@ import { App } from "./app.js";
 import { decoded } from "./arrays.js";
 import { Layer } from "./layer.js";
 import { pictureOf } from "./pictures.js";
+import { speak } from "./words.js";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
@@ -251,6 +252,7 @@ export default {
   render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {
     root.classList.add("hookviz-app");
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
+    speak(sourceOf(model).facts.language);
     const app = new App(root, sourceOf(model), model.get("settings"), root);
     const end = follow(model, app);
     return () => {

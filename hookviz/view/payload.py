@@ -7,6 +7,7 @@ statistics, orders, heatmaps and percentiles are computed here.
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -63,6 +64,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
         "verdict": view.verdict._asdict(),
         "edits": edit_list(view),
+        "language": known_language(),
     }
 
 
@@ -96,6 +98,24 @@ def palette_names(view: View) -> list[str]:
     return list(dict.fromkeys([*chosen, SEQUENTIAL, DIVERGING, DARK, HEAT]))
 
 
+LANGUAGES = "de", "en"
+"""Those of ``static/words.js``, and English."""
+
+
+def known_language(language: str | None = None) -> str:
+    """Return the language of all words: as given, else that of ``HOOKVIZ_LANGUAGE``, else English.
+
+    Raises
+    ------
+    ValueError
+        A language that ``static/words.js`` does not have.
+    """
+    language = language or os.environ.get("HOOKVIZ_LANGUAGE") or "en"
+    if language not in LANGUAGES:
+        raise ValueError(f"language={language!r} is unknown: give one of {', '.join(LANGUAGES)}.")
+    return language
+
+
 def settings_payload(view: View) -> dict[str, Any]:
     """Return the settings without the target, which may be any object."""
     return {name: value for name, value in asdict(view.settings).items() if name != "target"}
@@ -114,7 +134,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
         `flatness`, ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``.
         ``orders``, ``(len(ORDERS) - 1, C)``: all but the first. ``ablation_scores``, ``(C,)``, the
-        drops of the score without each channel, if known.
+        ablation_scores of the score without each channel, if known.
     """
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}

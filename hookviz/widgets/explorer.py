@@ -23,6 +23,7 @@ from ..draw.style import ROOT_CLASS
 from ..export.code.inputs import Given
 from ..export.code.source import write_source
 from ..export.figure import draw_figure, save_figure
+from ..export.lesson import Step
 from ..export.page import write_page
 from ..export.still import still_png
 from ..files import page_to
@@ -647,6 +648,8 @@ class Explorer(LiveWidget, SettingTraits):
         layers: Layers = None,
         max_bytes: float = 10e6,
         title: str | None = None,
+        steps: Sequence[Step] = (),
+        language: str | None = None,
     ) -> str | None:
         """Write this explorer as one file that needs no kernel and no network.
 
@@ -665,6 +668,11 @@ class Explorer(LiveWidget, SettingTraits):
             and left out, gradients first; the page says so.
         title : str, optional
             Of the page.
+        steps : sequence of hookviz.classroom.Step
+            Questions above the view, answered and checked in the page, see `hookviz.grade`.
+        language : str, optional
+            Of the page's words: ``"en"`` or ``"de"``; None is that of the environment variable
+            ``HOOKVIZ_LANGUAGE``, else English.
 
         Returns
         -------
@@ -674,7 +682,8 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            No such layer, or too few bytes for any page.
+            No such layer or language, too few bytes for any page, or a step's state that the page
+            cannot show.
 
         Examples
         --------
@@ -690,6 +699,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = displayed_view(self._now), self._ask
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
+        options |= {"steps": steps, "language": language}
         with Progress() as bar:
             again = partial(ask, view.session)
             page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ...files import read_arrays, write_arrays
-from .log import KINDS, PHASES, FirstNonFinite, History, Layout, Step, TrainingLog
+from .log import KINDS, PHASES, FirstNonFinite, History, Layout, TrainingLog, TrainingStep
 from .recorder import Row
 
 FORMAT = "hookviz watch 1"
@@ -70,7 +70,7 @@ def unpack(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
                 raise ValueError(f"{name} {place} has shape {stacks[name].shape}")
         for row, (number, at) in enumerate(group["steps"]):
             arrays = {name: stack[row].copy() for name, stack in stacks.items()}
-            histories[group["phase"]].add(Step(number, at, layout, arrays))
+            histories[group["phase"]].add(TrainingStep(number, at, layout, arrays))
     for history in histories.values():
         history.steps.sort(key=lambda step: step.number)
     trouble = about["first_trouble"]

@@ -51,7 +51,7 @@ KINDS = {
 
 
 @dataclass(eq=False)
-class Step:
+class TrainingStep:
     """One recorded step.
 
     Attributes
@@ -125,7 +125,7 @@ def step_of(
     found: Mapping[Row, tuple[Summary, Summary | None]],
     weights: Mapping[str, list[float]],
     maps: Mapping[str, tuple[np.ndarray, np.ndarray, np.ndarray]],
-) -> Step:
+) -> TrainingStep:
     """Put a step's numbers together."""
     layout = Layout(
         tuple(found),
@@ -153,7 +153,7 @@ def step_of(
         name: np.concatenate([np.zeros(0, KINDS[name]), *parts]).astype(KINDS[name])
         for name, parts in flat.items()
     }
-    return Step(number, at, layout, arrays)
+    return TrainingStep(number, at, layout, arrays)
 
 
 @dataclass(eq=False)
@@ -166,14 +166,14 @@ class History:
         Of so many steps one is recorded.
     seen : int
         How many steps there were.
-    steps : list of Step
+    steps : list of TrainingStep
     nbytes : int
         How many bytes they take.
     """
 
     every: int
     seen: int = 0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TrainingStep] = field(default_factory=list)
     nbytes: int = 0
     _layouts: dict[Layout, Layout] = field(default_factory=dict)
 
@@ -182,7 +182,7 @@ class History:
         """Whether the step that comes now is to be recorded."""
         return self.seen % self.every == 0
 
-    def add(self, step: Step) -> None:
+    def add(self, step: TrainingStep) -> None:
         """Keep a step."""
         step.layout = self._layouts.setdefault(step.layout, step.layout)
         self.steps.append(step)
@@ -265,7 +265,7 @@ class TrainingLog:
     def nbytes(self) -> int:
         return sum(history.nbytes for history in self.histories.values())
 
-    def add(self, phase: str, step: Step) -> None:
+    def add(self, phase: str, step: TrainingStep) -> None:
         """Keep a step, and let others go where there is no room for it."""
         history = self.histories[phase]
         if self.first_trouble is None:
@@ -297,12 +297,12 @@ class Recorded(Protocol):
     @property
     def first_trouble(self) -> FirstNonFinite | None: ...
     def history(self, phase: str = "train") -> History: ...
-    def recorded(self, phase: str = "train") -> list[Step]: ...
+    def recorded(self, phase: str = "train") -> list[TrainingStep]: ...
     def rows(self, phase: str = "train") -> list[Row]: ...
     def figure(self, *, phase: str = ...) -> Any: ...
 
 
-def first_trouble(step: Step, after: int | None) -> FirstNonFinite | None:
+def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
     """The first NaN or Inf in a step: forward before backward, backward from the last layer on."""
     counts = step.statistics()[:, :, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
     for side, phase in enumerate(("forward", "backward")):
@@ -314,7 +314,9 @@ def first_trouble(step: Step, after: int | None) -> FirstNonFinite | None:
     return None
 
 
-def step_records(types: Mapping[str, str], step: Step, phase: str) -> Iterator[dict[str, Any]]:
+def step_records(
+    types: Mapping[str, str], step: TrainingStep, phase: str
+) -> Iterator[dict[str, Any]]:
     """What is known of each layer and call in a step, see `Training.records`."""
     weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
     silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
@@ -328,7 +330,7 @@ def step_records(types: Mapping[str, str], step: Step, phase: str) -> Iterator[d
 
 def _record(
     types: Mapping[str, str],
-    step: Step,
+    step: TrainingStep,
     phase: str,
     row: Row,
     numbers: list[list[float]],

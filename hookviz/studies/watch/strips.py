@@ -17,7 +17,7 @@ from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
 from ...draw.shown import ShownFigure, no_formula, small_png
 from ...hooking.tables import number
-from .log import Layout, Recorded, Step
+from .log import Layout, Recorded, TrainingStep
 from .measured import BINS, LEAST, NORMS, OCTAVES, STATISTICS, edges
 from .recorder import Row
 
@@ -252,13 +252,13 @@ def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
     }
 
 
-def bytes_of(step: Step) -> bytes:
+def bytes_of(step: TrainingStep) -> bytes:
     """A step's arrays, one behind the other."""
     arrays = step.arrays | {"dead": step.dead().astype(np.float32)}
     return b"".join(arrays[name].tobytes() for name in ORDER)
 
 
-def packed(step: Step) -> tuple[int, str]:
+def packed(step: TrainingStep) -> tuple[int, str]:
     """A step for a page: its number, and its bytes as text."""
     return step.at, _text(bytes_of(step))
 

@@ -11,7 +11,7 @@ from ...hooking.select import close_names
 from ...hooking.tables import html_table, megabytes, number, plain, text_table
 from ..diagnosis.findings import Diagnosis
 from ..showing import widget
-from .log import PHASES, FirstNonFinite, History, Step, TrainingLog, step_records
+from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records
 from .recorder import Row
 from .verdicts import LOOKED, verdicts
 
@@ -73,7 +73,7 @@ class Training:
             raise ValueError(f'phase={phase!r} is neither "train" nor "eval".')
         return self.log.histories[phase]
 
-    def recorded(self, phase: str = "train") -> list[Step]:
+    def recorded(self, phase: str = "train") -> list[TrainingStep]:
         """The same, of which there are some; ValueError, with what to do, where there are none."""
         if steps := self.history(phase).steps:
             return steps
@@ -164,7 +164,7 @@ class Training:
         """What else there is to be said."""
         return []
 
-    def table(self, step: Step | None = None) -> list[tuple[str, ...]]:
+    def table(self, step: TrainingStep | None = None) -> list[tuple[str, ...]]:
         """A recorded step as rows of text, under `HEADER`; the latest one if left out."""
         history = self.history()
         if step is None:

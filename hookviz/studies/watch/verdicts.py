@@ -8,7 +8,7 @@ import numpy as np
 
 from ...hooking.tables import number
 from ..diagnosis.findings import Finding, also
-from .log import Step, TrainingLog
+from .log import TrainingLog, TrainingStep
 from .measured import NORMS
 
 TOO_FAR = 0.5
@@ -45,7 +45,7 @@ def _not_finite(log: TrainingLog) -> Iterator[Finding]:
         )
 
 
-def _norms(steps: list[Step], name: str) -> dict[str, np.ndarray]:
+def _norms(steps: list[TrainingStep], name: str) -> dict[str, np.ndarray]:
     """By layer, a number of its weights in each step, NaN where there is none."""
     found: dict[str, list[float]] = {}
     for place, step in enumerate(steps):
@@ -58,7 +58,7 @@ def _norms(steps: list[Step], name: str) -> dict[str, np.ndarray]:
     }
 
 
-def _too_far(steps: list[Step]) -> Iterator[Finding]:
+def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
     ratios = _norms(steps, "update_ratio")
     sizes = _norms(steps, "weight_norm")
     known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
@@ -81,7 +81,7 @@ def _too_far(steps: list[Step]) -> Iterator[Finding]:
     )
 
 
-def _still(steps: list[Step]) -> Iterator[Finding]:
+def _still(steps: list[TrainingStep]) -> Iterator[Finding]:
     """Layers that stay as they are although a gradient comes."""
     ratios, slopes = _norms(steps, "update_ratio"), _norms(steps, "weight_gradient_norm")
     still, moves = [], 0

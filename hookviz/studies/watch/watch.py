@@ -15,7 +15,7 @@ from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
 from .file import AutoSaver
-from .log import History, Step, TrainingLog, step_of
+from .log import History, TrainingLog, TrainingStep, step_of
 from .measured import Weights
 from .recorder import Maps, Probe, StepRecorder
 from .training import Training
@@ -142,7 +142,7 @@ class Watch(Block, Training):
             self._probe.maps()  # what is wrong with it is said now
         self._scaler = scaler
         # The last recorded step, until the next block begins.
-        self._recorded: tuple[Step, Weights] | None = None
+        self._recorded: tuple[TrainingStep, Weights] | None = None
         self._validated = False
         self._uncalled = False
         self._shown: list[Any] = []

@@ -1,0 +1,89 @@
+// A guided page without its elements: which answers are right, and what is handed in.
+
+/**
+ * @typedef {"view" | "number" | "text" | "open"} Kind
+ * @typedef {{question: string, state: any, kind: Kind, answer: any, hint: string,
+ *   tolerance: number, choices: string[]}} Step
+ * @typedef {{title: string, id: string, steps: Step[]}} Course
+ * @typedef {{given: any, right: boolean | null, tries: number}} Answer
+ */
+
+/** @param {any} text */
+const folded = (text) => String(text).trim().split(/\s+/).join(" ").toLowerCase();
+
+/**
+ * Is an answer right? Null where that is not judged; as `Step.right` in Python.
+ * @param {Step} step
+ * @param {any} given What was written, or the settings of the view.
+ * @returns {boolean | null}
+ */
+export function judged(step, given) {
+  if (step.kind === "open") return null;
+  if (step.kind === "view")
+    return Object.entries(step.answer).every(([name, value]) =>
+      (Array.isArray(value) ? value : [value]).includes(given[name]),
+    );
+  if (step.kind === "text") return step.answer.some((/** @type {string} */ each) => folded(each) === folded(given));
+  const written = String(given).trim().replace(",", ".").replace("−", "-");
+  const number = written === "" ? Number.NaN : Number(written);
+  return Math.abs(number - step.answer) <= step.tolerance * (Math.abs(step.answer) || 1);
+}
+
+/**
+ * What of the view is the answer to a question: the settings that it asks for.
+ * @param {Step} step
+ * @param {any} settings
+ */
+export function pointedAt(step, settings) {
+  return Object.fromEntries(Object.keys(step.answer).map((name) => [name, settings[name]]));
+}
+
+/**
+ * The answer after one more try; once right, it stays right.
+ * @param {Step} step
+ * @param {Answer | undefined} before
+ * @param {any} given
+ * @returns {Answer}
+ */
+export function tried(step, before, given) {
+  if (before?.right) return before;
+  return { given, right: judged(step, given), tries: (before?.tries ?? 0) + 1 };
+}
+
+/**
+ * What a student hands in; `hookviz.grade` reads it.
+ * @param {Course} course
+ * @param {string} name
+ * @param {Array<Answer | undefined>} answers
+ */
+export function sheet(course, name, answers) {
+  return {
+    kind: "hookviz answers",
+    lesson: course.id,
+    title: course.title,
+    name,
+    answers: course.steps.map(({ question }, number) => ({
+      question,
+      given: answers[number]?.given ?? null,
+      right: answers[number]?.right ?? null,
+      tries: answers[number]?.tries ?? 0,
+    })),
+  };
+}
+
+/**
+ * What was kept of this page, if it is of this page.
+ * @param {string | null} text
+ * @param {Course} course
+ * @returns {{name: string, place: number, answers: Array<Answer | undefined>}}
+ */
+export function restored(text, course) {
+  const fresh = { name: "", place: 0, answers: [] };
+  try {
+    const kept = JSON.parse(text ?? "");
+    const inside = Number.isInteger(kept.place) && kept.place >= 0 && kept.place < course.steps.length;
+    return Array.isArray(kept.answers) && inside ? { ...fresh, ...kept } : fresh;
+  } catch {
+    return fresh;
+  }
+}

@@ -1,0 +1,30 @@
+// For a beamer: everything larger, the whole screen, and nothing over the tiles.
+
+import { el, setAttribute } from "./dom.js";
+
+/**
+ * A button that turns it on and off; leaving the full screen turns it off.
+ * @param {HTMLElement} root What is enlarged.
+ */
+export function presenterButton(root) {
+  const button = el("button", { type: "button", class: "hv-toggle", title: "larger, full screen, for a beamer" }, "present");
+  const show = (/** @type {boolean} */ on) => {
+    root.classList.toggle("hv-presenter", on);
+    setAttribute(button, "aria-pressed", String(on));
+  };
+  setAttribute(button, "aria-pressed", "false");
+  button.addEventListener("click", async () => {
+    const on = !root.classList.contains("hv-presenter");
+    show(on);
+    try {
+      if (on) await root.requestFullscreen();
+      else if (document.fullscreenElement) await document.exitFullscreen();
+    } catch {
+      // a frame that may not fill the screen: large type is what is left
+    }
+  });
+  document.addEventListener("fullscreenchange", () => {
+    if (!document.fullscreenElement) show(false);
+  });
+  return button;
+}

@@ -1,0 +1,141 @@
+// All words of page and widget in other languages. The key is the English text as the code has it,
+// {} in place of what changes; a text that is not here stays English.
+
+/** @type {Record<string, Record<string, string>>} */
+const LANGUAGES = {
+  de: {
+    // guided pages
+    questions: "Fragen",
+    "your name": "Ihr Name",
+    "your answer": "Ihre Antwort",
+    "save answers": "Antworten speichern",
+    "a file to hand in": "eine Datei zum Abgeben",
+    check: "prüfen",
+    keep: "festhalten",
+    back: "zurück",
+    next: "weiter",
+    "✓ right": "✓ richtig",
+    "✗ not yet": "✗ noch nicht",
+    kept: "festgehalten",
+    "{} of {} right": "{} von {} richtig",
+    "question {}, {}": "Frage {}, {}",
+    "{}: answer by moving the view": "{}: antworten Sie, indem Sie die Ansicht bewegen",
+    present: "vorführen",
+    "larger, full screen, for a beamer": "größer und bildschirmfüllend, für den Beamer",
+    // the view
+    input: "Eingabe",
+    heatmap: "Heatmap",
+    alone: "allein",
+    "over input": "über der Eingabe",
+    "all layers": "alle Schichten",
+    "the heatmaps of all layers": "die Heatmaps aller Schichten",
+    colours: "Farben",
+    channel: "Kanal",
+    layer: "Schicht",
+    network: "Netz",
+    sample: "Beispiel",
+    call: "Aufruf",
+    depth: "Tiefe",
+    predictions: "Vorhersagen",
+    "range of the colours": "Bereich der Farben",
+    "order of the channels": "Reihenfolge der Kanäle",
+    "opacity of the heatmap": "Deckkraft der Heatmap",
+    "where the heatmap is shown": "wo die Heatmap gezeigt wird",
+    "class that the gradient is of": "Klasse, deren Gradient gezeigt wird",
+    "any class …": "andere Klasse …",
+    "find a layer": "Schicht suchen",
+    "find a layer: name, type, size …": "Schicht suchen: Name, Typ, Größe …",
+    "colour of a layer:": "Farbe einer Schicht:",
+    "what the colour of a layer says": "was die Farbe einer Schicht bedeutet",
+    "size of activations": "Größe der Aktivierungen",
+    "size of gradients": "Größe der Gradienten",
+    "share of silent channels": "Anteil stummer Kanäle",
+    "share of zeros": "Anteil der Nullen",
+    "largest maximum": "größtes Maximum",
+    "largest mean": "größtes Mittel",
+    "largest gradient": "größter Gradient",
+    "most zeros": "meiste Nullen",
+    "Grad-CAM weight": "Gewicht in Grad-CAM",
+    index: "Nummer",
+    number: "Nummer",
+    "page before": "vorige Seite",
+    "next page": "nächste Seite",
+    "page {} of {}": "Seite {} von {}",
+    "go there": "dorthin",
+    "zero everywhere": "überall null",
+    "the same everywhere": "überall gleich",
+    "on its way …": "unterwegs …",
+    "left out of this page for its size": "auf dieser Seite der Größe wegen weggelassen",
+    "not in this page": "nicht auf dieser Seite",
+    "no gradient arrives here": "hier kommt kein Gradient an",
+    "the input, as the network saw it": "die Eingabe, wie das Netz sie sah",
+    "over a picture for exact values": "über einem Bild: genaue Werte",
+    "click for its receptive field": "klicken: rezeptives Feld",
+    "the whole input": "die ganze Eingabe",
+    "whole input": "ganze Eingabe",
+    "switch the channel off": "den Kanal abschalten",
+    "switch it on again": "wieder einschalten",
+    "show its Grad-CAM": "zeige sein Grad-CAM",
+    "show its gradient and heatmaps": "zeige Gradient und Heatmaps",
+    "drag to choose what the colours span; double-click for all": "ziehen: Bereich der Farben wählen; Doppelklick: alles",
+    "channel {}": "Kanal {}",
+    "channel {} of {}": "Kanal {} von {}",
+    "{} of {}, sorted by": "{} von {}, geordnet nach",
+    "of {}, sorted by": "von {}, geordnet nach",
+    "channel {} of {} of layer {}, a map of {}, in {}": "Kanal {} von {} der Schicht {}, eine Karte von {}, in {}",
+    "channel {} of {} of layer {}": "Kanal {} von {} der Schicht {}",
+    "gradient of {}": "Gradient von {}",
+    "{}, layer {} of {}": "{}, Schicht {} von {}",
+    "least value of the colours of the {}": "kleinster Wert der Farben: {}",
+    "largest value of the colours of the {}": "größter Wert der Farben: {}",
+    "feature map": "Feature-Map",
+    gradient: "Gradient",
+    activation: "Aktivierung",
+    "all {}": "alle {}",
+    "{} of {} channels silent": "{} von {} Kanälen stumm",
+  },
+};
+
+/** @type {Record<string, string> | null} */
+let table = null;
+/** @type {Array<[RegExp, string]>} */
+let patterns = [];
+/** @type {Map<string, string>} */
+const translated = new Map();
+
+/**
+ * Choose the language of all that is said from now on.
+ * @param {string | undefined} language Such as "de"; one that is not here is English.
+ */
+export function speak(language) {
+  table = LANGUAGES[language ?? ""] ?? null;
+  translated.clear();
+  // The longest comes first: "channel {}" would take all that "channel {} of {}" is for.
+  const longest = Object.entries(table ?? {}).sort(([one], [other]) => other.length - one.length);
+  patterns = longest.flatMap(([english, other]) => {
+    if (!english.includes("{}")) return [];
+    const parts = english.split("{}").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    return [/** @type {[RegExp, string]} */ ([new RegExp(`^${parts.join("(.+?)")}$`), other])];
+  });
+}
+
+/**
+ * A text in the chosen language.
+ * @param {string} text
+ */
+export function word(text) {
+  if (!table || !text) return text;
+  const known = table[text] ?? translated.get(text);
+  if (known !== undefined) return known;
+  let said = text;
+  for (const [pattern, other] of patterns) {
+    const found = pattern.exec(text);
+    if (!found) continue;
+    let place = 0;
+    said = other.replace(/\{\}/g, () => word(found[(place += 1)] ?? ""));
+    break;
+  }
+  if (translated.size > 5000) translated.clear(); // exact values make ever new texts
+  translated.set(text, said);
+  return said;
+}

@@ -1,0 +1,102 @@
+"""A guided page by hand: from the first question to the graded table; a beamer; German."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import hookviz
+from hookviz.classroom import Step
+
+STEPS = [
+    Step(
+        "Which channel is the largest?", {"channel": 0}, {"channel": 5}, "Walk with the arrow keys."
+    ),
+    Step("How many channels are there?", answer=96),
+    Step("Which picture is it?", answer="eye", choices=["fish", "eye"]),
+    Step("Why?"),
+]
+
+
+@pytest.fixture(scope="module")
+def written():
+    explorer = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[3], layers="layer3.*", layer="layer3.0.conv1"
+    )
+    page = explorer.to_html(layers="layer3.0.conv1", max_bytes=1.5e6, steps=STEPS, title="Eyes")
+    german = explorer.to_html(layers="layer3.0.conv1", max_bytes=1.5e6, steps=STEPS, language="de")
+    explorer.close()
+    return page, german
+
+
+def test_from_the_first_question_to_the_table(written, shown, tmp_path):
+    page = shown(written[0])
+    lesson = page.get_by_role("region", name="questions")
+    verdict, check = lesson.get_by_role("status"), lesson.get_by_role("button", name="check")
+    lesson.get_by_role("heading", name="1. Which channel is the largest?").wait_for()
+    lesson.get_by_role("textbox", name="your name").fill("Ada Lovelace")
+    check.click()
+    assert "not yet" in verdict.inner_text() and "Walk with the arrow keys." in verdict.inner_text()
+    page.get_by_role("slider", name="channel", exact=True).focus()
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    lesson.get_by_text("channel 5: answer by moving the view").wait_for()
+    check.click()
+    assert "right" in verdict.inner_text()
+    lesson.get_by_role("button", name="next").click()
+    lesson.get_by_role("textbox", name="your answer").fill("96")
+    page.keyboard.press("Enter")
+    lesson.get_by_text("2 of 3 right").wait_for()
+
+    page.reload()  # progress is kept, name too
+    lesson.get_by_text("2 of 3 right").wait_for()
+    lesson.get_by_role("heading", name="2. How many channels are there?").wait_for()
+    assert lesson.get_by_role("textbox", name="your name").input_value() == "Ada Lovelace"
+    lesson.get_by_role("button", name="question 3, open").click()
+    lesson.get_by_role("combobox", name="your answer").select_option("fish")
+    check.click()
+    assert "not yet" in verdict.inner_text()
+    lesson.get_by_role("button", name="next").click()
+    lesson.get_by_role("textbox", name="your answer").fill("because")
+    lesson.get_by_role("button", name="keep").click()
+    with page.expect_download() as download:
+        lesson.get_by_role("button", name="save answers").click()
+    assert download.value.suggested_filename == "Ada-Lovelace.json"
+    file = tmp_path / "Ada-Lovelace.json"
+    download.value.save_as(file)
+    table = hookviz.grade(file, STEPS)
+    assert table.title == "Eyes" and table[0].name == "Ada Lovelace"
+    assert [answer.mark for answer in table[0].answers] == ["✓", "✓", "✗", "–"]
+    assert [answer.tries for answer in table[0].answers] == [2, 1, 1, 1]
+    assert [a["right"] for a in json.loads(file.read_text())["answers"]] == [
+        True,
+        True,
+        False,
+        None,
+    ]
+
+
+def test_a_beamer(written, shown):
+    page = shown(written[0])
+    button = page.get_by_role("button", name="present")
+    number = page.locator(".hv-number").first
+    number.wait_for()
+    before = page.locator(".hv-activation .hv-label").bounding_box()["height"]
+    button.click()
+    page.wait_for_function("document.fullscreenElement !== null")
+    assert not number.is_visible()
+    assert page.locator(".hv-activation .hv-label").bounding_box()["height"] > 1.25 * before
+    button.click()
+    page.wait_for_function("document.fullscreenElement === null")
+    assert number.is_visible() and button.get_attribute("aria-pressed") == "false"
+
+
+def test_german(written, shown):
+    page = shown(written[1])
+    lesson = page.get_by_role("region", name="Fragen")
+    lesson.get_by_role("button", name="prüfen").click()
+    assert "noch nicht" in lesson.get_by_role("status").inner_text()
+    lesson.get_by_text("0 von 3 richtig").wait_for()
+    assert page.get_by_role("img", name="Kanal 0 von 96 der Schicht layer3.0.conv1").count()
+    assert page.locator("html").get_attribute("lang") == "de"

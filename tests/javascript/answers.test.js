@@ -1,0 +1,53 @@
+// A guided page judges answers as Python does, keeps what is right, and survives a broken storage.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { judged, pointedAt, restored, sheet, tried } from "../../hookviz/static/answers.js";
+import { speak, word } from "../../hookviz/static/words.js";
+import { cases } from "./cases.js";
+
+test("answers are right as in Python", () => {
+  assert.ok(cases.answers.length > 20);
+  for (const { step, given, right } of cases.answers) assert.equal(judged(step, given), right, JSON.stringify({ step, given }));
+});
+
+const base = { question: "?", state: null, hint: "", tolerance: 0.01, choices: [] };
+const text = { ...base, kind: /** @type {"text"} */ ("text"), answer: ["cat"] };
+const course = { title: "T", id: "1", steps: [text, { ...base, kind: /** @type {"open"} */ ("open"), answer: null }] };
+
+test("tries are counted, and once right it stays right", () => {
+  let answer = tried(text, undefined, "dog");
+  assert.deepEqual(answer, { given: "dog", right: false, tries: 1 });
+  answer = tried(text, answer, " Cat");
+  assert.deepEqual(answer, { given: " Cat", right: true, tries: 2 });
+  assert.equal(tried(text, answer, "dog"), answer);
+});
+
+test("of the view only what is asked for is the answer", () => {
+  const view = { ...base, kind: /** @type {"view"} */ ("view"), answer: { channel: [1, 2] } };
+  assert.deepEqual(pointedAt(view, { channel: 2, layer: "a" }), { channel: 2 });
+});
+
+test("a sheet has every question, answered or not", () => {
+  const made = sheet(course, "Ada", [tried(text, undefined, "cat")]);
+  assert.deepEqual(made.answers.map((each) => [each.given, each.right, each.tries]), [["cat", true, 1], [null, null, 0]]);
+});
+
+test("what was kept of another page, or broken, is a fresh start", () => {
+  const fresh = { name: "", place: 0, answers: [] };
+  for (const kept of [null, "", "{", "3", "null", '{"place": 7, "answers": []}', '{"place": 0}'])
+    assert.deepEqual(restored(kept, course), fresh);
+  const kept = { name: "Ada", place: 1, answers: [tried(text, undefined, "cat")] };
+  assert.deepEqual(restored(JSON.stringify(kept), course), kept);
+});
+
+test("a language translates whole texts and those with gaps; English is as it is", () => {
+  assert.equal(word("channel 3 of 96"), "channel 3 of 96");
+  speak("de");
+  assert.equal(word("all layers"), "alle Schichten");
+  assert.equal(word("channel 3 of 96"), "Kanal 3 von 96");
+  assert.equal(word("question 2, right"), "Frage 2, right");
+  assert.equal(word("layer3.0.conv1"), "layer3.0.conv1");
+  speak("xx");
+  assert.equal(word("all layers"), "all layers");
+});
