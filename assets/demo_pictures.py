@@ -129,7 +129,7 @@ def _weather(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def _object(rng: np.random.Generator, name: str) -> tuple[Image.Image, Image.Image]:
-    """The object in a square of its own: colours, and where it is."""
+    """Draw the object in a square of its own: colours and mask."""
     body, detail = _colour(rng, (0.5, 1.0), (0.55, 1.0)), _colour(rng, (0.0, 1.0), (0.2, 1.0))
     sprite = Image.new("RGB", (200, 200), body)
     shape = Image.new("L", sprite.size)

@@ -40,7 +40,7 @@ def measure(heat: Tensor, masks: Tensor) -> tuple[float, float]:
 
 
 def evaluate(count: int) -> dict[tuple[str, str], tuple[float, float]]:
-    """(method, layer) -> pointing-game accuracy and energy in the mask."""
+    """Return pointing-game accuracy and energy in the mask for each (method, layer)."""
     model = hookviz.demo_model()
     x, masks, labels = pictures(count)
     x.requires_grad_()

@@ -88,7 +88,7 @@ class Film:
 
 
 def record(film: Film) -> None:
-    """A tile clicked, exact values under the pointer, another class, the next layers."""
+    """Click a tile, point at exact values, choose another class, step through layers."""
     app = film.page.locator(".hookviz-app")
     film.take(1200)
     film.point(app.locator(".hv-tile").nth(4))

@@ -65,7 +65,7 @@ def table(survey: hookviz.results.Survey) -> str:
 
 
 def patches(survey: hookviz.results.Survey, layer: str, channel: int, side: int) -> list[Piece]:
-    """The channel's top places, each in the middle of a square, but for the border."""
+    """Cut out the channel's top positions, each in the middle of a square, except at borders."""
     cut = []
     for piece in survey.patches(layer, channel, TOP):
         middles = (round(at * SIZE) for at in piece.centre)
@@ -76,7 +76,7 @@ def patches(survey: hookviz.results.Survey, layer: str, channel: int, side: int)
 
 
 def picture(survey: hookviz.results.Survey) -> Image.Image:
-    """A row of patches for each of three channels, with words above it."""
+    """Draw a row of patches for each of three channels, with words above it."""
     rows = []
     for layer, (channel, side) in SHOWN.items():
         found = ", ".join(f"{name} {count}" for name, count in survey[layer].classes(channel)[:3])

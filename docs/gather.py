@@ -31,7 +31,7 @@ def gather(app: Any = None) -> None:
 
 
 def as_shown(text: str) -> str:
-    """A notebook without empty outputs, its pictures' alt texts where myst-nb looks for them."""
+    """Drop a notebook's empty outputs, and move alt texts to where myst-nb looks for them."""
     book = json.loads(text)
     for cell in book["cells"]:
         if cell["cell_type"] != "code":
@@ -53,7 +53,7 @@ def told(output: dict[str, Any]) -> list[str]:
 
 
 def draw() -> None:
-    """The views that the tutorial shows, drawn by the settings that it gives."""
+    """Draw the tutorial's views, with the settings that it gives."""
     (DOCS / "pictures").mkdir(exist_ok=True)
     explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12])
     for name, settings in VIEWS.items():

@@ -20,7 +20,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def name_of(path: Path) -> str:
-    """A file as Python imports it: ``hookviz.run.session``."""
+    """Return a file's module name: ``hookviz.run.session``."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(["hookviz", *(part for part in parts if part != "__init__")])
 
@@ -56,7 +56,7 @@ def imports(path: Path) -> frozenset[str]:
 
 
 def origin(base: str, name: str) -> str:
-    """The module of hookviz that ``from base import name`` leads to; of others, the name."""
+    """Return the module of hookviz behind ``from base import name``; else the name."""
     if base == "hookviz":
         return facade().get(name, f"hookviz.{name}")
     if not base.startswith("hookviz."):
@@ -65,18 +65,18 @@ def origin(base: str, name: str) -> str:
 
 
 def room_of(name: str) -> str | None:
-    """The room of ``hookviz.run.session``; None for a file that is in no room."""
+    """Return the room of ``hookviz.run.session``; None for a file outside the rooms."""
     parts = name.split(".")
     return parts[1] if parts[0] == "hookviz" and len(parts) > 1 and parts[1] in ROOMS else None
 
 
 def files_of(room: str) -> list[Path]:
-    """The files of a room, those of its folders too."""
+    """Return the files of a room, those of its folders too."""
     return [path for path in FILES if room_of(name_of(path)) == room]
 
 
 def sentence_of(room: str) -> str:
-    """The first sentence of a room's ``__init__.py``."""
+    """Return the first sentence of a room's ``__init__.py``."""
     words = ast.get_docstring(tree(PACKAGE / room / "__init__.py")) or ""
     return " ".join(words.partition("\n\n")[0].split())
 

@@ -37,7 +37,7 @@ def trace() -> str:
 
 
 def survey() -> str:
-    """What the channels of two layers answer to."""
+    """Survey the channels of two layers."""
     model, pictures = hookviz.demo_model(), hookviz.demo_images()
     labelled = [(each, model.class_names.index(each.info["label"])) for each in pictures]
     found = hookviz.survey(model, labelled, "layer3.*.conv2")
@@ -45,7 +45,7 @@ def survey() -> str:
 
 
 def training() -> str:
-    """A training whose learning rate is a thousand times too large from step `FAULT` on."""
+    """Record a training whose learning rate is a thousand times too large from step `FAULT` on."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = nn.Sequential()

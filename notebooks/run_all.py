@@ -12,7 +12,7 @@ NOTEBOOKS = Path(__file__).resolve().parent
 
 
 def paths(names: list[str]) -> list[Path]:
-    """The notebooks of these names, such as ``hooks_tutorial``; of none, all there are."""
+    """Return the notebooks of these names, such as ``hooks_tutorial``; all without names."""
     found = {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
     for name in names:
         if name not in found:

@@ -50,7 +50,7 @@ def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
         (["os.path:join", "PHOTO"], "hookviz: "),
         (["hookviz:demo_images", "PHOTO"], "gave a list, not a model"),
         (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "there is no file 'no.pt'"),
-        (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "holds no weights"),
+        (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "has no weights that can be read"),
         (
             ["hookviz:demo_model", "PHOTO", "--weights", "OTHER"],
             "such as 'stem.0.weight'",
@@ -86,7 +86,7 @@ def test_a_timm_model(tmp_path, photo, monkeypatch, capsys):
     assert main(["page", "timm:convnext_atto", photo]) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert "timm:convnext_atto could not be downloaded (Name or service not known): " in last
-    assert "one that is at hand: hookviz.demo_model()" in last
+    assert "a network that is available offline: hookviz.demo_model()" in last
 
 
 def test_help_teaches(capsys):

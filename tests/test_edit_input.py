@@ -166,7 +166,7 @@ def test_the_explorer_shows_the_edited_input(model, x, explorer):
     explorer.version = "original"
     assert np.array_equal(explorer.frame.input.pixels, plain)
     explorer.version = "edited"
-    with pytest.raises(ValueError, match="the edit of input, .*hookviz.edit makes it"):
+    with pytest.raises(ValueError, match="the edit of input, .*use hookviz.edit"):
         explorer.code()
     assert "some positions: off" in explorer.to_html(layers=LAYER, max_bytes=2e6)
     explorer.undo()

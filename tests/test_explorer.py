@@ -115,7 +115,7 @@ def test_silent_channels_are_counted_and_crossed_out():
     explorer.channel = 1
     assert explorer.frame.tiles.caption.endswith("2 silent, 1 constant, crossed out")
     assert explorer.frame.panels[0].note == "zero everywhere"
-    assert [(cell.silent, cell.channels) for cell in explorer.frame.ribbon] == [(2, 4)]
+    assert [(cell.silent, cell.channels) for cell in explorer.frame.layer_overview] == [(2, 4)]
     assert explorer.frame.verdict == (
         "2 of 4 channels silent (zero everywhere) in (model)",
         "odd",
@@ -135,7 +135,7 @@ def test_what_counts_as_silent():
         conv.bias[:5], conv.bias[5:] = -100, 1
     explorer = hookviz.explore(model, torch.rand(2, 3, 8, 8), layers=["0", "1", "3"], layer="3")
     assert "constant" not in explorer.frame.tiles.caption
-    assert [cell.silent for cell in explorer.frame.ribbon] == [0, 5, 0]
+    assert [cell.silent for cell in explorer.frame.layer_overview] == [0, 5, 0]
     assert explorer.frame.verdict.kind == "good" and "silent" not in explorer.frame.verdict.text
     with torch.no_grad():
         linear.bias[1] = linear.weight[1] = 0
@@ -587,7 +587,7 @@ def test_names_are_escaped():
 
 
 def test_the_ribbon_says_what_the_layers_are(explorer):
-    cells = explorer.frame.ribbon
+    cells = explorer.frame.layer_overview
     assert [cell.name for cell in cells] == list(explorer.cache)
     for cell in cells:
         record = explorer.cache[cell.name]

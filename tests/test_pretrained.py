@@ -63,7 +63,7 @@ def test_unknown_names(name, said):
 
 def test_weights_of_another():
     weights = torchvision.models.ResNet18_Weights.DEFAULT
-    with raises(ValueError, match="belong to no 'efficientnet_lite0'"):
+    with raises(ValueError, match="do not belong to 'efficientnet_lite0'"):
         hookviz.pretrained(LITE0, weights)
 
 

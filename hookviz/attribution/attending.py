@@ -176,7 +176,7 @@ class AttentionListener(Listener):
                 attended.kept = result.detach()
 
     def _take_product(self, operation: Operation) -> bool:
-        """Whether values are weighed, or activations multiplied."""
+        """Return whether values are weighted, or activations multiplied."""
         first, second = (operation.args[place] for place in _PRODUCTS[operation.name])
         sides = (
             (first, second, first.shape[-1]),
@@ -259,7 +259,7 @@ class AttentionListener(Listener):
     # One attention
 
     def _next(self, operation: Operation, make: Any) -> Attended:
-        """The attention of an operation: a new one, or what checkpointing repeats."""
+        """Return an operation's attention: a new one, or the one that checkpointing repeats."""
         call = operation.call
         if call is None:
             return self._added([], make)
@@ -310,7 +310,7 @@ class AttentionListener(Listener):
             self._bytes += needs
 
     def _arranged(self, attended: Attended, tensor: Tensor) -> Tensor:
-        """What is of the softmax's shape, as ``(N, heads, queries, keys)``."""
+        """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
         tensor = tensor.movedim(attended.dimension, -1)
         heads = _heads_of(attended.module)
         shape = tensor.shape
@@ -345,7 +345,7 @@ class AttentionListener(Listener):
 
 
 def _common(one: Path, other: Path) -> Path:
-    """The calls that both were in."""
+    """Return the calls that both ran in."""
     pairs = zip(one, other, strict=False)
     count = 0
     for a, b in pairs:
@@ -361,7 +361,7 @@ def _heads_of(module: nn.Module | None) -> int | None:
 
 
 def _heads_among(rows: int, heads: int | None, given: tuple[torch.Size, ...]) -> int:
-    """How many heads the rows ``N * heads`` of weights are of."""
+    """Return the number of heads in the rows ``N * heads`` of weights."""
     batches = set(given[0][:2]) if given and len(given[0]) > 2 else set()
     if heads is not None:
         whole = rows % heads == 0

@@ -140,7 +140,7 @@ def _gradients(listener: AttentionListener) -> dict[str, Tensor]:
 
 
 def _layer_gradients(session: Session, target: Target, names: Sequence[str]) -> dict[str, Tensor]:
-    """The gradients at each layer's weights of the score that is read off this very layer."""
+    """Return the gradient at each layer's weights, of the score at that same layer."""
     blocks = _blocks(names)
     if target is None:  # the class is the model's own, not that of a layer halfway
         with session.active(grad=False):
@@ -172,7 +172,7 @@ def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:
 
 
 def _blocks(names: Sequence[str]) -> dict[str, str]:
-    """The name of the block of each module that attends: up to where the names differ.
+    """Return the name of the block of each attention: up to the part where the names differ.
 
     >>> _blocks(["encoder.0.attn", "encoder.1.attn"])
     {'encoder.0.attn': 'encoder.0', 'encoder.1.attn': 'encoder.1'}
@@ -502,7 +502,7 @@ def unpack(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Attent
 
 
 def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:
-    """How many of so many tokens stand before the patches; None if they are no patches."""
+    """Return the number of tokens before the patches; None if the others are not patches."""
     before = -1 if grid is None else tokens - math.prod(grid)
     return before if 0 <= before <= _MOST_PREFIX else None
 

@@ -74,7 +74,7 @@ def _masked(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 def is_fused(operation: Operation) -> bool:
-    """Whether an operation attends as a whole."""
+    """Return whether an operation is a whole attention."""
     return operation.name in _WHOLE or (
         operation.name.startswith("scaled_dot_product") and "backward" not in operation.name
     )
@@ -148,5 +148,5 @@ def fused_gradient(operation: Operation) -> Tensor | None:
 
 
 def is_fused_backward(operation: Operation) -> bool:
-    """Whether an operation is the backward of one that attends as a whole."""
+    """Return whether an operation is the backward of a whole attention."""
     return operation.name.startswith("scaled_dot_product") and "backward" in operation.name

@@ -85,7 +85,7 @@ ATTENTION_HEATMAPS: dict[str, Callable[[Attention], Tensor]] = {
 
 
 def _square(maps: Attention) -> dict[str, Tensor]:
-    """The layers in which all tokens look at all, in the order in which they ran."""
+    """Return the layers in which all tokens attend to all, in the order in which they ran."""
     found = {
         name: weights
         for name, weights in maps.items()
@@ -103,7 +103,7 @@ def _square(maps: Attention) -> dict[str, Tensor]:
 
 
 def _read(maps: Attention, matrix: Tensor) -> Tensor:
-    """What reaches the class token ``(N, T, T)``, or the patches on average."""
+    """Return the row of the class token in ``(N, T, T)``, or the mean over the patches."""
     before = prefix_of(matrix.shape[-1], maps.grid)
     return _on_patches(maps, matrix[:, 0] if before else matrix.mean(1))
 

@@ -127,7 +127,7 @@ def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def robust_end(values: np.ndarray, most: float) -> float | None:
-    """Where the colours of a signed map end if a few places are far beyond the others; else None.
+    """Return a smaller colour range for a signed map with a few extreme values; else None.
 
     The 99th percentile's magnitude, or the 1st's if that is more, where the largest magnitude
     ``most`` is more than twice that. A few places would leave the rest without colour.

@@ -1,4 +1,4 @@
-"""What leaves the notebook: a matplotlib figure, a page, and plain PyTorch source in `code/`.
+"""Exports: a matplotlib figure, a page, and plain PyTorch source in `code/`.
 
 May import `view` and the rooms below it. Begin with `figure.py`.
 """

@@ -56,7 +56,7 @@ def draw_figure(frame: Frame) -> Figure:
 
 
 def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
-    """Write `draw_figure` to a file; ``ValueError`` for a suffix that is none of ours."""
+    """Write `draw_figure` to a file; raise ``ValueError`` for an unknown suffix."""
     suffix = Path(path).suffix
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
@@ -71,14 +71,14 @@ def _draw_picture(sheet: ImagePanel, title: str, axes: Axes) -> None:
 
 
 def draw_panel(panel: Panel, axes: Axes) -> None:
-    """A map with its colourbar; of a 1d one, its curve."""
+    """Draw a map with its colourbar, or a 1d map as a curve."""
     axes.set_title(no_formula(panel.caption), fontsize="small")
     axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
         axes.axhline(0, color="gray", lw=0.5)
         return
-    # Values beyond the range get its last colour; only infinite ones the colours beyond.
+    # Values beyond the range get its last colour; only infinite ones get the special colours.
     finite = np.isfinite(panel.values)
     values = np.where(finite, np.clip(panel.values, panel.low, panel.high), panel.values)
     shown = axes.imshow(
@@ -99,7 +99,7 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
 
 
 def _outline(box: Box | None, size: tuple[int, ...], axes: Axes) -> None:
-    """A part of a picture, given as shares of its size."""
+    """Outline a part of a picture, given as fractions of its size."""
     if box is not None:
         (left, top, wide, high), (height, width) = box, size
         corner = (left * width - 0.5, top * height - 0.5)

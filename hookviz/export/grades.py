@@ -45,7 +45,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What one student handed in.
+    """The answers that one student handed in.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Grades(TablePage, Sequence[Sheet]):
 
     @property
     def verdict(self) -> str:
-        """How many handed in, and which question most had wrong."""
+        """The number of hand-ins, and the question with most wrong answers."""
         said = f"{len(self)} handed in" if len(self) > 1 else "1 handed in"
         shares = [
             sum(sheet.answers[n].right is False or sheet.answers[n].given is None for sheet in self)

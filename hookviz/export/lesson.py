@@ -88,7 +88,7 @@ class Step:
 
     @property
     def kind(self) -> str:
-        """How it is answered: ``"view"``, ``"number"``, ``"text"``, or ``"open"`` if not judged."""
+        """The kind of answer: ``"view"``, ``"number"``, ``"text"``, or ``"open"`` if not graded."""
         answer = self.answer
         if answer is None:
             return "open"

@@ -1,4 +1,4 @@
-"""Numbers as bytes: as they are for a kernel's canvas, packed into a budget for a page."""
+"""Arrays as bytes: unchanged for the canvas, compressed into a budget for a page."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..draw.arrays import averaged
 from ..draw.colours import COLOURS, GAP, to_levels
 
 Coding = dict[str, Any]
-"""What `hookviz/static/arrays.js` needs to read an array: name, kind, shape, how it is packed."""
+"""The header with which `hookviz/static/arrays.js` reads an array: name, kind, shape, coding."""
 
 PROBE = 1 << 14
-"""So many bytes are compressed to learn how well all of them can be."""
+"""The size of the samples, in bytes, from which the compressed size is estimated."""
 
 LEVEL = 3
 """zlib's: 6 takes twice as long for one or two percent."""
@@ -26,7 +26,7 @@ _WHOLE = {"float32": "f4", "float64": "f8", "uint32": "u4", "uint8": "b1"}
 
 
 def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
-    """An array as it is; in planes, byte by byte of all numbers, it can be compressed.
+    """Encode an array unchanged; ``planes`` groups bytes of equal significance, for compression.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, 
 
 
 def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
-    """In half precision, scaled so that nothing overflows and little is lost at the other end."""
+    """Encode in half precision, scaled against overflow and underflow."""
     most = np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)
     scale = 2.0 ** (np.floor(np.log2(most)) - 14) if most > 0 else 1.0
     data = (array / array.dtype.type(scale)).astype(np.float16)
@@ -54,10 +54,10 @@ def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding,
 def quantize(
     name: str, maps: np.ndarray, low: np.ndarray, high: np.ndarray, steps: int = COLOURS
 ) -> list[tuple[Coding, bytes]]:
-    """Maps ``(C, H, W)`` in so many steps between each one's ends: the ends, then a byte a value.
+    """Quantize maps ``(C, H, W)`` in steps between each one's ends: ends, then one byte a value.
 
-    In 252 steps it is the palette's levels: colours between these ends stay as they are. Zeros,
-    NaN and infinite values stay what they are.
+    252 steps are the palette's levels: colours between these ends do not change. Zeros, NaN and
+    infinite values are kept.
     """
     levels = to_levels(maps, low[:, None, None], high[:, None, None])
     finite = levels < COLOURS
@@ -91,13 +91,13 @@ class Stream:
 
 
 EXACT, ROUNDED, AVERAGED, OUT = range(4)
-"""How well maps are kept: each takes fewer bytes than the one before. The colours of rounded maps
-are those of exact ones."""
+"""Quality levels of maps, each smaller than the one before. Rounded maps have the same colours as
+exact ones."""
 
 
 @dataclass
 class PackedTensor:
-    """Maps or gradients of one layer, to be packed as well as there is room for.
+    """Maps or gradients of one layer, at a quality that fits the budget.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class PackedTensor:
     values : numpy.ndarray
         ``(C, H, W)``.
     low, high : numpy.ndarray
-        Of each map, ``(C,)``.
+        The range of each map, ``(C,)``.
     quality : int
     """
 
@@ -126,7 +126,7 @@ class PackedTensor:
 
     @property
     def size(self) -> int:
-        """The bytes that `stream` will have, more or less, for a fraction of its work."""
+        """An estimate of the bytes of `stream`, for a fraction of its work."""
         if self.quality not in self._guessed:
             self._guessed[self.quality] = sum(_guess(data) for _, data in self._arrays())
         return self._guessed[self.quality]
@@ -153,12 +153,12 @@ QUALITY_LEVELS = (
     ("gradients", OUT, "gradients are left out"),
     ("maps", OUT, "maps are left out"),
 )
-"""What is given up, in this order, each time from the layer with the most values on."""
+"""The reductions in order; each is applied from the layer with the most values on."""
 
 
 def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
-    """Lower the quality of parts until they fit into so many bytes; says what was given up."""
-    # Of equals those with more channels first: large maps lose most by being averaged.
+    """Lower the quality of parts until they fit the budget in bytes; return the reductions."""
+    # Among equals more channels first: large maps lose most by averaging.
     order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
     aim = budget
     while True:
@@ -167,11 +167,11 @@ def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
             size = sum(pool.map(lambda part: len(part.stream.data), parts))
         if size <= budget or all(part.quality == OUT for part in parts):
             return _said(parts)
-        aim = min(aim - 1, int(0.99 * aim * budget / size))  # the guess was too small
+        aim = min(aim - 1, int(0.99 * aim * budget / size))  # the estimate was too small
 
 
 def _lower(order: list[PackedTensor], aim: int) -> None:
-    """Lower the quality of one part after another until they may fit into so many bytes."""
+    """Lower the quality of one part after another until the estimate is within ``aim``."""
     size = sum(part.size for part in order)
     for name, quality, _ in QUALITY_LEVELS:
         for part in order:
@@ -184,7 +184,7 @@ def _lower(order: list[PackedTensor], aim: int) -> None:
 
 
 def _guess(data: bytes) -> int:
-    """The compressed size of bytes, from the first, the middle and the last of them."""
+    """Estimate the compressed size from samples at the beginning, middle and end."""
     if len(data) <= 3 * PROBE:
         return len(zlib.compress(data, LEVEL))
     middle = len(data) // 2
@@ -193,7 +193,7 @@ def _guess(data: bytes) -> int:
 
 
 def _said(parts: list[PackedTensor]) -> list[str]:
-    """One sentence for each quality below the best, with the number of layers."""
+    """Return a sentence for each reduction, with the number of layers."""
     found = []
     for name, quality, words in QUALITY_LEVELS:
         own = [part for part in parts if part.name == name]

@@ -1,4 +1,4 @@
-"""A view and all its layers as one HTML file, which needs no kernel and no network."""
+"""A view and all its layers as one HTML file that needs no kernel and no network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
 from .still import still_png
 
 SMALLEST = 300_000
-"""Below this no page can be: program, still picture and the names take as much."""
+"""Minimum page size in bytes: program, still picture and names."""
 
 
 def write_page(
@@ -52,30 +52,30 @@ def write_page(
     language: str | None = None,
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
-    """The explorer as a page.
+    """Write the explorer as a page.
 
     Parameters
     ----------
     view : View
-        Where the page begins.
+        The view at which the page begins.
     run : callable
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title, steps, language
         As for `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
-        Called with the share of the work that is done, 0 to 1.
+        Called with the fraction of the work that is done, 0 to 1.
 
     Raises
     ------
     ValueError
-        No such layer, or a budget in which not even the program fits.
+        Unknown layer, or a budget smaller than the program.
     """
     names = _chosen(view, layers)
     view = view.with_settings(order="index") if view.settings.order == ABLATION else view
     view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
     if max_bytes < SMALLEST:
         raise ValueError(
-            f"max_bytes={max_bytes:g} is too little for any page: give {SMALLEST:,} at least."
+            f"max_bytes={max_bytes:g} is too little for any page: give at least {SMALLEST:,}."
         )
     facts = _facts(view, names)
     named = title or f"{facts['model']} in hookviz"
@@ -115,7 +115,7 @@ def write_page(
 
 
 def _chosen(view: View, layers: Layers) -> list[str]:
-    """The layers that the page has."""
+    """Return the page's layers."""
     if layers is None:
         return view.layers
     wanted = {names[0] for names in select_layers(view.session.given, layers).values()}
@@ -136,7 +136,7 @@ def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
-    """What is said of a layer, its statistics, and its maps and gradients, yet to be packed."""
+    """Return a layer's header, its statistics, and its maps and gradients to be packed."""
     header, arrays = layer_payload(view)
     layer, parts = view.layer, []
     ends = {
@@ -162,7 +162,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
 def _heatmaps(
     view: View, names: Sequence[str], run: Callable[[Target], Run], predictions: list[dict]
 ) -> Stream:
-    """Heatmaps of all methods for the target, and of gradcam for the top classes."""
+    """Return heatmaps of all methods for the target, and of gradcam for the top classes."""
     arrays = []
 
     def add(view: View, said: str) -> None:

@@ -1,4 +1,4 @@
-"""A frame as one small picture, for notebooks without a kernel: composed of pixels, not plotted."""
+"""A frame as one small picture, composed of pixels, for notebooks without a kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMN, SIDE, BAR = 264, 190, 10
 
 TOP, LINE, GAP, LEFT = 30, 14, 8, 8
 TILES = 430
-"""The most that the mosaic may take from top to bottom."""
+"""Maximum height of the mosaic."""
 
 INK, FRAME = (0, 0, 0), (255, 140, 0)
 
@@ -51,7 +51,7 @@ def _picture(sheet: ImagePanel, title: str) -> Image.Image:
 
 
 def _panel(panel: Panel) -> Image.Image:
-    """A map with its colourbar; of a 1d one, its curve."""
+    """Draw a map with its colourbar, or a 1d map as a curve."""
     if len(panel.values) == 1:
         return _column(_curve(panel.values[0]), panel.caption, None)
     levels = to_levels(panel.values, panel.low, panel.high)
@@ -67,7 +67,7 @@ def _panel(panel: Panel) -> Image.Image:
 
 
 def _column(picture: Image.Image, title: str, box: Box | None) -> Image.Image:
-    """A picture below its title, as large as there is room for, a part of it outlined."""
+    """Draw a picture below its title, scaled to fit, with an outlined part."""
     lines = _wrapped(title, SIDE + 4 * GAP, 10)[:3]
     column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
     for place, line in enumerate(lines):
@@ -98,7 +98,7 @@ def _tiles(tiles: ChannelGrid, width: int) -> Image.Image:
 
 
 def _curve(values: np.ndarray) -> Image.Image:
-    """The finite values of a signal, from the least to the largest, and a line at zero."""
+    """Draw the finite values of a signal, and a line at zero."""
     picture = Image.new("RGB", (SIDE, SIDE), "white")
     draw = ImageDraw.Draw(picture)
     finite = np.isfinite(values)
@@ -117,13 +117,13 @@ def _curve(values: np.ndarray) -> Image.Image:
 
 
 def _size(size: tuple[int, int]) -> tuple[int, int]:
-    """A picture's width and height with its longer side `SIDE`."""
+    """Return width and height with the longer side `SIDE`."""
     scale = SIDE / max(size)
     return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
 
 
 def _outline(image: Image.Image, box: Box | None, area: tuple[int, int, int, int]) -> None:
-    """A part of an area of the image, given as fractions of the area's size."""
+    """Outline a part of an area of the image, given as fractions of the area."""
     if box is None:
         return
     (left, top, wide, high), (x, y, width, height) = box, area
@@ -134,7 +134,7 @@ def _outline(image: Image.Image, box: Box | None, area: tuple[int, int, int, int
 
 @lru_cache(maxsize=8)
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """The font that matplotlib ships, which has all signs that are used."""
+    """Return the font that matplotlib ships, which has all the characters used here."""
     path = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
     return ImageFont.truetype(str(path), size)
 
@@ -142,7 +142,7 @@ def _font(size: int) -> ImageFont.FreeTypeFont:
 def _write(
     image: Image.Image, text: str, at: tuple[int, int], width: int, size: int, anchor: str = "ma"
 ) -> None:
-    """One line of text; the middle of one that is too long is left out."""
+    """Write one line of text; the middle of a long one is left out."""
     font, text = _font(size), drawable(text)
     while font.getlength(text) > width and len(text) > 8:
         half = (len(text) - 2) // 2
@@ -151,7 +151,7 @@ def _write(
 
 
 def _wrapped(text: str, width: int, size: int) -> list[str]:
-    """Text in lines that fit, broken between words."""
+    """Break a text between words into lines that fit."""
     lines: list[str] = []
     for word in drawable(text).split():
         if lines and _font(size).getlength(f"{lines[-1]} {word}") <= width:

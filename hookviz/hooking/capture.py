@@ -221,12 +221,12 @@ class Capture(HookManager, FeatureCache):
         return True
 
     def _hook_base(self, tensor: Tensor, taken: CapturedTensor, given: Any) -> None:
-        """Hook the base tensor if a layer returned a view of it, as an unbatched convolution does.
+        """Set a hook on the base tensor of a view that a layer returned.
 
-        Overwriting a view in place takes the view's own hook out of the graph: then the gradient
-        goes to the base alone. A base that the layer got as its input (as a Flatten does) has
-        other uses too, and its gradient is not the layer's: no gradient is better than a wrong
-        one.
+        An unbatched convolution returns a view, for example. Overwriting a view in place takes the
+        view's own hook out of the graph: then the gradient goes to the base alone. A base that the
+        layer got as its input (as a Flatten does) has other uses too, and its gradient is not the
+        layer's: no gradient is better than a wrong one.
         """
         base = tensor._base if tensor.requires_grad else None
         if base is None or any(base is t or base is t._base for _, t in tensors_in(given)):

@@ -372,7 +372,7 @@ class Edit(HookManager):
     def _watched(
         self, old: Tensor, name: str, mask: Tensor | None, dimension: int
     ) -> Tensor | None:
-        """Hook a layer's gradient; return a new output tensor if one is needed."""
+        """Set a hook on a layer's gradient; return a new output tensor if one is needed."""
         if not old.requires_grad:
             return None
         # Overwriting a view in place takes the view's hook out of the graph.

@@ -1,4 +1,4 @@
-"""Where in a model and its code: the layer in which an error arose, the line that is running."""
+"""Locations in a model and its code: the layer of an error, the line that is running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is called with, made of whatever a user has."""
+"""The model's input, made from a user's picture, tensor, path or arguments."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def normalization_of(transform: Any) -> tuple[tuple[float, ...], tuple[float, ..
 
 @dataclass(frozen=True)
 class ModelInput:
-    """What the model is called with, ``model(*args, **kwargs)``, and how to show it."""
+    """The arguments of the model's call, ``model(*args, **kwargs)``, and how to show them."""
 
     args: tuple[Any, ...]  #: the positional arguments
     kwargs: dict[str, Any] = field(default_factory=dict)  #: the keyword arguments
@@ -216,7 +216,7 @@ def _prepared(
 def _of_pictures(
     given: list[Any], model: nn.Module, weights: Any, transform: Transform | None
 ) -> ModelInput:
-    """A batch of pictures, each through the transform."""
+    """Make a batch of pictures, each transformed."""
     device, dtype = where_inputs_go(model)
     origin = _origin(model, weights, transform)
     made, shown = [], []
@@ -250,7 +250,7 @@ def _of_pictures(
 def _instead(
     prepared: ModelInput, model: nn.Module, weights: Any, transform: Transform | None
 ) -> ModelInput | None:
-    """What goes in where the model cannot take the one tensor: a batch, or pictures transformed."""
+    """Return a replacement for a rejected tensor: a batch, or transformed pictures."""
     tensor, first = prepared.args[0], first_convolution(model)
     channels = getattr(first, "in_channels", None)
     spatial = 0 if first is None else dimensions(first)
@@ -281,7 +281,7 @@ GUESS = "ImageNet's transform, a guess"
 
 
 def _origin(model: nn.Module, weights: Any, transform: Transform | None) -> str:
-    """Who says how pictures are transformed."""
+    """Return the source of the transform, in words."""
     if transform is not None:
         return "transform= as given"
     if weights is not None:
@@ -335,7 +335,7 @@ def _numbers(values: tuple[float, ...]) -> str:
 
 
 def _joined(made: list[Tensor | dict[str, Any]]) -> Tensor | dict[str, Any]:
-    """The tensors of several pictures as one batch."""
+    """Join the tensors of several pictures into one batch."""
     if len(made) == 1:
         return made[0]
     named = [each for each in made if not isinstance(each, Tensor)]
@@ -351,7 +351,7 @@ def _joined(made: list[Tensor | dict[str, Any]]) -> Tensor | dict[str, Any]:
 
 
 def _small(picture: Image.Image) -> Image.Image:
-    """A picture to be looked at, at most as large as a panel."""
+    """Shrink a picture to the size of a panel."""
     if max(picture.size) <= SHOWN_SIDE:
         return picture
     small = picture.copy()

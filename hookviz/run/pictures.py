@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 CHANNELS = 1, 3, 4
-"""How many channels a picture may have: gray, RGB, RGB and alpha."""
+"""The numbers of channels that a picture may have: gray, RGB, RGB and alpha."""
 
 LARGEST_FILE = 200_000_000
 """The most bytes that are read from a URL."""
@@ -83,7 +83,7 @@ def pictures_of_tensor(given: Tensor) -> list[np.ndarray] | None:
 
 
 def _array_of_bytes(each: Any) -> Any:
-    """A tensor of bytes as an array; detection models are given lists of floats."""
+    """Convert a tensor of bytes to an array; detection models take lists of floats."""
     if isinstance(each, Tensor) and each.dtype == torch.uint8:
         return each.detach().cpu().numpy()
     return each

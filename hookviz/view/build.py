@@ -47,7 +47,7 @@ def build_frame(view: View) -> Frame:
         strip=heatmap.strip(),
         tiles=_tiles(view),
         readings=[*_readings(view), *heatmap.readings()],
-        ribbon=view.ribbon,
+        layer_overview=view.layer_overview,
         verdict=view.verdict,
         words=view.words,
         classes=view.classes,

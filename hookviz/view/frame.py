@@ -9,8 +9,8 @@ import numpy as np
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
 from .layer import LayerWords
+from .layer_overview import Cell, HealthSummary
 from .predictions import Prediction
-from .ribbon import Cell, HealthSummary
 from .settings import Settings
 
 
@@ -177,10 +177,10 @@ class Frame:
     tiles : ChannelGrid
     readings : list of (str, list of (str, str))
         Exact numbers: lines of a heading and of pairs of a name and a value.
-    ribbon : list of Cell
+    layer_overview : list of Cell
         Each of ``layers``: how large its values are, and what is wrong with them.
     verdict : HealthSummary
-        What the ribbon says of the network.
+        The summary of the network's health.
     words : dict of str to LayerWords
         What each of ``layers`` is.
     classes : list of str
@@ -214,7 +214,7 @@ class Frame:
     strip: HeatmapStrip | None
     tiles: ChannelGrid
     readings: Readings
-    ribbon: list[Cell]
+    layer_overview: list[Cell]
     verdict: HealthSummary
     words: dict[str, LayerWords]
     classes: list[str]

@@ -31,7 +31,7 @@ def opened(view: View) -> View:
     first.
     """
     first = first_layer(view.cache)
-    large = [cell for cell in view.ribbon if cell.side > 1]
+    large = [cell for cell in view.layer_overview if cell.side > 1]
     graded = [cell for cell in large if cell.gradient]
     name = next((cell.name for cell in reversed(graded) if _is_a_place(view, cell.name)), None)
     if name is None:

@@ -82,7 +82,7 @@ def edit_list(view: View) -> list[dict[str, Any]]:
 def layer_list(view: View) -> list[dict[str, Any]]:
     """Return an entry for each layer that can be shown: name, words and cell of the ribbon."""
     found = []
-    for cell in view.ribbon:
+    for cell in view.layer_overview:
         words = view.words[cell.name]
         numbers = {name: _json(value) for name, value in asdict(cell).items()}
         numbers["nans"] += numbers.pop("gradient_nans")

@@ -31,9 +31,9 @@ from .layer import (
     layer_words,
     showable,
 )
+from .layer_overview import Cell, HealthSummary, layer_overview, values_of, verdict
 from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
-from .ribbon import Cell, HealthSummary, ribbon, values_of, verdict
 from .settings import INDICES, Settings, heatmap_names
 
 
@@ -226,14 +226,16 @@ class View:
         return self.memo.get_or_compute("classes", None, lambda: class_labels(count, names))
 
     @property
-    def ribbon(self) -> list[Cell]:
+    def layer_overview(self) -> list[Cell]:
         """One cell per layer."""
-        return self.memo.get_or_compute("ribbon", None, lambda: ribbon(self.cache, self.layers))
+        return self.memo.get_or_compute(
+            "overview", None, lambda: layer_overview(self.cache, self.layers)
+        )
 
     @property
     def verdict(self) -> HealthSummary:
         """The summary of the network's health."""
-        return self.memo.get_or_compute("verdict", None, lambda: verdict(self.ribbon))
+        return self.memo.get_or_compute("verdict", None, lambda: verdict(self.layer_overview))
 
     @property
     def words(self) -> dict[str, LayerWords]:
@@ -379,7 +381,9 @@ class ShownMaps:
         if statistics.constant[here]:
             return f"{'zero' if statistics.silent[here] else 'the same'} everywhere"
         most = np.fmax(np.abs(statistics.min), np.abs(statistics.max))
-        known = [cell.gradient if gradients else cell.activation for cell in self.view.ribbon]
+        known = [
+            cell.gradient if gradients else cell.activation for cell in self.view.layer_overview
+        ]
         scales = {
             "layer": float(np.fmax.reduce(most)),
             "network": max((each for each in known if each and math.isfinite(each)), default=0.0),

@@ -1,4 +1,4 @@
-"""What is seen live: the explorer, its controls, and the other widgets.
+"""Live widgets: the explorer, its controls, and the others.
 
 May import all other rooms, and alone knows ipywidgets. Begin with `explorer.py`.
 """

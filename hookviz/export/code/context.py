@@ -1,4 +1,4 @@
-"""What the code of a view is written from: each fact once, for all pieces."""
+"""The facts that the code of a view is written from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...view.view import View
 from .inputs import Given, Preparation, preparation_of, quoted
 
 WIDTH = 88
-"""Longer lines are broken where that is easy."""
+"""The length at which lines are broken where that is easy."""
 
 
 class CodeContext:
@@ -30,12 +30,12 @@ class CodeContext:
         self.class_names = view.session.class_names
         self.core, path = unwrapped(self.user_model)
         self.model = f"model.{path}" if path else "model"  # how the code reaches `core`
-        # The one tensor that goes in (None: there are other arguments), and where it is.
+        # The only input tensor (None if there are other arguments), and its path.
         self.x, self.x_at, self.calling = _call_of(self.inputs, self.model)
         self.maps = as_maps(self.call.activation, self.record.module, self.call.grid)
-        self.spatial = self.maps.ndim - 2  # how many dimensions a map has
+        self.spatial = self.maps.ndim - 2  # the dimensions of a map
         self.graded = self.call.gradient is not None
-        self.takes: list[str] = []  # comments on what the code takes
+        self.takes: list[str] = []  # comments on names that the user has to define
 
     @cached_property
     def heatmap(self) -> ShownHeatmap:
@@ -43,26 +43,26 @@ class CodeContext:
 
     @cached_property
     def method(self) -> str | None:
-        """The heatmap's name, if there is one to draw."""
+        """The heatmap's name, if it is drawn."""
         return self.settings.heatmap if self.heatmap.values is not None else None
 
     @property
     def scored(self) -> bool:
-        """Whether the code runs a backward."""
+        """True if the code runs a backward."""
         return self.graded or self.method == "saliency"
 
     def layer(self, name: str) -> str:
-        """How the code reaches a layer."""
+        """Return the expression for a layer."""
         return f"{self.model}.get_submodule({quoted(name)})" if name else self.model
 
     def take(self, name: str, meaning: str) -> None:
-        """Note a name that the code takes, and its meaning."""
+        """Add a name that the user has to define, and its meaning."""
         if (line := f"# {name}: {meaning}") not in self.takes:
             self.takes.append(line)
 
     @cached_property
     def preparation(self) -> Preparation | None:
-        """How the input is made of the picture, if a few lines can say it."""
+        """The lines that make the input from the picture; None if they are too complex."""
         x, given = self.x, self.given
         if x is None or len(x) != 1 or not self.inputs.args:
             return None
@@ -71,7 +71,7 @@ class CodeContext:
 
     @property
     def logits(self) -> str:
-        """The model's class scores."""
+        """The expression for the model's class scores."""
         if issubclass(self.run.returned, Tensor):
             return self.calling
         end = '["logits"]' if issubclass(self.run.returned, Mapping) else ".logits"
@@ -79,7 +79,7 @@ class CodeContext:
 
     @property
     def arrangement(self) -> str | None:
-        """How `hookviz.hooking.tensors.as_maps` arranged the output; None for one sample alone."""
+        """The calls that arrange the output as maps; None for an output without a batch."""
         given, maps = self.call.activation, self.maps
         if maps is given:
             return ""
@@ -95,13 +95,13 @@ class CodeContext:
 
 
 def as_drawn(tensor: Tensor) -> str:
-    """The calls that move a tensor to where, and to the type that, matplotlib can draw."""
+    """Return the calls that move a tensor to the CPU in a dtype that matplotlib can draw."""
     text = ".float()" if tensor.element_size() < 4 else ""
     return text + (".cpu()" if tensor.device.type != "cpu" else "")
 
 
 def _call_of(inputs: ModelInput, model: str) -> tuple[Tensor | None, str, str]:
-    """The one tensor, where in the inputs it is, and the call of the model as source."""
+    """Return the only input tensor, its path in the inputs, and the model's call as source."""
     if len(inputs.args) == 1 and not inputs.kwargs and isinstance(inputs.args[0], Tensor):
         return inputs.args[0], "args[0]", f"{model}(x)"
     if len(inputs.kwargs) == 1 and not inputs.args:

@@ -19,7 +19,7 @@ from .inputs import quoted
 
 
 def heatmap_lines(context: CodeContext) -> list[str]:
-    """``heatmap = ...``, by hookviz's own function, printed, or by the user's, taken."""
+    """Write ``heatmap = ...``, with hookviz's function printed, or with the user's by name."""
     method, at = context.method, context.settings
     if method is None:
         return []
@@ -42,7 +42,7 @@ def heatmap_lines(context: CodeContext) -> list[str]:
 
 
 def _printed(function: Any) -> list[str]:
-    """One of the functions of `cam` without its docstring, after its helpers."""
+    """Return the source of a function of `cam` without its docstring, after its helpers."""
     used = (vars(cam).get(name) for name in function.__code__.co_names)
     helpers = [_printed(each) for each in used if isinstance(each, FunctionType)]
     source = inspect.getsource(function)
@@ -54,7 +54,7 @@ def _printed(function: Any) -> list[str]:
 
 
 def drawing_lines(context: CodeContext) -> list[str]:
-    """One row of pictures."""
+    """Write the code that draws a row of pictures."""
     panels = ShownMaps(context.view).panels()
     if len(panels) == 1 and context.method is None:
         return [f"plt.{_panel(context, 'activation', panels[0])}", "plt.show()"]
@@ -76,7 +76,7 @@ def _panel(context: CodeContext, name: str, panel: Panel) -> str:
 
 
 def _colours(values: np.ndarray, low: float, high: float) -> str:
-    """The range of colours as arguments: matplotlib's own choice where it is the same."""
+    """Return the colour range as arguments; empty if it is matplotlib's default."""
     if np.isfinite(values).all() and low < high:
         if high == -low == np.abs(values).max():
             return ", norm=CenteredNorm()"
@@ -102,8 +102,7 @@ def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
         shown = "large"
         enlarged = 'interpolate(heatmap[None, None], x.shape[-2:], mode="bilinear")[0, 0]'
         lines.append(f"large = {enlarged}")
-    # The larger the value, the less of the picture is seen; the range is that of the heatmap's
-    # own values.
+    # The larger the value, the more opaque; the range is that of the heatmap before resizing.
     sign = "" if low == 0 else ".abs()"
     limits = "vmin=0, vmax=top" if low == 0 else "norm=CenteredNorm(halfrange=top)"
     return [
@@ -115,7 +114,7 @@ def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
 
 
 def _picture(context: CodeContext, axes: str, muted: bool) -> list[str]:
-    """The input as the network saw it, the normalization undone; with less colour if ``muted``."""
+    """Write the code for the input's picture, with less colour if ``muted``."""
     x, sample, alpha = context.x, context.view.input_sample, context.settings.alpha
     assert x is not None
     own = (".detach()" if context.scored else "") + as_drawn(x)
@@ -135,7 +134,7 @@ def _picture(context: CodeContext, axes: str, muted: bool) -> list[str]:
 
 
 def _undone(context: CodeContext, values: np.ndarray) -> list[str]:
-    """The lines that bring one sample ``(C, H, W)`` to 0..1."""
+    """Write the lines that bring one sample ``(C, H, W)`` to 0..1."""
     scale, offset, words = undoing(values, context.inputs)
     if not words:
         return []

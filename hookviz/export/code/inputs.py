@@ -1,4 +1,4 @@
-"""How the model's input is made of the picture that was given, as a few lines of Python."""
+"""The lines of Python that make the model's input from the user's picture."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ...run.pictures import expanded, is_url, load_picture
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What the explorer was given, as to `hookviz.explore`."""
+    """The arguments of the explorer, as for `hookviz.explore`."""
 
     image: Any
     weights: Any = None
     transform: Transform | None = None
-    name: str | None = None  # of a model that was given by name, see `hookviz.pretrained`
+    name: str | None = None  # the model's name, if given by name, see `hookviz.pretrained`
 
 
 Preparation = tuple[str, ...]
-"""How a picture becomes the tensor that went in: lines, and an expression for (1, C, H, W)."""
+"""The lines that turn a picture into the input, and an expression for it, (1, C, H, W)."""
 
 
 def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | None:
-    """How ``x`` is made of the picture that was given: tried, and it gave ``x``.
+    """Return the lines that make ``x`` from the picture, tested to give exactly ``x``.
 
-    None if a few lines cannot say it: a tensor or a transform of the user's, a picture with
+    None if that takes more than a few lines: a tensor or a transform of the user's, a picture with
     transparency, a file that has changed.
     """
     if given.transform is not None:
@@ -47,12 +47,12 @@ def preparation_of(given: Given, x: Tensor, model: nn.Module) -> Preparation | N
         if isinstance(given.weights, torchvision.models.WeightsEnum):
             return _by_weights(given.weights, *found, x)
         return _by_steps(transform_for(unwrapped(model)[0], given.weights), *found, x)
-    except (OSError, TypeError, ValueError):  # the file has gone, is no picture any more, ...
+    except (OSError, TypeError, ValueError):  # the file is missing, or not a picture any more
         return None
 
 
 def quoted(text: str) -> str:
-    r"""Any text as a string of Python source, in double quotes where these need no escape.
+    r"""Quote a text as Python source, in double quotes where these need no escape.
 
     >>> print(quoted("layer1.conv"), quoted('a"b'), quoted("it's\n"))
     "layer1.conv" 'a"b' "it's\n"
@@ -63,7 +63,7 @@ def quoted(text: str) -> str:
 
 
 def _picture(image: Any) -> tuple[str, Image.Image] | None:
-    """An expression for the RGB picture that went in, and the picture."""
+    """Return an expression for the RGB picture, and the picture."""
     if isinstance(image, Image.Image):
         return _way("image", image, load_picture(image))
     if isinstance(image, np.ndarray):
@@ -76,7 +76,7 @@ def _picture(image: Any) -> tuple[str, Image.Image] | None:
 
 
 def _way(text: str, opened: Image.Image, wanted: Image.Image) -> tuple[str, Image.Image] | None:
-    """The shortest way from what was opened to the picture that went in."""
+    """Return the shortest expression for the RGB picture, from the opened one."""
     turned = f"ImageOps.exif_transpose({text})", ImageOps.exif_transpose(opened)
     for way, made in ((text, opened), turned):
         if _same(made, wanted):
@@ -94,7 +94,7 @@ def _same(made: Any, picture: Any) -> bool:
 
 
 def _by_weights(weights: Any, text: str, picture: Image.Image, x: Tensor) -> Preparation | None:
-    """By the preprocessing that belongs to torchvision's weights."""
+    """Return the preprocessing by the transforms of torchvision's weights."""
     name = str(weights)
     if torchvision.models.get_weight(name) is not weights:
         return None
@@ -125,7 +125,7 @@ def _how(step: Any) -> str:
 
 
 def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation | None:
-    """By the steps of `prepare_input`'s own transform, those left out that do nothing."""
+    """Return the preprocessing by the steps of `prepare_input`, without steps of no effect."""
     lines = [] if text == "image" else [f"picture = {text}"]
     of = "picture" if lines else "image"
     for step in transform.transforms:
@@ -141,7 +141,7 @@ def _by_steps(transform: Any, text: str, value: Any, x: Tensor) -> Preparation |
 
 
 def _moved(lines: tuple[str, ...], of: str, made: Tensor, x: Tensor) -> Preparation | None:
-    """The preparation, with a move to where x is, if what it made is x."""
+    """Append ``.to(device)`` if needed; return None unless the result equals x."""
     if not torch.equal(made[None].to(x.device, x.dtype), x):
         return None
     moves = [quoted(str(x.device))] if x.device.type != "cpu" else []

@@ -18,7 +18,7 @@ from .inputs import quoted
 
 
 def input_lines(context: CodeContext) -> list[str]:
-    """``model`` and ``x``, made or taken."""
+    """Write ``model`` and ``x``, made or to be defined by the user."""
     asking = ".requires_grad_()" if context.scored else ""
     name, weights, x = context.given.name, context.given.weights, context.x
     lines = []
@@ -39,7 +39,7 @@ def input_lines(context: CodeContext) -> list[str]:
 
 
 def edit_lines(context: CodeContext) -> list[str]:
-    """The explorer's edits as plain forward hooks, ``edit_0`` and so on."""
+    """Write the explorer's edits as plain forward hooks, ``edit_0`` and so on."""
     lines: list[str] = []
     for number, edit in enumerate(context.view.session.edits):
         chosen, old = _chosen(context, edit), ""
@@ -56,16 +56,16 @@ def edit_lines(context: CodeContext) -> list[str]:
 
 
 def _chosen(context: CodeContext, edit: LayerEdit) -> str:
-    """The index of the channels that an edit scales."""
+    """Return the index of the channels that an edit scales."""
     if edit.factor is None or edit.where is not None or edit.of_input:
-        raise _refusal(edit, "it does more than scale channels; hookviz.edit makes it")
+        raise _refusal(edit, "it does more than scale channels; use hookviz.edit")
     record = context.view.cache.get(edit.layer)
     if record is None:
-        raise _refusal(edit, "its layer is not captured; name it in layers=")
+        raise _refusal(edit, "its layer is not captured; add it to layers=")
     call = record.last
     plain = [each.path for each in call.outputs] == [""]
     if not plain or channel_dimension(call.activation, record.module, call.grid) != 1:
-        raise _refusal(edit, "the layer's output is no batch of maps; edit a layer within it")
+        raise _refusal(edit, "the layer's output is not a batch of maps; edit a layer within it")
     channels: Any = edit.channels
     if channels is None:
         return ":"
@@ -83,7 +83,7 @@ def _refusal(edit: LayerEdit, why: str) -> ValueError:
 
 
 def hook_lines(context: CodeContext) -> list[str]:
-    """``keep``, the forward hook, and the lists that it fills."""
+    """Write ``keep``, the forward hook, and the lists that it fills."""
     calls, kept = context.record.calls, "output.detach().clone()"
     why = "  # before in-place ReLUs overwrite it"
     if len(calls) > 1:
@@ -103,14 +103,14 @@ def hook_lines(context: CodeContext) -> list[str]:
 
 
 def run_lines(context: CodeContext) -> list[str]:
-    """Eval mode, the forward under the hooks, the backward, and the mode as it was."""
+    """Write eval mode, the forward under the hooks, the backward, and the restored mode."""
     model, edits = context.model, context.view.session.edits
     flags = {module.training for module in context.core.modules()}
     lines, back = [f"{model}.eval()"], [f"{model}.train()"] if flags == {True} else []
     if len(flags) > 1:
         lines.insert(0, f"training = {{module: module.training for module in {model}.modules()}}")
         back = ["for module, was in training.items():", "    module.training = was"]
-    # The handle takes the hook off at the end of the block, also if the model raises.
+    # The handle removes the hook at the end of the block, also if the model raises.
     hooked = [(each.layer, f"edit_{number}") for number, each in enumerate(edits)]
     blocks = [] if context.scored else ["torch.no_grad()"]
     for name, hook in [*hooked, (context.record.name, "keep")]:
@@ -125,7 +125,7 @@ def run_lines(context: CodeContext) -> list[str]:
 
 
 def _backward(context: CodeContext) -> list[str]:
-    why = "  # sets off the hook; no .grad is touched" if context.graded else ""
+    why = "  # runs the hook; no .grad is written" if context.graded else ""
     saliency = context.method == "saliency"
     if context.run.source == "inputs":
         return [f"{'(input_gradient,) = ' * saliency}torch.autograd.grad(score, x){why}"]
@@ -137,7 +137,7 @@ def _backward(context: CodeContext) -> list[str]:
 
 
 def _score_lines(context: CodeContext) -> list[str]:
-    """``score = ...``, a scalar."""
+    """Write ``score = ...``, a scalar."""
     target, logits, names = context.settings.target, context.run.logits, context.class_names
     if isinstance(target, Output):
         return [f"output = {context.calling}", f"score = {target}"]
@@ -145,7 +145,7 @@ def _score_lines(context: CodeContext) -> list[str]:
         name = getattr(target, "__name__", type(target).__name__)
         context.take("target", f"your function {quoted(name)}: explorer.target")
         return [f"score = target({context.calling})"]
-    assert logits is not None  # there is no score of classes without
+    assert logits is not None  # a class score needs them
     one, count = len(logits) == 1, logits.shape[1]
     if target is None:
         top = "[0].max()  # the top class" if one else ".amax(1).sum()  # each sample's top class"
@@ -168,7 +168,7 @@ def _score_lines(context: CodeContext) -> list[str]:
 
 
 def map_lines(context: CodeContext) -> list[str]:
-    """``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
+    """Write ``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
     arranged = f"{context.arrangement}{as_drawn(context.call.activation)}"
     names = ["activation", *(["gradient"] if context.graded else [])]
     several = len(context.record.calls) > 1

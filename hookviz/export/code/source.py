@@ -1,8 +1,8 @@
 """The explorer's view as plain PyTorch: the shortest code that computes and draws it.
 
-The code is put together of pieces, each there only where the view needs it: the input, the hook,
-the run, the maps, the heatmap, the pictures. Names and texts go in by `quoted`, so that no
-layer's, file's or class's name can be read as code.
+The code consists of parts, each present only if the view needs it: the input, the hook, the run,
+the maps, the heatmap, the pictures. Names and texts are inserted by `quoted`, so that no layer's,
+file's or class's name can become code.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from .run import edit_lines, hook_lines, input_lines, map_lines, run_lines
 def write_source(view: View, given: Given) -> str:
     """Write the code that computes and draws a view's maps and heatmap, without hookviz.
 
-    Comments at its beginning say what it takes. ``ValueError`` names a view of a rare kind, and
-    says what to do.
+    Comments at its beginning list the names that the user defines. A ``ValueError`` names an
+    unsupported view, with a cure.
     """
     context = CodeContext(view, given)
     for rare in _rarities(context):
@@ -41,7 +41,7 @@ def write_source(view: View, given: Given) -> str:
 
 
 def _rarities(context: CodeContext) -> Iterator[str]:
-    """What the view has that people rarely have: its name, and what to do."""
+    """Yield the unsupported features of a view, each with a cure."""
     view, name, x, call = context.view, context.record.name, context.x, context.call
     layer, method, run_tasks = f"layer {name!r}", context.settings.heatmap, (None, FORWARD)
     if isinstance(view, ViewDifference):
@@ -74,7 +74,10 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "layer before or after it."
         )
     if name and context.core.get_submodule(name) is not context.record.module:
-        yield f"{layer}: the model hides it; take a layer that get_submodule finds."
+        yield (
+            f"{layer}: the model does not register it under this name; take a layer that "
+            "get_submodule finds."
+        )
     if call.outputs[0].path:
         yield f"{layer}, which returns more than a tensor: take a layer within it."
     if call.activation.is_complex():
@@ -112,7 +115,7 @@ _IMPORTS = {  # in the order of the printed lines
 
 
 def _imports(source: str) -> list[str]:
-    """The imports of the names that lines of source use."""
+    """Return the imports of the names that the source uses."""
     tables, lines = [symtable.symtable(source, "", "exec")], []
     for table in tables:
         tables += table.get_children()

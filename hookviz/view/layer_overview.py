@@ -57,20 +57,20 @@ class Cell:
 
     @property
     def wrong(self) -> bool:
-        """Whether there is any NaN or Inf."""
+        """True if any value or gradient is NaN or infinite."""
         return bool(self.nans or self.infs or self.gradient_nans or self.gradient_infs)
 
 
 class HealthSummary(NamedTuple):
-    """What the cells say of the network: words, and ``"good"``, ``"odd"`` or ``"bad"``."""
+    """A summary of the network's health: words, and ``"good"``, ``"odd"`` or ``"bad"``."""
 
     text: str
     kind: str
-    layer: str | None = None  # where one should look, if anywhere
+    layer: str | None = None  # the layer to look at, if any
 
 
-def ribbon(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
-    """One cell for each of these layers, in order.
+def layer_overview(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
+    """Return a cell for each of these layers, in order.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def ribbon(cache: FeatureCache, names: Sequence[str]) -> list[Cell]:
     >>> model = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU())
     >>> with capture(model, ["0", "1"]) as cache:
     ...     _ = model(torch.zeros(1, 1, 8, 8))
-    >>> [(cell.name, cell.side, cell.gradient) for cell in ribbon(cache, ["0", "1"])]
+    >>> [(cell.name, cell.side, cell.gradient) for cell in layer_overview(cache, ["0", "1"])]
     [('0', 6, None), ('1', 6, None)]
     """
     blocks = blocks_of(names)
@@ -89,7 +89,7 @@ def _cell(call: Call, name: str, block: str) -> Cell:
     output, module = call.outputs[0], call.module
     shape = as_maps(torch.empty(output.shape, device="meta"), module, call.grid).shape
     own, gradients = _pass(output, False), _pass(output, True)
-    assert own is not None  # of a gradient alone there may be none
+    assert own is not None  # only a gradient may be missing
     return Cell(
         name,
         block,
@@ -108,7 +108,7 @@ def _cell(call: Call, name: str, block: str) -> Cell:
 
 
 def _silent(call: Call, channels: int, zeros: float) -> int | None:
-    """How many channels are zero everywhere; most layers have too few zeros to be asked."""
+    """Count the channels that are zero everywhere, quickly if there are too few zeros for one."""
     if zeros in (0, 1) or zeros * channels < 1 - 1e-6:
         return channels if zeros == 1 else 0
     if (values := values_of(call.outputs[0], False)) is None:
@@ -125,7 +125,7 @@ class _Passed(NamedTuple):
 
 
 def _pass(tensor: CapturedTensor, gradient: bool) -> _Passed | None:
-    """One tensor or its gradient, in as few passes as can be: a ribbon is of every layer."""
+    """Summarize one tensor or its gradient in as few passes as possible."""
     if gradient and not tensor.has_gradient:
         return None
     if (values := values_of(tensor, gradient)) is not None:
@@ -145,7 +145,7 @@ def _pass(tensor: CapturedTensor, gradient: bool) -> _Passed | None:
 
 
 def values_of(tensor: CapturedTensor, gradient: bool) -> torch.Tensor | None:
-    """Kept values that a single pass can sum up; None where all statistics are needed for it."""
+    """Return values that a single pass can summarize; None if all statistics are needed."""
     values = (tensor.gradient if gradient else tensor.value) if tensor.kept else None
     if values is None or values.layout != torch.strided or not values.is_floating_point():
         return None
@@ -153,7 +153,7 @@ def values_of(tensor: CapturedTensor, gradient: bool) -> torch.Tensor | None:
 
 
 def blocks_of(names: Sequence[str]) -> list[str]:
-    """The block of each layer: the first part of its name that not all of them share.
+    """Return the block of each layer: the first part of its name that not all of them share.
 
     Examples
     --------
@@ -170,9 +170,9 @@ def blocks_of(names: Sequence[str]) -> list[str]:
 
 
 def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
-    """What the ribbon's colours are of: the gradient's magnitudes, or else the activation's.
+    """Return the magnitudes behind the ribbon's colours: the gradient's, or else the activation's.
 
-    NaN where there is none.
+    NaN for layers without any.
     """
     cells = list(cells)
     if any(cell.gradient is not None and cell.gradient > 0 for cell in cells):
@@ -181,7 +181,7 @@ def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
 
 
 def verdict(cells: Sequence[Cell]) -> HealthSummary:
-    """What is wrong, or that nothing is; only of what was looked at.
+    """Summarize the health of the network as far as these cells show it.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)])
     HealthSummary(text='32 of 64 channels silent (zero everywhere) in a', kind='odd', layer='a')
     """
-    wrong = (  # activations first: a gradient's NaN goes back from there through all layers
+    wrong = (  # activations first: NaN in them makes all gradients before it NaN
         ("NaN", [cell for cell in cells if cell.nans]),
         ("Inf", [cell for cell in cells if cell.infs]),
         ("NaN in the gradient,", [cell for cell in cells if cell.gradient_nans][::-1]),
@@ -228,7 +228,7 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
 
 
 def _most_silent(cells: Sequence[Cell]) -> HealthSummary:
-    """The convolution or linear layer with most channels that are zero; odd if half of them are."""
+    """Find the convolution or linear layer with most silent channels; odd if half of them are."""
     layers = [cell for cell in cells if cell.silent and cell.weighted]
     if not layers:
         return HealthSummary("no layer of zeros", "good")
