@@ -28,7 +28,7 @@ TRAIN, HELD_OUT, EPOCHS, BATCH = 10_000, 1_000, 8, 64
 
 
 def held_out(count: int = HELD_OUT) -> tuple[Tensor, Tensor]:
-    """Return the first ``count`` held-out pictures ``(count, 3, 112, 112)``, normalized, and labels."""
+    """Return the first ``count`` held-out pictures ``(count, 3, 112, 112)`` and their labels."""
     return data_set(HELD_OUT_SEED, count)
 
 
