@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,25 +93,24 @@ class AttentionRecord(LayerRecord):
         """Return the record with what a query looks at as maps ``(N, heads, rows, columns)``."""
         if query is None:
             return self
-
-        def cut(tensor: Any) -> Any:
-            rows = _row(tensor, query) if isinstance(tensor, Tensor) else None
-            return None if rows is None else rows[..., before:].unflatten(-1, grid)
-
-        grid, calls = self.grid, []
-        for number, call in enumerate(self.calls):
-            before = self.prefix(number)
-            if before is None or grid is None:
-                calls.append(call)
-                continue
-            whole = call.outputs[0]
-            value, gradient = cut(whole.value), cut(whole.gradient)
-            shown = CapturedTensor(self.name, "", value.shape, value.dtype, 0, None)
-            shown.keep(value)
-            if gradient is not None:
-                shown.keep_gradient(gradient)
-            calls.append(Call((shown,), (), self.name))
+        calls = [self._cut(number, query) for number in range(len(self.calls))]
         return LayerRecord(self.name, self.module, self.aliases, calls)
+
+    def _cut(self, number: int, query: int) -> Call:
+        before, grid, call = self.prefix(number), self.grid, self.calls[number]
+        if before is None or grid is None:
+            return call
+
+        def cut(tensor: Tensor) -> Tensor:
+            return _row(tensor, query)[..., before:].unflatten(-1, grid)
+
+        whole = call.outputs[0]
+        value, gradient = cut(whole.value), whole.gradient
+        shown = CapturedTensor(self.name, "", value.shape, value.dtype, 0, None)
+        shown.keep(value)
+        if gradient is not None:
+            shown.keep_gradient(cut(gradient))
+        return Call((shown,), (), self.name)
 
     def beside(self, query: int | None, call: int = -1) -> Tensor | None:
         """Return a query's weights at the tokens before the patches, ``(N, heads, tokens)``."""
