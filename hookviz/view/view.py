@@ -12,9 +12,11 @@ import numpy as np
 from ..attribution.attention import Attention
 from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
 from ..attribution.perturbation import ablation_scores
+from ..attribution.silencing import HeadEdit, head_scores
 from ..draw.arrays import to_numpy
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
 from ..draw.overlay import picture_of
+from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..hooking.tables import number
@@ -143,6 +145,15 @@ class View:
         """True if the shown layer is attention."""
         return isinstance(self.cache[self.settings.layer], AttentionRecord)
 
+    def edit(
+        self, layer: str, change: Change, channels: Channels = None, where: Where = None
+    ) -> LayerEdit:
+        """Return the edit of a layer, or of attention's heads."""
+        record = self.cache.get(layer)
+        if isinstance(record, AttentionRecord) and layer == record.name:
+            return HeadEdit(layer, change, channels, where, attends=record.attends)
+        return LayerEdit(layer, change, channels, where)
+
     @property
     def attention(self) -> Attention | None:
         """All attention of the run; None where nothing attends."""
@@ -212,7 +223,14 @@ class View:
     def ablate(self) -> None:
         """Compute `ablation_scores`: the model runs once for every channel."""
         at = self.settings
-        make = lambda: to_numpy(ablation_scores(self.session, at.layer, at.target))  # noqa: E731
+        whole, heads = self.whole_record, len(self.layer.maps)
+
+        def make() -> np.ndarray:
+            if isinstance(whole, AttentionRecord):
+                given = whole.name, whole.attends, heads, at.target
+                return to_numpy(head_scores(self.session, *given))
+            return to_numpy(ablation_scores(self.session, at.layer, at.target))
+
         self.memo.get_or_compute("ablation_scores", at.layer, make)
 
     @property

@@ -57,7 +57,7 @@ def edit_lines(context: CodeContext) -> list[str]:
 
 def _chosen(context: CodeContext, edit: LayerEdit) -> str:
     """Return the index of the channels that an edit scales."""
-    if edit.factor is None or edit.where is not None or edit.of_input:
+    if edit.factor is None or edit.where is not None or edit.of_input or edit.of_heads:
         raise _refusal(edit, "it does more than scale channels; use hookviz.edit")
     record = context.view.cache.get(edit.layer)
     if record is None:
