@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from dataclasses import replace
 from typing import Any, Self
 
@@ -96,7 +97,9 @@ class View:
         Grad-CAM replaces a heatmap that the user has removed from ``HEATMAPS``.
         """
         call = min(self.settings.call, len(self.cache[self.settings.layer].calls) - 1)
-        heatmap = self.settings.heatmap if self.settings.heatmap in heatmap_names() else "gradcam"
+        heatmap = (
+            self.settings.heatmap if self.settings.heatmap in heatmap_names(self) else "gradcam"
+        )
         # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
         unknown = self.settings.order == ABLATION and self.ablation_scores is None
         order = "index" if unknown else self.settings.order
@@ -155,12 +158,17 @@ class View:
         return LayerEdit(layer, change, channels, where)
 
     @property
+    def has_attention(self) -> bool:
+        """True if attention is among the layers."""
+        return any(isinstance(each, AttentionRecord) for each in self.cache.values())
+
+    @property
     def attention(self) -> Attention | None:
         """All attention of the run; None where nothing attends."""
-        if not any(isinstance(each, AttentionRecord) for each in self.cache.values()):
+        if not self.has_attention:
             return None
         make = lambda: attention_in(self.session, self.cache, self.settings.target)  # noqa: E731
-        return self.memo.get_or_compute("attention", None, make)
+        return self.input_memo.get_or_compute("attention", weakref.ref(self.cache), make)
 
     @property
     def channel_word(self) -> str:

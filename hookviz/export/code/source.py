@@ -14,9 +14,10 @@ import numpy as np
 from torch import Tensor
 
 from ...attribution.gradients import ATTRIBUTIONS
+from ...attribution.tokens import ATTENTION_HEATMAPS
 from ...hooking.checkpoint import FORWARD
 from ...view.difference import ViewDifference
-from ...view.settings import EFFECTIVE
+from ...view.settings import EFFECTIVE, NORM
 from ...view.view import View
 from .context import CodeContext
 from .drawing import drawing_lines, heatmap_lines
@@ -54,6 +55,11 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "this view, since the effective field takes more than a few lines: "
             f"hookviz.receptive_field(model, x, {quoted(name)}).effective([x]) computes it."
         )
+    if method in (NORM, *ATTENTION_HEATMAPS):
+        attended = f"hookviz.heatmap(hookviz.attention(model, x), {method!r})"
+        how = "hookviz.capture(...)[layer].activation.norm(dim=-1)" if method == NORM else attended
+        yield f"{method!r}: {how} computes it."
+        return
     if method in ATTRIBUTIONS and method != "saliency":
         yield f"{method!r}: hookviz.attribute(model, image, {method!r}) computes it."
     if x is None:
