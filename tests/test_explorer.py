@@ -367,7 +367,7 @@ def test_names_need_class_names():
         hookviz.explore(
             nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten()), torch.rand(1, 3, 2, 2), target="cat"
         )
-    with pytest.raises(ValueError, match="needs class scores .* give a function"):
+    with pytest.raises(ValueError, match="needs class scores .* give a number in it as target"):
         hookviz.explore(nn.Conv2d(3, 2, 1), torch.rand(1, 3, 2, 2), target=1)
 
 
@@ -400,7 +400,7 @@ def test_settings_at_the_start():
     explorer = hookviz.explore(MODEL, PICTURES[0], channel=90, layer="layer3.0.conv1", cmap="magma")
     assert (explorer.layer, explorer.channel, explorer.cmap) == ("layer3.0.conv1", 90, "magma")
     explorer.close()
-    with pytest.raises(TypeError, match="no setting 'chanel'; close to it: 'channel'"):
+    with pytest.raises(TypeError, match="Unknown setting 'chanel'; close to it: 'channel'"):
         hookviz.explore(MODEL, PICTURES[0], chanel=3)
     count = len(registered())
     with pytest.raises(traitlets.TraitError):
@@ -491,7 +491,7 @@ def test_another_picture_and_other_weights_in_the_same_view():
 
 
 def test_a_name_that_is_no_setting(explorer):
-    with pytest.raises(AttributeError, match="no setting 'chanel'; close to it: 'channel'"):
+    with pytest.raises(AttributeError, match="Unknown setting 'chanel'; close to it: 'channel'"):
         explorer.chanel = 3
 
 
@@ -856,7 +856,7 @@ def test_weights_that_cannot_be_downloaded(monkeypatch):
     with pytest.raises(ValueError, match="is called 'resnet19'"):
         hookviz.explore("resnet19", PICTURES[0])
     weights = torchvision.models.VGG11_Weights.DEFAULT
-    with pytest.raises(ValueError, match="no weights of 'resnet18'"):
+    with pytest.raises(ValueError, match="do not belong to 'resnet18'"):
         hookviz.explore("resnet18", PICTURES[0], weights=weights)
 
 

@@ -162,7 +162,7 @@ FAULTS: dict[str, Planted] = {
     ),
     "softmax before cross entropy": Planted(
         lambda: (Net(last=softmax), pictures(), cross_entropy),
-        "loss", "", "softmax of 'last'", "without softmax",
+        "loss", "last", "softmax of 'last'", "without softmax",
     ),
     "softmax twice": Planted(
         lambda: (Net(last=lambda x: softmax(x).softmax(-1)), pictures()),  # planted
@@ -174,7 +174,7 @@ FAULTS: dict[str, Planted] = {
             pictures(),
             lambda out: F.binary_cross_entropy_with_logits(out, torch.ones(4, 5)),  # planted
         ),
-        "loss", "", "sigmoid of 'last'", "without the sigmoid", line=True,
+        "loss", "last", "sigmoid of 'last'", "without the sigmoid", line=True,
     ),
     "softmax over the batch": Planted(
         lambda: (Net(last=nn.Softmax(0)), pictures()), "loss", "last", "dimension 0", "dim=1"

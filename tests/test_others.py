@@ -209,7 +209,7 @@ def test_quantized_convolutions():
     exact = cache["0"].activation.dequantize()
     assert torch.equal(hookviz.heatmap(cache["0"], "activation"), exact.mean(1))
     assert hookviz.heatmap(cache["0"], "eigencam").shape == (1, 14, 14)
-    explorer = hookviz.explore(model, x, heatmap="activation")
+    explorer = hookviz.explore(model, x, layer="0", heatmap="activation")
     assert np.array_equal(explorer.frame.panels[0].values, exact[0, explorer.channel].numpy())
     assert any("without a graph, as by int8 layers" in fact for fact in explorer.frame.summary)
     explorer.close()
@@ -381,7 +381,7 @@ def test_what_is_around_a_network_is_told():
             self.model = nn.Conv2d(1, 1, 1)
 
     for around in (Learner(), Yolo()):
-        with pytest.raises(TypeError, match=r"pass its \.model, which is the Conv2d"):
+        with pytest.raises(TypeError, match=r"pass its \.model, a Conv2d"):
             hookviz.explore(around, torch.rand(1, 1, 3, 3))
 
 

@@ -500,7 +500,7 @@ def test_a_broken_file_is_told_and_kept(harm, whole, tmp_path):
     else:
         path.write_bytes({"cut": content[: len(content) // 2], "text": b"hello"}.get(harm, b""))
     before = path.read_bytes()
-    with pytest.raises(ValueError, match="is broken, or no survey"):
+    with pytest.raises(ValueError, match="is broken, or not a survey"):
         hookviz.survey(network(), Pictures(), nn.Conv2d, k=K, path=path)
     assert path.read_bytes() == before
     with pytest.raises(FileNotFoundError, match="There is no file"):

@@ -147,6 +147,7 @@ def test_another_data_set_is_refused(given, said, survey, model, tmp_path):
 def test_the_explorer_has_it_beside(survey, model):
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
     assert explorer.survey is None
+    explorer.layer = "stem.0"
     explorer.survey = survey
     line, shown = explorer.children[1].children
     assert "This survey has no layer &#x27;stem.0&#x27;" in line.children[0].value
@@ -229,7 +230,7 @@ def test_orders(survey):
     [
         ({"layer": "layer9"}, ValueError, "This survey has no layer 'layer9'"),
         ({"channel": 96}, traitlets.TraitError, "give 0 to 95"),
-        ({"colour": 1}, TypeError, "no setting 'colour'"),
+        ({"colour": 1}, TypeError, "Unknown setting 'colour'"),
     ],
 )
 def test_what_cannot_be_browsed_is_said(given, error, said, survey):

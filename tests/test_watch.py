@@ -326,7 +326,7 @@ def test_an_interrupt_at_any_place_leaves_no_hook():
 
 def test_a_block_in_itself_is_refused():
     watch = hookviz.watch(made())
-    with watch, pytest.raises(RuntimeError, match="on already"), watch:
+    with watch, pytest.raises(RuntimeError, match="already active"), watch:
         pass
 
 
@@ -670,7 +670,7 @@ def test_a_broken_file_is_told_and_left_as_it_is(tmp_path, content):
     path.write_bytes(path.read_bytes()[:5000] if content == b"half" else content)
     before = path.read_bytes()
     for call in (lambda: hookviz.load(path), lambda: hookviz.watch(model, path=path)):
-        with pytest.raises(ValueError, match="broken, or no (survey, )?watch"):
+        with pytest.raises(ValueError, match="broken, or not a (survey, )?watch"):
             call()
     assert path.read_bytes() == before
     with pytest.raises(FileNotFoundError, match="check the path"):

@@ -46,7 +46,7 @@ def opened(view: View) -> View:
 def _is_a_place(view: View, name: str) -> bool:
     """Return whether a layer's Grad-CAM differs between positions."""
     output = view.cache[name].last.outputs[0]
-    if not output.kept or not output.has_gradient:
+    if not output.kept or not output.has_gradient or output.dtype.is_complex:
         return False
     heat = heatmap(view.cache[name].last, "gradcam")[0]
     return bool(heat.isfinite().all() and heat.max() > heat.min())

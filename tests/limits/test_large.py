@@ -182,6 +182,7 @@ def test_a_closed_explorer_holds_neither_tensors_nor_pictures(tmp_path):
 
 def test_a_layer_of_4096_channels(tmp_path):
     explorer = opened(network("4096 channels"), pictures(1, 56))
+    explorer.layer = "0"
     assert control(explorer, "channel").max == 4095
     tiles = explorer.frame.tiles.mosaic
     assert explorer.frame.tiles.pages == 32  # of 128 channels

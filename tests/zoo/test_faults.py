@@ -85,7 +85,7 @@ def test_a_note_and_a_later_finding_do_not_count():
 
 
 def test_a_touched_model_is_found(monkeypatch):
-    settle = doctor.Diagnosis.settle
+    settle = doctor.Diagnosis.set_findings
 
     def and_touch(self, *given):
         settle(self, *given)
@@ -102,7 +102,7 @@ def test_a_touched_model_is_found(monkeypatch):
         return model
 
     monkeypatch.setattr(type(fault), "build", built)
-    monkeypatch.setattr(doctor.Diagnosis, "settle", and_touch)
+    monkeypatch.setattr(doctor.Diagnosis, "set_findings", and_touch)
     assert any("conv1.weight" in each for each in check(fault, NONE).touched)
 
 

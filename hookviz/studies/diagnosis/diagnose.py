@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -128,6 +129,9 @@ def diagnose(
             raise ValueError(
                 f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."
             )
+    # Bytes, or channels last, are what a user has to hear of: no picture is made of them here.
+    if prepared.instead is not None and prepared.instead.pictures:
+        prepared = replace(prepared, instead=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
     seen = examine(session, target, score_of=any_score)
