@@ -16,7 +16,7 @@ from ..run.session import Session
 from ..run.target import Target
 from .attending import Attended, AttentionListener
 from .fused import is_fused_backward
-from .scorer import Scorer
+from .perturbation import Scorer
 
 
 @dataclass(frozen=True, eq=False)
