@@ -292,5 +292,5 @@ def _percent(cell: Cell) -> str:
 
 
 def _most_silent(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the layers with channels that are silent, but not trained away; the most of it last."""
+    """Return the layers with silent channels that are not trained away, the most silent last."""
     return sorted((cell for cell in cells if cell.quiet), key=lambda c: c.quiet / c.channels)
