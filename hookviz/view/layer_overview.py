@@ -244,8 +244,8 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
     )
     for what, bad in wrong:
         if bad:
-            where = f"in {len(bad)} of {len(cells)} layers, first in {_named(bad[0])}"
-            return HealthSummary(f"{what} {where}", "bad", bad[0].name)
+            first = f"in {len(bad)} of {len(cells)} layers, first in {_named(bad[0])}"
+            return HealthSummary(f"{what} {first}", "bad", bad[0].name)
     layers = [cell for cell in cells if cell.weighted]
     on = f"{samples} {kind}" + "s" * (samples != 1)
     found = (
@@ -257,7 +257,8 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
     for words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            return HealthSummary(words.format(_named(odd[0])) + more, "odd", odd[0].name)
+            said_of = words.format(_named(odd[0]))
+            return HealthSummary(said_of + more, "odd", odd[0].name)
     clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
     this = f"this {kind}" if samples == 1 else f"all {on}"
     silent = _most_silent(layers)
