@@ -95,7 +95,7 @@ def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
 
 
 def look_at_gates(seen: Seen) -> None:
-    """Return the fraction of a sigmoid or tanh at its ends, and True if all of it is stuck there."""
+    """Return the fraction of a sigmoid or tanh at its ends, and True if all of it is stuck."""
     record = seen.record
     if record.name not in _SATURATING or record.phase == "backward" or not seen.output.numel():
         return
