@@ -191,7 +191,7 @@ LOST = 0.1
 
 
 def half_precision(seen: Observation) -> Iterator[Finding]:
-    """What overflows in half precision or is about to, and what becomes 0."""
+    """Report values that overflow in half precision, nearly do, or become 0."""
     near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
     share, worst = max(near, key=lambda each: each[0], default=(0.0, None))
     if worst is not None and share > 0.5 and not worst.propagated:  # else its Inf is told
