@@ -288,7 +288,7 @@ class Cell:
     silent : int or None
         How many channels are zero everywhere; None where the values were not kept.
     weighted : bool
-        Whether it is a convolution or a linear layer: a ReLU's channels may well be zero.
+        True if it is a convolution or a linear layer: a ReLU's channels may well be zero.
     """
 
     name: str
