@@ -132,7 +132,7 @@ BEGINNINGS = r"(Whether|What|Of|Which|How|Where|Who|Whose|That)\b"
 
 
 def test_a_docstring_begins_with_a_verb_or_a_noun():
-    """Ruff's D401 lets properties, classes, modules and the strings below constants begin anyhow."""
+    """Ruff's D401 skips properties, classes, modules and the strings below constants."""
     for path in FILES:
         for node in ast.walk(tree(path)):
             text = node.value if isinstance(node, ast.Expr) else None

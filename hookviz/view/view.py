@@ -335,7 +335,12 @@ class View:
     @property
     def verdict(self) -> HealthSummary:
         """The summary of the network's health."""
-        return self.memo.get_or_compute("verdict", None, lambda: verdict(self.layer_overview))
+        main = self.session.inputs.main
+        samples, kind = 1 if main is None else len(main), "input"
+        if main is not None and main.ndim == 4 and main.shape[1] in (1, 3):
+            kind = "picture"
+        make = lambda: verdict(self.layer_overview, samples, kind)  # noqa: E731
+        return self.memo.get_or_compute("verdict", None, make)
 
     @property
     def words(self) -> dict[str, LayerWords]:

@@ -35,6 +35,26 @@ def scales(seen: Observation) -> Iterator[Finding]:
     yield from _judged("gradient", gradients, advice, leaves)
 
 
+def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
+    """Yield ``"vanishing"`` and ``"exploding"`` where they are so, and the sizes that show it.
+
+    The explorer's line of health judges by it, too.
+
+    Examples
+    --------
+    >>> [kind for kind, _ in trends([1.0, 1e-4, 1e-8])], list(trends([1.0, 1e-8, 1.0]))
+    (['vanishing'], [])
+    """
+    if len(sizes) < 3 or not sizes[0]:
+        return
+    ahead = list(accumulate(reversed(sizes), max))[::-1]  # the largest that lies further on
+    if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
+        yield "vanishing", ahead
+    so_far = list(accumulate(sizes, max))
+    if so_far[-1] > LIMIT * sizes[0]:
+        yield "exploding", so_far
+
+
 def _weighty(look: LayerCall) -> bool:
     return next(look.module.parameters(recurse=False), None) is not None
 
@@ -52,13 +72,9 @@ def _judged(
     if (again := _recurrence(what, known, advice)) is not None:
         yield again
         return
-    # The largest that lies further on, and the largest so far.
-    ahead = list(accumulate(reversed(sizes), max))[::-1]
-    if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
-        yield _told("vanishing", what, [look for look, _ in known], ahead, advice, leaves)
-    so_far = list(accumulate(sizes, max))
-    if so_far[-1] > LIMIT * sizes[0]:
-        yield _told("exploding", what, [look for look, _ in known], so_far, advice, leaves)
+    for kind, largest in trends(sizes):
+        looks = [look for look, _ in known]
+        yield _told(kind, what, looks, largest, advice, leaves)
 
 
 def _told(

@@ -53,7 +53,7 @@ class _Footprint:
 class DependencyTracker(Listener):
     """While it listens each tensor has a footprint as long as it lives.
 
-    A footprint has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
+    It has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
     in each of them; and both once more as if the input and all maps went on past their borders,
     +inf where that has no end, NaN where it is not known. Nothing is −inf: so the hull of several
     is their maximum.
