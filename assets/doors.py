@@ -1,7 +1,7 @@
 """Take the three small pictures of the README's doors: ``python assets/doors.py``.
 
-Needs what the browser tests need (``make test`` sets it up). All show EfficientNet-Lite0, trained on
-ImageNet, with a photograph of a cat, as pages that need no kernel.
+Needs what the browser tests need (``make test`` sets it up). The first shows EfficientNet-Lite0,
+trained on ImageNet, with a photograph of a cat; each is a page that needs no kernel.
 """
 
 from __future__ import annotations
