@@ -8,6 +8,7 @@ OLDEST := .venv-oldest
 ECOSYSTEM := .venv-ecosystem
 BIN := $(VENV)/bin
 PINS := tests/constraints.txt
+RUNTIME := build/runtime/onnxruntime-web-1.30.0.tgz
 
 LIBRARIES := accelerate diffusers fastai kornia lightning monai open-clip-torch peft pytorchvideo
 LIBRARIES += segmentation-models-pytorch torchao transformers ultralytics nnsight torchlens torchscan
@@ -21,7 +22,7 @@ INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/b
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo edits faults fields divergences
-.PHONY: ecosystem ecosystem-sample docs bench wheel clean
+.PHONY: ecosystem ecosystem-sample docs bench runtime wheel clean
 
 # Also under -j: the tests take all workers.
 .NOTPARALLEL:
@@ -29,13 +30,13 @@ PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 lab: $(VENV)/.lab  ## open JupyterLab on the tour
 	$(BIN)/python notebooks/open_lab.py
 
-test: lint $(VENV)/.browser  ## check every feature, in a real browser too: minutes
+test: lint $(VENV)/.browser $(RUNTIME)  ## check every feature, in a real browser too: minutes
 	$(BIN)/python $(PYTEST) -m "not heavy"
 
 # After `make test`, in the same command, it does the rest: make runs no target twice.
 test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
 
-test-heavy: $(VENV)/.browser  ## run only what is heavy by nature, which `make test` leaves out
+test-heavy: $(VENV)/.browser $(RUNTIME)  ## run only what is heavy by nature, which `make test` leaves out
 	$(BIN)/python $(PYTEST) -m heavy
 
 test-colab: $(COLAB)/.browser  ## `make test` with Colab's versions, in the classic Notebook
@@ -75,6 +76,8 @@ ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: ab
 ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; Lightning's callback
 	$(ECOSYSTEM)/bin/python $(PYTEST) tests/test_lightning.py tests/test_attention_elsewhere.py
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh --page test-output/ECOSYSTEM.md $(SAMPLE)
+
+runtime: $(RUNTIME)  ## fetch the program that runs a network in a page
 
 docs: $(VENV)/.test  ## build the documentation in build/docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
@@ -118,6 +121,10 @@ $(OLDEST)/.test: $(OLDEST)/bin/uv pyproject.toml tests/constraints-oldest.txt
 $(ECOSYSTEM)/.test: $(ECOSYSTEM)/bin/uv pyproject.toml $(PINS) tests/constraints-ecosystem.txt
 	$(INSTALL) -c $(PINS) --override tests/constraints-ecosystem.txt -e '.[test]' $(LIBRARIES)
 	touch $@
+
+$(RUNTIME):
+	$(MAKE) --no-print-directory $(VENV)/.test
+	$(BIN)/python -m hookviz.export.network.runtime $(@D)
 
 %/.browser: %/.test
 	$*/bin/python tests/browser/chromium.py

@@ -9,12 +9,14 @@ and reshapes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..hooking.records import Statistics, TensorStore, statistics
 from ..hooking.tensors import PatchGrid, StorageMap, at_least_float32
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from .fused import fused_gradient, fused_weights, is_fused, is_fused_backward
@@ -25,7 +27,7 @@ Path = tuple[ModuleCall, ...]
 _PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2), "matmul": (0, 1), "mm": (0, 1), "addmm": (1, 2)}
 _COPIES = {"to_copy", "clone"}
 _SOFTMAX = {"softmax", "safe_softmax"}
-_HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
+HEADS = ("num_heads", "n_heads", "num_attention_heads", "nhead", "n_head", "heads", "nheads")
 # Between the products and the softmax, and between it and the values, numbers keep their count.
 
 
@@ -52,6 +54,9 @@ class Attended:
     weights: Tensor | None = None  # (N, heads, queries, keys), once the run has ended
     gradient: Tensor | None = None  # of the score, at the weights
     over_budget: bool = False
+    known: Statistics | None = None  # of what went over the budget, and its shape
+    shape: tuple[int, ...] = ()
+    place: int = 0  # how many layers had run
 
 
 class AttentionListener(Listener):
@@ -62,8 +67,12 @@ class AttentionListener(Listener):
     model : torch.nn.Module
     chosen : set of torch.nn.Module, optional
         The modules whose weights are kept; all if left out.
-    max_bytes : int, optional
-        What all weights, and their gradients, may take.
+    store : TensorStore, optional
+        Has the budget that weights, and their gradients, are taken from.
+    gradients : bool
+        Whether a backward follows, whose gradients at the weights are kept.
+    ran : callable, optional
+        Returns the number of captured layers that have run, to tell the order among them.
 
     Attributes
     ----------
@@ -78,12 +87,13 @@ class AttentionListener(Listener):
         model: nn.Module,
         chosen: set[nn.Module] | None = None,
         *,
-        max_bytes: int | None = None,
+        store: TensorStore | None = None,
         gradients: bool = False,
+        ran: Callable[[], int] = int,
     ) -> None:
         self.found: list[Attended] = []
         self._model, self._chosen = model, chosen
-        self._max_bytes, self._gradients, self._bytes = max_bytes, gradients, 0
+        self._store, self._gradients, self._ran = store or TensorStore(), gradients, ran
         self._patches = PatchGrid()
         self._parameters: StorageMap[bool] = StorageMap()
         self._running: list[ModuleCall] = []
@@ -288,6 +298,7 @@ class AttentionListener(Listener):
             inner = attended.module.self_attn  # it never runs: the whole layer is one operation
             if self._recorder is not None and inner in self._recorder.names:
                 attended.module, attended.name = inner, self._recorder.names[inner]
+        attended.place = self._ran()
         self.found.append(attended)
 
     def _is_helper(self, call: ModuleCall) -> bool:
@@ -304,10 +315,9 @@ class AttentionListener(Listener):
         if kept is None:
             return
         needs = kept.numel() * kept.element_size() * (1 + self._gradients)
-        if self._max_bytes is not None and self._bytes + needs > self._max_bytes:
+        if not self._store.reserve(needs):
+            attended.known, attended.shape = statistics(kept), self._arranged(attended, kept).shape
             attended.kept, attended.over_budget = None, True
-        else:
-            self._bytes += needs
 
     def _arranged(self, attended: Attended, tensor: Tensor) -> Tensor:
         """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
@@ -356,7 +366,7 @@ def _common(one: Path, other: Path) -> Path:
 
 
 def _heads_of(module: nn.Module | None) -> int | None:
-    found = (getattr(module, name, None) for name in _HEADS)
+    found = (getattr(module, name, None) for name in HEADS)
     return next((each for each in found if isinstance(each, int) and each > 0), None)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ..draw.document import TablePage
 from ..files import write_arrays
 from ..hooking.handles import Hook
+from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
 from ..hooking.tables import html_table, number, plain, text_table
 from ..hooking.tensors import map_tensors, tensors_in
@@ -131,7 +132,7 @@ def attention_of(
         grid=listener.grid,
         over_budget=[each.name for each in listener.found if each.over_budget],
         gradients=lambda: _gradients(run(True)) if known_gradients is None else known_gradients,
-        layer_gradients=lambda names: _layer_gradients(session, target, names),
+        layer_gradients=lambda names: layer_gradients(session, target, names),
     )
 
 
@@ -139,9 +140,9 @@ def _gradients(listener: AttentionListener) -> dict[str, Tensor]:
     return {each.name: each.gradient for each in listener.found if each.gradient is not None}
 
 
-def _layer_gradients(session: Session, target: Target, names: Sequence[str]) -> dict[str, Tensor]:
+def layer_gradients(session: Session, target: Target, names: Sequence[str]) -> dict[str, Tensor]:
     """Return the gradient at each layer's weights, of the score at that same layer."""
-    blocks = _blocks(names)
+    blocks = blocks_of_attention(names)
     if target is None:  # the class is the model's own, not that of a layer halfway
         with session.active(grad=False):
             given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
@@ -171,10 +172,10 @@ def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:
     return [(module, "forward", keep), (last, "edit", instead)]
 
 
-def _blocks(names: Sequence[str]) -> dict[str, str]:
+def blocks_of_attention(names: Sequence[str]) -> dict[str, str]:
     """Return the name of the block of each attention: up to the part where the names differ.
 
-    >>> _blocks(["encoder.0.attn", "encoder.1.attn"])
+    >>> blocks_of_attention(["encoder.0.attn", "encoder.1.attn"])
     {'encoder.0.attn': 'encoder.0', 'encoder.1.attn': 'encoder.1'}
     """
     parts = [name.split(".") for name in names]
@@ -198,11 +199,13 @@ def run_attention(
     """Run a session's model once and listen to what attends; with gradients, a backward, too."""
     last: list[AttentionListener] = []
 
-    def observe() -> _Observer:
+    def observe() -> AttentionObserver:
         last[:] = [
-            AttentionListener(session.model, chosen, max_bytes=max_bytes, gradients=gradients)
+            AttentionListener(
+                session.model, chosen, store=TensorStore(max_bytes=max_bytes), gradients=gradients
+            )
         ]
-        return _Observer(last[0], session.model, gradients, hooks)
+        return AttentionObserver(last[0], session.model, gradients, hooks)
 
     if gradients:
         session.forward_backward(target, observe)
@@ -211,7 +214,7 @@ def run_attention(
     return last[0]
 
 
-class _Observer(OperationRecorder):
+class AttentionObserver(OperationRecorder):
     """The recorder, with the attention that it is on for."""
 
     def __init__(

@@ -119,7 +119,8 @@ def _chosen(view: View, layers: Layers) -> list[str]:
     if layers is None:
         return view.layers
     wanted = {names[0] for names in select_layers(view.session.given, layers).values()}
-    names = [name for name in view.layers if name in wanted]
+    own = {name: getattr(view.cache[name], "attends", name) for name in view.layers}
+    names = [name for name, module in own.items() if {name, module} & wanted]
     if not names:
         raise ValueError(f"None of layers={layers!r} was captured, or none can be shown.")
     return names
@@ -154,6 +155,8 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
         *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
+    if view.query_words:
+        header["notes"] += [f"Attention in this page is seen from {view.query_words}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts

@@ -286,6 +286,12 @@ class FeatureCache(Mapping[str, LayerRecord]):
         records = [self[name] for name in names]
         return FeatureCache(records, {record.name: record for record in records})
 
+    def with_records(
+        self, added: Sequence[LayerRecord], ran: Mapping[str, LayerRecord]
+    ) -> FeatureCache:
+        """Return a cache with more records; ``ran`` has those that ran, in order."""
+        return FeatureCache([*self._hooked, *added], ran, self.unseen)
+
     # Two caches are equal only if they are the same object: comparing tensors gives no single bool.
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -399,12 +405,18 @@ class TensorStore:
         self.device, self.dtype, self.max_bytes = device, dtype, max_bytes
         self._reserved = 0
 
+    def reserve(self, needs: int) -> bool:
+        """Take bytes out of the budget; return whether there is room for them."""
+        if self.max_bytes is not None and self._reserved + needs > self.max_bytes:
+            return False
+        self._reserved += needs
+        return True
+
     def store(self, layer: str, path: str, tensor: Tensor) -> CapturedTensor:
         """Copy a tensor as it is now, and reserve room for its gradient."""
         needs = tensor.numel() * self._kept_as(tensor).itemsize * (1 + tensor.requires_grad)
         taken = CapturedTensor(layer, path, tensor.shape, tensor.dtype, needs, self.max_bytes)
-        if self.max_bytes is None or self._reserved + needs <= self.max_bytes:
-            self._reserved += needs
+        if self.reserve(needs):
             taken.keep(self.copy(tensor))
         else:
             taken.keep(statistics(tensor))

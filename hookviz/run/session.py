@@ -83,6 +83,33 @@ class Observer(Protocol):
     def __exit__(self, *error: Any) -> Any: ...
 
 
+class Addition(Observer, Protocol):
+    """Hooks that are on beside a capture, and add layers to it."""
+
+    def joined(self, cache: FeatureCache) -> FeatureCache:
+        """Return the cache with the layers that these hooks have found."""
+        ...
+
+
+class _Together(Block):
+    """A capture, and what is on beside it."""
+
+    def __init__(self, cache: Capture, beside: Addition) -> None:
+        super().__init__()
+        self._cache, self._beside = cache, beside
+
+    def _begin(self) -> None:
+        self.exit_stack.enter_context(self._cache)
+        self.exit_stack.enter_context(self._beside)
+
+    @property
+    def missing_gradients(self) -> bool:
+        return self._cache.missing_gradients or self._beside.missing_gradients
+
+    def data(self) -> FeatureCache:
+        return self._beside.joined(self._cache.data())
+
+
 O = TypeVar("O", bound=Observer)  # noqa: E741
 T = TypeVar("T")
 
@@ -293,13 +320,15 @@ class Session:
         layers: Layers = None,
         max_bytes: int | None = None,
         on_progress: Callable[[float], object] = lambda fraction: None,
+        beside: Callable[[FeatureCache, TensorStore], Addition] | None = None,
     ) -> Run:
         """Capture layers in one forward and one backward, as for `hookviz.explore`.
 
-        ``on_progress`` is called with the fraction of the work that is done, 0 to 1.
+        ``on_progress`` is called with the fraction of the work that is done, 0 to 1; ``beside``
+        makes hooks that add layers to the capture, of the same budget.
         """
 
-        def observe() -> Capture:
+        def observe() -> Capture | _Together:
             expected: int
             done = count(1)
             one_more = lambda: on_progress(min(next(done) / expected, 1.0))  # noqa: E731
@@ -307,7 +336,7 @@ class Session:
             store = TensorStore(max_bytes=max_bytes)
             cache = Capture(self.given, layers, store, on_progress=one_more)
             expected = 2 * len(cache.not_called)
-            return cache
+            return cache if beside is None else _Together(cache, beside(cache, store))
 
         passed = self.forward_backward(target, observe)
         logits = logits_of(passed.output)

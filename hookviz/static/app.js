@@ -273,15 +273,16 @@ export class App {
     const diverging = at.cmap === "auto" && signed;
     const name = at.cmap === "auto" ? colours.automatic(diverging) : at.cmap;
     const palette = colours.palette(name);
-    const words = `channel ${channel} of ${data.count} of layer ${layer || "(model)"}`;
-    const whole = { alt: `${words}, a map of ${mapSize(size)}, in ${facts.model}`, size };
+    const words = `${data.word} ${channel} of ${data.count} of layer ${layer || "(model)"}`;
+    const seen = data.header.query ? `, seen from ${data.header.query}` : "";
+    const whole = { alt: `${words}, a map of ${mapSize(size)}${seen}, in ${facts.model}`, size };
     if (!data.width) return this.parts.map.tell("left out of this page for its size");
     const range = data.ranges("maps", normalize, diverging);
     const own = ends ? range.map(() => ({ ...ends, precision: /** @type {"double"} */ ("double") })) : range;
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
-    this.parts.map.title(`channel ${channel}${magnitudes}${which}`, this.averaging(data), whole.alt);
+    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, this.side(data), whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);
@@ -324,6 +325,12 @@ export class App {
   }
 
   /** @param {Layer} data */
+  side(data) {
+    const { query } = data.header;
+    return query ? `${this.averaging(data)}, seen from ${query}` : this.averaging(data);
+  }
+
+  /** @param {Layer} data */
   averaging(data) {
     const { size } = data.header;
     const same = size[0] === data.height && size[1] === data.width;
@@ -349,7 +356,8 @@ export class App {
   /** @param {Layer} data */
   notes(data) {
     const { facts, at } = this;
-    const own = data.header.notes ?? [];
+    const beside = data.beside(at.channel);
+    const own = [...(beside ? [beside] : []), ...(data.header.notes ?? [])];
     const first = facts.opened === at.layer ? [OPENED] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];

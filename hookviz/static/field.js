@@ -46,7 +46,7 @@ export function fieldPart(field, place) {
  * @param {number[]} place
  */
 export function fieldWords(field, place) {
-  if (field.status !== "exact" && field.status !== "whole input")
+  if (!["exact", "whole input", "patch"].includes(field.status))
     return `${field.status}: ${field.why}`;
   if (field.status === "whole input") return "the whole input";
   const seen = seenFrom(field, place);

@@ -41,7 +41,9 @@ export class Heading {
     this.name = el("h2", { class: "hv-name" });
     this.words = el("span", { class: "hv-dim hv-does" });
     this.find = new Search("find a layer", "find a layer: name, type, size …", toLayer);
+    this.what = el("span", { class: "hv-dim hv-what" }, "channel");
     this.channel = slider("channel", toChannel);
+    this.word = "channel";
     this.number = el("b", { class: "hv-number-now" });
     this.rank = el("span", { class: "hv-dim" });
     this.order = menu(
@@ -65,7 +67,7 @@ export class Heading {
       el(
         "div",
         { class: "hv-line" },
-        el("span", { class: "hv-dim hv-what" }, "channel"),
+        this.what,
         this.channel,
         this.number,
         el("span", { class: "hv-by" }, this.rank, this.order),
@@ -80,6 +82,8 @@ export class Heading {
    */
   layer(layer, waiting) {
     setText(this.name, layer.name || "(model)");
+    this.word = layer.attends ? "head" : "channel";
+    setText(this.what, this.word);
     const parts = [`${layer.kind} ${layer.text}`.trim(), layer.size].filter(Boolean);
     setText(this.words, waiting ? "on its way …" : parts.join(" · "));
     setAttribute(this.words, "title", parts.join(" · "));
@@ -91,7 +95,7 @@ export class Heading {
    * @param {number} position
    */
   show(counts, at, position) {
-    slide(this.channel, counts.channel ?? 0, position, `channel ${at.channel} of ${counts.channel}`);
+    slide(this.channel, counts.channel ?? 0, position, `${this.word} ${at.channel} of ${counts.channel}`);
     setText(this.number, String(at.channel));
     const by = at.order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
     setText(this.rank, by);

@@ -1,11 +1,12 @@
 // One layer's numbers, as they came from the kernel or out of the page.
 
 import { colourRanges } from "./levels.js";
+import { short } from "./numbers.js";
 
 /**
  * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
  * @typedef {{maps: Numbers, numbers: Numbers, gradient_numbers: Numbers, orders: Numbers, weights: Numbers,
- *   percentiles: Numbers, flat?: Numbers, gradients?: Numbers, ablation_scores?: Numbers}} Arrays What a layer's header says it has.
+ *   percentiles: Numbers, flat?: Numbers, gradients?: Numbers, beside?: Numbers, ablation_scores?: Numbers}} Arrays What a layer's header says it has.
  * @typedef {import("./levels.js").Range} Range
  */
 
@@ -31,6 +32,26 @@ export class Layer {
     this.width = width;
     /** @type {Map<string, any>} */
     this.made = new Map();
+  }
+
+  /** What a channel is called here: a head where the layer is attention. */
+  get word() {
+    return this.header.word ?? "channel";
+  }
+
+  /**
+   * What a head's query looks at beside the patches; empty if there is nothing else.
+   * @param {number} channel
+   */
+  beside(channel) {
+    const { query, beside } = this.header;
+    if (!query || !beside?.length || !this.arrays.beside) return "";
+    const { values } = this.arrays.beside;
+    const weights = beside.map(
+      (/** @type {string} */ name, /** @type {number} */ place) =>
+        `${name} ${short(values[channel * beside.length + place])}`,
+    );
+    return `Head ${channel}, seen from ${query}, looks beside the patches at: ${weights.join(", ")}.`;
   }
 
   /** Whether there is a gradient of every place. */

@@ -32,7 +32,7 @@ export class Readings {
     const graded = Boolean(data.arrays.gradient_numbers);
     /** @type {Array<[string, any]>} */
     const rows = [
-      [`channel ${channel}`, ofChannel(data, "numbers", channel)],
+      [`${data.word} ${channel}`, ofChannel(data, "numbers", channel)],
       ...(graded
         ? [/** @type {[string, any]} */ ([`gradient of ${target}`, ofChannel(data, "gradient_numbers", channel)])]
         : []),

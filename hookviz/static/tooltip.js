@@ -33,7 +33,7 @@ export function showPointed(app, data) {
   for (const panel of panels)
     panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const said = field ? `sees ${sees}` : sees;
+  const said = field ? `${field.status === "patch" ? "is cut from" : "sees"} ${sees}` : sees;
   setText(parts.inputNote, [app.inputWords, said].filter(Boolean).join("; "));
   setAttribute(parts.inputNote, "title", said);
   const exact = source.value(at, row, column);
@@ -44,7 +44,7 @@ export function showPointed(app, data) {
   const where = `${height > 1 ? `row ${row}, column ${column}` : `place ${column}`} (from 0)`;
   const graded = Boolean(data.arrays.gradient_numbers);
   return parts.readings.point([
-    [`channel ${at.channel}`, where],
+    [`${data.word} ${at.channel}`, where],
     ["value", value("maps")],
     ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
     ...(source.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),

@@ -21,6 +21,8 @@ class KernelSource {
     /** @type {Map<string, any>} The one that was used last is last. */
     this.known = new Map();
     this.pending = new Set();
+    /** @type {WeakMap<any, Set<string>>} */
+    this.attending = new WeakMap();
     model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
       this.arrive(said, buffers ?? []);
     });
@@ -109,10 +111,25 @@ class KernelSource {
     }
   }
 
+  /**
+   * Maps of attention are of the chosen query.
+   * @param {any} at
+   * @param {string} layer
+   */
+  query({ place }, layer) {
+    const { layers } = this.facts;
+    let names = this.attending.get(layers);
+    if (!names) {
+      names = new Set(layers.filter((/** @type {any} */ each) => each.attends).map((/** @type {any} */ each) => each.name));
+      this.attending.set(layers, names);
+    }
+    return names.has(layer) ? { place } : {};
+  }
+
   /** @param {any} at */
   layer(at) {
     const { layer, call, sample, depth } = at;
-    const found = this.get({ ask: "layer", layer, call, sample, depth });
+    const found = this.get({ ask: "layer", layer, call, sample, depth, ...this.query(at, layer) });
     return found instanceof Layer ? found : null;
   }
 
@@ -123,7 +140,7 @@ class KernelSource {
   heat(at, layer) {
     const { call, sample, depth, heatmap: method, place } = at;
     if (at.ofAll) return this.get({ ask: "heatmaps", sample, depth, method })?.[layer] ?? null;
-    const question = { ask: "heatmap", layer, call, sample, depth, method };
+    const question = { ask: "heatmap", layer, call, sample, depth, method, ...this.query(at, layer) };
     if (method !== this.facts.effective) return this.get(question);
     const waiting = [...this.pending].some((key) => key.includes(method)); // each is a run
     return waiting ? null : this.get({ ...question, place });
@@ -132,7 +149,7 @@ class KernelSource {
   /** @param {any} at */
   field(at) {
     const { layer, call, sample, depth } = at;
-    return this.get({ ask: "field", layer, call, sample, depth });
+    return this.get({ ask: "field", layer, call, sample, depth, ...this.query(at, layer) });
   }
 
   /** @param {[number, number]} place */
@@ -164,7 +181,7 @@ class KernelSource {
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
     const { layer: name, call, sample, depth, channel } = at;
-    const question = { ask: "value", layer: name, call, sample, depth, channel, row, column };
+    const question = { ask: "value", layer: name, call, sample, depth, channel, row, column, ...this.query(at, name) };
     return waiting ? null : this.get(question);
   }
 

@@ -65,7 +65,9 @@ def _at_place(view: View, frame: Frame) -> Frame:
     height, width = view.layer.maps.shape[-2:]
     here = f"row {row}, column {column}" if height > 1 else f"place {column}"
     cell = column / width, row / height, 1 / width, 1 / height
-    if isinstance(field, str):
+    if view.query is not None:
+        box, words = cell, ""
+    elif isinstance(field, str):
         box, words = None, f"unknown: {field}"
     else:
         place = place_in(field, view.settings.depth, row, column)
@@ -75,13 +77,15 @@ def _at_place(view: View, frame: Frame) -> Frame:
         if panel.role == "heatmap":
             return replace(panel, box=cell if panel.values.shape == (height, width) else box)
         value = str(panel.values[row, column]).replace("-", "−")
+        if not words:
+            return _noted(panel, value, cell)
         unsaid = panel.role == "map" and frame.input is None
         return _noted(panel, f"{here}: {value}" + f"; sees {words}" * unsaid, cell)
 
     return replace(
         frame,
         panels=[marked(panel) for panel in frame.panels],
-        input=frame.input and _noted(frame.input, f"{here} sees {words}", box),
+        input=frame.input and _noted(frame.input, words and f"{here} sees {words}", box),
         overlay=frame.overlay and replace(frame.overlay, box=box),
     )
 
@@ -158,9 +162,10 @@ def _tiles(view: View) -> ChannelGrid:
     count = len(layer.maps)
     pages = math.ceil(count / PAGE)
     first = page * PAGE + (at.order != "index")  # ranks count from 1, channels from 0
-    caption = f"all {count} channels" if pages == 1 else f"{first}–{first + len(here) - 1}"
+    many = f"{view.channel_word}s"
+    caption = f"all {count} {many}" if pages == 1 else f"{first}–{first + len(here) - 1}"
     if pages > 1:
-        caption = f"{'channels' if at.order == 'index' else 'ranks'} {caption} of {count}"
+        caption = f"{many if at.order == 'index' else 'ranks'} {caption} of {count}"
     still = layer.statistics.still
     caption += f"; {still}, crossed out" if still else ""
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
@@ -172,11 +177,15 @@ def _tiles(view: View) -> ChannelGrid:
 def _readings(view: View) -> Readings:
     """Return exact numbers of the channel, its gradient and the layer."""
     layer, here = view.layer, view.settings.channel
-    rows: Readings = [(f"channel {here}", _pairs(layer.statistics, here))]
+    word = view.channel_word
+    rows: Readings = [(f"{word} {here}", _pairs(layer.statistics, here))]
     if view.ablation_scores is not None:
         rows.append(
-            (f"without channel {here}", [("score", signed(-float(view.ablation_scores[here])))])
+            (f"without {word} {here}", [("score", signed(-float(view.ablation_scores[here])))])
         )
+    if beside := view.beside:
+        pairs = [(name, number(float(each[here]))) for name, each in beside.items()]
+        rows.append((f"{view.query_words} looks beside the patches at", pairs))
     gradients, weights = layer.gradient_statistics, layer.weights
     if gradients is not None and weights is not None:
         weight = ("Grad-CAM weight", number(float(weights[here])))

@@ -50,7 +50,8 @@ class ShownHeatmap:
 
     def _whole(self, method: str) -> Tensor:
         """Return the heatmap of all samples, so that a sample step only cuts."""
-        key = (self.settings.layer, self.settings.call, method, HEATMAPS[method])
+        at = self.settings
+        key = (at.layer, at.call, self.view.query, method, HEATMAPS[method])
         return self.memo.get_or_compute(
             "whole heatmap", key, lambda: heatmap(self.view.call, method)
         )

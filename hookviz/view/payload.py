@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..attribution.cam import HEATMAPS
+from ..attribution.heads import AttentionRecord
 from ..draw.arrays import shown_size
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles
 from ..draw.overlay import HEAT, UNDONE
@@ -88,7 +89,9 @@ def layer_list(view: View) -> list[dict[str, Any]]:
         numbers["nans"] += numbers.pop("gradient_nans")
         numbers["infs"] += numbers.pop("gradient_infs")
         del numbers["weighted"]
-        found.append(numbers | {"kind": words.kind, "text": words.text, "size": words.size})
+        said = {"kind": words.kind, "text": words.text, "size": words.size}
+        attends = isinstance(view.cache[cell.name], AttentionRecord)
+        found.append(numbers | said | ({"attends": True} if attends else {}))
     return found
 
 
@@ -169,6 +172,11 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "magnitudes": view.magnitudes,
         "which": view.which,
     }
+    if view.attends:
+        header |= {"word": view.channel_word, "query": view.query_words}
+        header["beside"] = [*(beside := view.beside)]
+        if beside:
+            arrays["beside"] = np.stack([*beside.values()], 1)
     return header, arrays
 
 
@@ -179,10 +187,33 @@ def heatmap_payload(view: View) -> np.ndarray | None:
 
 def field_payload(view: View) -> dict[str, Any]:
     """Return the receptive fields, see `hookviz.studies.receptive_field.field.payload`."""
+    if view.query is not None:
+        return _patches_field(view)
     field = field_of(view)
     if isinstance(field, str):
         return {"status": "unknown", "why": field, "ends": None}
     return shown.payload(field)
+
+
+def _patches_field(view: View) -> dict[str, Any]:
+    """Return for each patch the part of the input that it was cut from."""
+    main = view.session.inputs.main
+    size = [*view.layer.maps.shape[1:]]
+    if main is None or main.ndim < 4:
+        return {"status": "unknown", "why": "a token is no part of a picture", "ends": None}
+    ends = []
+    for along, count in enumerate(size):
+        edges = np.linspace(0, main.shape[along - 2], count + 1)
+        ends.append({"along": along, "from": [*edges[:-1]], "to": [*edges[1:]]})
+    return {
+        "status": "patch",
+        "why": "it is cut from there, and may have looked anywhere",
+        "input": [*main.shape[-2:]],
+        "map": size,
+        "axes": ["row", "column"],
+        "size": None,
+        "ends": ends,
+    }
 
 
 def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..attribution.attention import Attention
+from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
 from ..attribution.perturbation import ablation_scores
 from ..draw.arrays import to_numpy
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
@@ -40,9 +42,16 @@ from .settings import INDICES, Settings, heatmap_names
 def run_session(
     session: Session, target: Target, layers: Layers, max_bytes: int | None = None
 ) -> Run:
-    """Run one forward and one backward, with a progress bar if they take long."""
+    """Run one forward and one backward, with a progress bar if they take long.
+
+    What attends is a layer, too.
+    """
+    given = with_attention(session.given, layers)
+    beside = attention_beside(session, layers)
     with Progress() as bar:
-        return session.run(target, layers=layers, max_bytes=max_bytes, on_progress=bar.update)
+        return session.run(
+            target, layers=given, max_bytes=max_bytes, on_progress=bar.update, beside=beside
+        )
 
 
 class View:
@@ -106,8 +115,66 @@ class View:
 
     @property
     def record(self) -> LayerRecord:
-        """The shown layer; if it was over the budget, from a run for it alone."""
+        """The shown layer; if it was over the budget, from a run for it alone.
+
+        Attention is seen from the chosen query.
+        """
+        whole, query = self.whole_record, self.query
+        if not isinstance(whole, AttentionRecord):
+            return whole
+        key = (self.settings.layer, query)
+        return self.memo.get_or_compute("seen record", key, lambda: whole.seen_from(query))
+
+    @property
+    def whole_record(self) -> LayerRecord:
+        """The shown layer, and of attention all queries."""
         return self.memo.get_or_compute("record", self.settings.layer, self._record)
+
+    @property
+    def query(self) -> int | None:
+        """The query whose attention is shown; None for other layers, and for a matrix."""
+        whole, at = self.whole_record, self.settings
+        if not isinstance(whole, AttentionRecord):
+            return None
+        return whole.query(at.place, at.depth, at.call)
+
+    @property
+    def attends(self) -> bool:
+        """True if the shown layer is attention."""
+        return isinstance(self.cache[self.settings.layer], AttentionRecord)
+
+    @property
+    def attention(self) -> Attention | None:
+        """All attention of the run; None where nothing attends."""
+        if not any(isinstance(each, AttentionRecord) for each in self.cache.values()):
+            return None
+        make = lambda: attention_in(self.session, self.cache, self.settings.target)  # noqa: E731
+        return self.memo.get_or_compute("attention", None, make)
+
+    @property
+    def channel_word(self) -> str:
+        """The name of what a channel is here."""
+        return "head" if self.attends else "channel"
+
+    @property
+    def beside(self) -> dict[str, np.ndarray]:
+        """The chosen query's weights at keys that are no patches, by their names: ``(heads,)``."""
+        whole = self.whole_record
+        if not isinstance(whole, AttentionRecord) or whole.prefix(self.settings.call) is None:
+            return {}
+        found = whole.beside(self.query, self.settings.call)
+        if found is None:
+            return {}
+        rows = to_numpy(found[min(self.settings.sample, len(found) - 1)])
+        return dict(zip(whole.beside_names, rows.T, strict=False))
+
+    @property
+    def query_words(self) -> str:
+        """The query in words; empty for other layers."""
+        whole = self.whole_record
+        if not isinstance(whole, AttentionRecord):
+            return ""
+        return whole.query_words(self.query, self.settings.call)
 
     def _record(self) -> LayerRecord:
         record = self.cache[self.settings.layer]
@@ -128,11 +195,12 @@ class View:
         at = self.settings
 
         def make() -> LayerView:
-            call, module = self.call, self.record.module
+            call = self.call
             tensors = call.activation, call.gradient
-            return layer_view(*tensors, module, at.sample, at.depth, call.grid)
+            return layer_view(*tensors, call.module, at.sample, at.depth, call.grid)
 
-        return self.memo.get_or_compute("layer", (at.layer, at.call, at.sample, at.depth), make)
+        key = (at.layer, at.call, at.sample, at.depth, self.query)
+        return self.memo.get_or_compute("layer", key, make)
 
     @property
     def channels(self) -> np.ndarray:
@@ -246,9 +314,10 @@ class View:
     def describe(self) -> str:
         """Return this view in words, the alt text of its pictures."""
         maps, kind = self.layer.maps, type(self.record.module).__name__
+        seen = f", seen from {self.query_words}" if self.query_words else ""
         return (
-            f"channel {self.settings.channel} of {len(maps)} of layer {self.layer_name} "
-            f"({kind}), a map of {map_size(maps)}, in {self.session.name}"
+            f"{self.channel_word} {self.settings.channel} of {len(maps)} of layer "
+            f"{self.layer_name} ({kind}), a map of {map_size(maps)}{seen}, in {self.session.name}"
         )
 
 
@@ -269,7 +338,11 @@ def field_of(view: View) -> ReceptiveField | str:
     session, call = view.session, view.settings.call
 
     def make() -> dict[str, ReceptiveField] | str:
-        modules = [view.cache[name].module for name in view.layers]
+        modules = [
+            view.cache[name].module
+            for name in view.layers
+            if not isinstance(view.cache[name], AttentionRecord)
+        ]
         try:
             return receptive_fields(session.given, session.inputs, modules, call=call)
         except (ValueError, TypeError, RuntimeError) as error:
@@ -327,7 +400,8 @@ class ShownMaps:
         cmap, low, high = self.colours()
         words = self.view.describe()
         values = layer.maps[here]
-        shown = [self._panel(f"channel {here}", words, "map", values, cmap, low, high)]
+        name = f"{self.view.channel_word} {here}"
+        shown = [self._panel(name, words, "map", values, cmap, low, high)]
         gradients = layer.gradient_statistics
         if layer.gradients is not None and gradients is not None:
             low, high = self._ranges(True, layer.gradients, gradients, True)
@@ -358,6 +432,8 @@ class ShownMaps:
             or (gradients and FLAT[flatness(values[None])[0]])
             or self._stretched(gradients, low, high)
         )
+        if role == "map" and self.view.query_words:
+            note = "; ".join(filter(None, (f"seen from {self.view.query_words}", note)))
         return Panel(
             name=name,
             detail=f"{map_size(values)}{self.view.magnitudes}{self.view.which}",

@@ -17,6 +17,7 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from ..attribution.heads import with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.style import ROOT_CLASS
@@ -86,7 +87,9 @@ def explore(
         number or name, a tuple of classes (the first against the others), a number in the
         output, written ``hookviz.output[1][0, 1, 48, 26]``, or a function ``output -> scalar``.
     layers : optional
-        As in `hookviz.capture`; None is every convolution.
+        As in `hookviz.capture`; None is every convolution and, of a transformer, every block.
+        Attention of these is a layer, too: in ``"blocks.3.attn.heads"`` a channel is a head, and
+        its map is what the chosen patch looks at, or the class token while none is chosen.
     weights : torchvision weights entry, optional
         Says how pictures are transformed and what the classes are called.
     transform : callable, optional
@@ -131,7 +134,7 @@ place, version : optional
     known = None
     if isinstance(model, str):
         known, (model, weights) = model, pretrained(model, weights)
-    select_layers(model, layers)
+    select_layers(model, with_attention(model, layers))
     target = check_target(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
     session = Session(model, prepared, weights=weights, class_names=class_names)

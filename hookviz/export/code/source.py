@@ -44,6 +44,9 @@ def _rarities(context: CodeContext) -> Iterator[str]:
     """Yield the unsupported features of a view, each with a cure."""
     view, name, x, call = context.view, context.record.name, context.x, context.call
     layer, method, run_tasks = f"layer {name!r}", context.settings.heatmap, (None, FORWARD)
+    if view.attends:
+        yield "attention: hookviz.attention(model, x) returns the weights of every head."
+        return
     if isinstance(view, ViewDifference):
         yield "a difference: set version='edited'."
     if method == EFFECTIVE:

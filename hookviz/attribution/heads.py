@@ -1,0 +1,322 @@
+"""Attention among the layers of a capture: a channel is a head, a map what one query looks at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+
+import torch
+from torch import Tensor, nn
+
+from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
+from ..hooking.select import Layers, is_convolution, module_names, select_layers, unwrapped
+from ..run.session import Addition, Session
+from ..run.target import Target
+from .attending import HEADS, Attended, AttentionListener
+from .attention import Attention, AttentionObserver, blocks_of_attention, layer_gradients, prefix_of
+
+MEAN = -1
+"""The query that stands for the mean over all."""
+
+
+@dataclass(eq=False)
+class AttentionRecord(LayerRecord):
+    """The attention of one module: tensors ``(N, heads, queries, keys)``.
+
+    Attributes
+    ----------
+    grid : tuple of int or None
+        Rows and columns of the model's patches.
+    tokens : tuple of str
+        Names of the tokens before the patches, such as ``"class token"``.
+    attends : str
+        The module's name; the record's own ends in ``heads``.
+    """
+
+    grid: tuple[int, ...] | None = None
+    tokens: tuple[str, ...] = ()
+    attends: str = ""
+
+    def prefix(self, call: int = -1) -> int | None:
+        """Count the keys before the patches; None if keys are no patches."""
+        return prefix_of(self.calls[call].outputs[0].shape[-1], self.grid)
+
+    def query(
+        self, place: tuple[float, float] | None, depth: int = 0, call: int = -1
+    ) -> int | None:
+        """Return the token whose attention is shown.
+
+        Parameters
+        ----------
+        place : tuple of float, optional
+            How far down and right the patch is, 0 to 1; left out, it is the class token, or, where
+            there is none, `MEAN`.
+        depth : int
+            The slice of a volume in which the patch is.
+
+        Returns
+        -------
+        int or None
+            None where keys are no patches: then the matrix is shown.
+        """
+        before, queries = self.prefix(call), self.calls[call].outputs[0].shape[-2]
+        if before is None or self.grid is None:
+            return None
+        first = queries - math.prod(self.grid)
+        if first < 0:  # not the patches: those of a decoder or of a pooling layer
+            return 0 if queries == 1 else MEAN
+        if place is None:
+            return 0 if first else MEAN
+        *_, rows, columns = (1, *self.grid)
+        row, column = int(place[0] * rows), int(place[1] * columns)
+        return first + (depth * rows + min(row, rows - 1)) * columns + min(column, columns - 1)
+
+    def query_words(self, query: int | None, call: int = -1) -> str:
+        """Name a query."""
+        if query is None:
+            return ""
+        if query == MEAN:
+            return "all queries' mean"
+        assert self.grid is not None
+        first = self.calls[call].outputs[0].shape[-2] - math.prod(self.grid)
+        if first < 0:
+            return "the query"
+        if query < first:
+            return f"the {self.tokens[query]}" if query < len(self.tokens) else f"token {query}"
+        row, column = divmod(query - first, self.grid[-1])
+        return f"patch ({row}, {column})" if len(self.grid) > 1 else f"patch {column}"
+
+    def seen_from(self, query: int | None) -> LayerRecord:
+        """Return the record with what a query looks at as maps ``(N, heads, rows, columns)``."""
+        if query is None:
+            return self
+        calls = [self._cut(number, query) for number in range(len(self.calls))]
+        return LayerRecord(self.name, self.module, self.aliases, calls)
+
+    def _cut(self, number: int, query: int) -> Call:
+        before, grid, call = self.prefix(number), self.grid, self.calls[number]
+        if before is None or grid is None:
+            return call
+
+        def cut(tensor: Tensor) -> Tensor:
+            return _row(tensor, query)[..., before:].unflatten(-1, grid)
+
+        whole = call.outputs[0]
+        value, gradient = cut(whole.value), whole.gradient
+        shown = CapturedTensor(self.name, "", value.shape, value.dtype, 0, None)
+        shown.keep(value)
+        if gradient is not None:
+            shown.keep_gradient(cut(gradient))
+        return Call((shown,), (), self.name)
+
+    def beside(self, query: int | None, call: int = -1) -> Tensor | None:
+        """Return a query's weights at the tokens before the patches, ``(N, heads, tokens)``."""
+        before = self.prefix(call)
+        if query is None or not before:
+            return None
+        return _row(self.calls[call].outputs[0].value, query)[..., :before]
+
+    @property
+    def beside_names(self) -> list[str]:
+        """The names of these tokens."""
+        count = self.prefix() or 0
+        return [*self.tokens[:count], *(f"token {n}" for n in range(len(self.tokens), count))]
+
+
+def _row(tensor: Tensor, query: int) -> Tensor:
+    return tensor.mean(-2) if query == MEAN else tensor[..., query, :]
+
+
+# Which layers
+
+
+def with_attention(model: nn.Module, layers: Layers) -> Layers:
+    """Return the layers of an explorer: with None, a transformer's blocks, too.
+
+    Whether a model attends is told by its code, see `may_attend`.
+    """
+    if layers is not None or not isinstance(model, nn.Module):
+        return layers
+    core, _ = unwrapped(model)
+    names = {module: known[0] for module, known in module_names(core).items()}
+    attending = [name for module, name in names.items() if name and _attends(module)]
+    if not attending:
+        return None
+    blocks = {core.get_submodule(name) for name in blocks_of_attention(attending).values()}
+    return [module for module in names if is_convolution(module) or module in blocks]
+
+
+def may_attend(module: nn.Module) -> bool:
+    """Return whether the code of a module, or of one in it, looks like attention."""
+    return any(_attends(each) or _softens(each) for each in module.modules())
+
+
+def _attends(module: nn.Module) -> bool:
+    if isinstance(module, nn.MultiheadAttention):
+        return True
+    if type(module).__module__.startswith("torch.nn."):
+        return False
+    named = any(part in type(module).__name__.lower() for part in ("attention", "attn"))
+    heads = any(isinstance(getattr(module, each, None), int) for each in HEADS)
+    return (named and heads) or "scaled_dot_product_attention" in _words(type(module))
+
+
+def _softens(module: nn.Module) -> bool:
+    """Return whether a module's own code makes a softmax, and two linear layers or more are in it.
+
+    They may be the queries and keys.
+    """
+    if "softmax" not in _words(type(module)):
+        return False
+    return sum(isinstance(each, nn.Linear) for each in module.children()) > 1
+
+
+def _words(kind: type) -> set[str]:
+    own = [each for each in kind.__mro__ if not each.__module__.startswith("torch.nn.")]
+    methods = [each for base in own for each in vars(base).values()]
+    return {
+        word
+        for each in methods
+        if isinstance(each, FunctionType)
+        for word in each.__code__.co_names
+    }
+
+
+def token_names(model: nn.Module) -> tuple[str, ...]:
+    """Name the tokens before the patches by the parameters that they are.
+
+    >>> class Tokens(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.reg_token = nn.Parameter(torch.zeros(1, 2, 8))
+    ...         self.cls_token = nn.Parameter(torch.zeros(1, 1, 8))
+    >>> token_names(Tokens())
+    ('class token', 'register 0', 'register 1')
+    """
+    counts = {"class token": 0, "distillation token": 0, "register": 0}
+    for path, parameter in model.named_parameters():
+        name = path.rpartition(".")[2].lower()
+        for kind, part in zip(counts, ("cls|class", "dist", "reg"), strict=True):
+            known = any(name.startswith(each) for each in part.split("|")) and "emb" in name
+            if known or (any(each in name for each in part.split("|")) and "token" in name):
+                counts[kind] += parameter.shape[-2] if parameter.ndim > 1 else 1
+                break
+    found = []
+    for kind, count in counts.items():
+        found += [kind] if count == 1 else [f"{kind} {n}" for n in range(count)]
+    return tuple(found)
+
+
+# In a run
+
+
+def attention_beside(
+    session: Session, layers: Layers
+) -> Callable[[FeatureCache, TensorStore], Addition] | None:
+    """Return what `Session.run` takes as ``beside``: None where none of the layers attends."""
+    chosen = None if layers is None else set(select_layers(session.given, layers))
+    if not any(map(may_attend, [session.model] if chosen is None else chosen)):
+        return None
+    return partial(AttentionLayers, session.model, chosen)
+
+
+class AttentionLayers(AttentionObserver):
+    """Adds what attends to a capture, as layers; see `attention_beside`.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    chosen : set of torch.nn.Module, optional
+        As for `AttentionListener`.
+    cache : FeatureCache
+        The capture's, which fills.
+    store : TensorStore
+        The capture's.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        chosen: set[nn.Module] | None,
+        cache: FeatureCache,
+        store: TensorStore,
+    ) -> None:
+        self._listener = AttentionListener(
+            model, chosen, store=store, gradients=True, ran=lambda: len(cache)
+        )
+        self._model, self._chosen, self._limit = model, chosen, store.max_bytes
+        super().__init__(self._listener, model, True)
+
+    def joined(self, cache: FeatureCache) -> FeatureCache:
+        """Return the cache with the attention in the order in which all ran."""
+        records: dict[str, AttentionRecord] = {}
+        places: dict[str, int] = {}
+        kept = [each for each in self._listener.found if self._is_chosen(each)]
+        taken = {known[0] for known in module_names(self._model).values()}
+        for each in kept:
+            module = each.module
+            attends = each.name.partition("#")[0]
+            name = heads_name(attends, taken)
+            if name not in records:
+                aliases = () if attends in cache or module is None else (attends,)
+                records[name] = AttentionRecord(
+                    name,
+                    self._model if module is None else module,
+                    aliases,
+                    grid=self._listener.grid,
+                    tokens=token_names(self._model),
+                    attends=attends,
+                )
+                places[name] = each.place
+            records[name].calls.append(Call((self._tensor(name, each),), (), name))
+        ran: dict[str, LayerRecord] = {}
+        earlier = list(cache)
+        for place in range(len(earlier) + 1):
+            ran |= {name: records[name] for name in records if places[name] == place}
+            ran |= {name: cache[name] for name in earlier[place : place + 1]}
+        return cache.with_records([*records.values()], ran)
+
+    def _is_chosen(self, attended: Attended) -> bool:
+        known = attended.weights is not None or attended.over_budget
+        return known and (self._chosen is None or attended.module in self._chosen)
+
+    def _tensor(self, name: str, attended: Attended) -> CapturedTensor:
+        weights, gradient = attended.weights, attended.gradient
+        shape = torch.Size(attended.shape) if weights is None else weights.shape
+        dtype = torch.float32 if weights is None else weights.dtype
+        needs = math.prod(shape) * dtype.itemsize * 2
+        made = CapturedTensor(name, "", shape, dtype, needs, self._limit)
+        kept = attended.known if weights is None else weights
+        assert kept is not None
+        made.keep(kept)
+        if gradient is not None:
+            made.keep_gradient(gradient)
+        return made
+
+
+def heads_name(attends: str, taken: Collection[str] = ()) -> str:
+    """Return the name of a module's attention among the layers.
+
+    >>> heads_name("blocks.3.attn"), heads_name("", {"heads"})
+    ('blocks.3.attn.heads', '(heads)')
+    """
+    name = f"{attends}.heads" if attends else "heads"
+    return f"{name[:-5]}(heads)" if name in taken else name
+
+
+def attention_in(session: Session, cache: FeatureCache, target: Target) -> Attention:
+    """Return the attention that a run has kept as an `Attention`, of all layers' last calls."""
+    records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
+    kept = {each.attends: each.last.outputs[0] for each in records if each.last.outputs[0].kept}
+    gradients = {name: each.gradient for name, each in kept.items() if each.gradient is not None}
+    return Attention(
+        {name: each.value for name, each in kept.items()},
+        model=session.name,
+        grid=next((each.grid for each in records), None),
+        over_budget=[each.attends for each in records if each.attends not in kept],
+        gradients=lambda: gradients,
+        layer_gradients=partial(layer_gradients, session, target),
+    )

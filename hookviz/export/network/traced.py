@@ -1,0 +1,313 @@
+"""One forward and one backward of a model as a graph of plain operations.
+
+The class whose gradient is taken, and a factor for each channel, are inputs of the graph: the
+graph is made once, and any class and any silenced channel is a run of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.handles import Hook, HookManager
+from ...hooking.select import module_names
+from ...hooking.tensors import as_maps, channel_dimension, map_tensors, tensors_in
+from ...run.session import Session
+from ...run.target import Target, logits_of, score_of
+
+
+class NetworkError(ValueError):
+    """A model that a page cannot run; ``operation`` names the reason, empty if unknown."""
+
+    def __init__(self, message: str, operation: str = "") -> None:
+        super().__init__(message)
+        self.operation = operation
+
+
+@dataclass(frozen=True)
+class NetworkLayer:
+    """One call of a layer in an exported network.
+
+    Attributes
+    ----------
+    name : str
+        The module's name; of its second call ``name#1``.
+    layer : str
+        The module's name.
+    call : int
+        Counted from 0.
+    shape : tuple of int
+        Of what the layer returns for one sample, with the batch dimension.
+    channels : int
+        The number of its channels; 0 if they cannot be scaled.
+    start : int
+        The place of the first channel's factor in the input ``scales``.
+    graded : bool
+        True if a gradient reaches it.
+    """
+
+    name: str
+    layer: str
+    call: int
+    shape: tuple[int, ...]
+    channels: int
+    start: int
+    graded: bool
+
+
+@dataclass(frozen=True, eq=False)
+class TracedNetwork:
+    """A graph with its inputs and the names of its outputs.
+
+    Attributes
+    ----------
+    graph : torch.fx.GraphModule
+        Takes ``inputs`` in their order and returns a tuple of tensors.
+    inputs : dict of str to torch.Tensor
+        ``input`` ``(1, …)``; ``classes`` ``(1, K)``, the weight of each class in the score, for a
+        classifier with a backward; ``scales`` ``(S,)``, a factor for each channel of each layer.
+    outputs : list of str
+        ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches.
+    layers : list of NetworkLayer
+    """
+
+    graph: torch.fx.GraphModule
+    inputs: dict[str, Tensor]
+    outputs: list[str]
+    layers: list[NetworkLayer]
+
+
+def trace_network(
+    session: Session,
+    names: Sequence[str],
+    *,
+    sample: int = 0,
+    target: Target = None,
+    backward: bool = True,
+) -> TracedNetwork:
+    """Trace a session's model on one of its samples.
+
+    Parameters
+    ----------
+    session : Session
+        Its edits are part of the graph.
+    names : sequence of str
+        The layers whose outputs and gradients are outputs of the graph.
+    sample : int
+        The index of the sample in the batch.
+    target : optional
+        The score of a model that is not a classifier; a classifier's is the sum of its logits
+        weighted by the input ``classes``.
+    backward : bool
+        If false, the graph has no gradients.
+
+    Raises
+    ------
+    NetworkError
+        The model takes something else than one tensor, computes in another precision than float32,
+        or its code depends on the values of a tensor.
+    """
+    given = _one_tensor(session, sample)
+    core = session.model
+    modules = {known[0]: module for module, known in module_names(core).items()}
+    widths: dict[str, int] = {}
+    starts: dict[str, int] = {}
+    calls: list[tuple[str, int]] = []
+    found: dict[str, Any] = {"outputs": [], "graded": [], "logits": False}
+
+    def run(x: Tensor, classes: Tensor | None, scales: Tensor | None) -> tuple[Tensor, ...]:
+        outputs: list[Tensor] = []
+        calls.clear()
+
+        def after(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+            first = next((each for _, each in tensors_in(output)), None)
+            if first is None or not first.is_floating_point():
+                return None
+            call = sum(each == name for each, _ in calls)
+            calls.append((name, call))
+            kept = _scaled(first, module, scales, starts.get(name), widths.get(name, 0))
+            outputs.append(kept)
+            # The next layer may overwrite what it is given.
+            return map_tensors(output, lambda each: kept.clone() if each is first else each)
+
+        hooks: list[Hook] = [(modules[name], "forward", partial(after, name)) for name in names]
+        with torch.enable_grad(), HookManager(hooks):
+            x = x.detach().clone().requires_grad_()
+            returned = session.call(x.clone())
+        logits = logits_of(returned)
+        score = None
+        if backward and logits is not None and classes is not None:
+            score = (logits * classes).sum()
+        elif backward and logits is None:
+            score = score_of(returned, target, session.class_names)
+        found["logits"] = logits is not None
+        found["outputs"] = outputs
+        found["graded"] = [False] * len(outputs)
+        gradients: list[Tensor] = []
+        if score is not None and score.requires_grad:
+            every = torch.autograd.grad(score, outputs, allow_unused=True)
+            found["graded"] = [each is not None for each in every]
+            gradients = [each for each in every if each is not None]
+        return (*([logits] if logits is not None else []), *outputs, *gradients)
+
+    with session.active():
+        for parameter in core.parameters():
+            parameter.requires_grad_(False)
+        try:
+            first = run(given, None, None)
+        except RuntimeError as error:
+            raise NetworkError(str(error)) from error
+        logits = first[0].detach() if found["logits"] else None
+        total = 0
+        for (name, call), output in zip(calls, found["outputs"], strict=True):
+            if call == 0:
+                widths[name] = _width(output, modules[name])
+                starts[name] = total
+                total += widths[name]
+        inputs = {"input": given}
+        if backward and logits is not None:
+            inputs["classes"] = torch.zeros_like(logits)
+            inputs["classes"][0, int(logits[0].argmax())] = 1
+        if total:
+            inputs["scales"] = torch.ones(total, dtype=given.dtype, device=given.device)
+        graph = _graph_of(run, inputs, session.name)
+    outputs = ["logits"] if found["logits"] else []
+    layers = []
+    for (name, call), output, graded in zip(calls, found["outputs"], found["graded"], strict=True):
+        said = name if call == 0 else f"{name}#{call}"
+        layers.append(
+            NetworkLayer(
+                said, name, call, tuple(output.shape), widths[name], starts[name], bool(graded)
+            )
+        )
+    outputs += [f"activation:{each.name}" for each in layers]
+    outputs += [f"gradient:{each.name}" for each in layers if each.graded]
+    return TracedNetwork(graph, inputs, outputs, layers)
+
+
+def _one_tensor(session: Session, sample: int) -> Tensor:
+    """Return the sample as the model's one argument; refuse anything else."""
+    given = session.inputs
+    args = given.args
+    if len(args) != 1 or given.kwargs or not isinstance(args[0], Tensor):
+        raise NetworkError(
+            f"{session.name} takes more than one tensor, which a page's network cannot: give a "
+            "model of one tensor, or write the page with network=False."
+        )
+    kinds = {each.dtype for each in (*session.model.parameters(), args[0])}
+    other = next((each for each in kinds if each != torch.float32), None)
+    if other is not None:
+        raise NetworkError(
+            f"A page's network computes in float32, and {session.name} has values of {other}: "
+            "give model.float(), or write the page with network=False."
+        )
+    return args[0][sample : sample + 1].detach()
+
+
+def _width(output: Tensor, module: nn.Module) -> int:
+    """Return the number of channels that can be scaled; 0 if none can."""
+    try:
+        as_maps(output.detach(), module)
+    except ValueError:
+        return 0
+    return int(output.shape[channel_dimension(output, module)])
+
+
+def _scaled(
+    output: Tensor, module: nn.Module, scales: Tensor | None, start: int | None, width: int
+) -> Tensor:
+    if scales is None or start is None or not width:
+        return output.clone()
+    shape = [1] * output.ndim
+    shape[channel_dimension(output, module)] = width
+    return output * scales[start : start + width].reshape(shape)
+
+
+def _graph_of(
+    run: Callable[..., tuple[Tensor, ...]], inputs: dict[str, Tensor], name: str
+) -> torch.fx.GraphModule:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    order = list(inputs)
+
+    def called(*values: Tensor) -> tuple[Tensor, ...]:
+        given = dict(zip(order, values, strict=True))
+        return run(given["input"], given.get("classes"), given.get("scales"))
+
+    try:
+        graph = make_fx(called, decomposition_table=_decompositions())(*inputs.values())
+    except NetworkError:
+        raise
+    except Exception as error:
+        operation = operation_in(str(error))
+        asks = "_local_scalar_dense" in operation or "data-dependent" in str(error)
+        why = "its code depends on a tensor's values" if asks else str(error).partition("\n")[0]
+        raise NetworkError(
+            f"{name} cannot be written for a page: {why}"
+            + (f" ({operation})" if operation else "")
+            + ". Write the page with network=False.",
+            operation,
+        ) from error
+    return graph.eval()
+
+
+def operation_in(message: str) -> str:
+    """Return the first operation of PyTorch that an error's message names; empty if none.
+
+    >>> operation_in("No decomposition for <OpOverload(op='aten.cummax', overload='default')>")
+    'aten.cummax'
+    """
+    named = re.search(r"\b(?:aten|prims|torchvision|quantized)(?:\.|::)\w+", message)
+    return named.group().replace("::", ".") if named else ""
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's core decompositions, with a convolution's backward as a convolution."""
+    from torch._decomp import core_aten_decompositions
+
+    table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
+    table[torch.ops.aten.convolution_backward.default] = convolution_backward
+    return table
+
+
+def convolution_backward(
+    gradient: Tensor,
+    given: Tensor,
+    weight: Tensor,
+    bias_sizes: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, None, None]:
+    """Compute the gradient with respect to a convolution's input, by a convolution.
+
+    That of a convolution is the transposed convolution with the same kernel, and the other way
+    round (Dumoulin & Visin 2016, "A guide to convolution arithmetic for deep learning", 4). The
+    output padding makes up for the last places that a stride leaves out:
+    ``p_i = in_i - ((out_i - 1) * s_i - 2 * pad_i + d_i * (k_i - 1) + 1)``.
+
+    The signature is that of ``aten.convolution_backward``; the parameters' gradients are None.
+    """
+    if not output_mask[0]:
+        return None, None, None
+    extra = [0] * len(stride)
+    if not transposed:
+        ends = zip(given.shape[2:], gradient.shape[2:], weight.shape[2:], strict=True)
+        extra = [
+            i - ((o - 1) * stride[d] - 2 * padding[d] + dilation[d] * (k - 1) + 1)
+            for d, (i, o, k) in enumerate(ends)
+        ]
+    back = torch.ops.aten.convolution(
+        gradient, weight, None, stride, padding, dilation, not transposed, extra, groups
+    )
+    return back, None, None

@@ -1,0 +1,141 @@
+"""Attention among the explorer's layers."""
+
+import math
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+from test_attention import picture, scattered
+from torch import nn
+
+import hookviz
+from hookviz.attribution.heads import AttentionRecord, may_attend, token_names
+from hookviz.view.payload import field_payload, layer_payload, model_payload
+
+SMALL = {"img_size": 32, "patch_size": 8, "depth": 2, "num_classes": 4}
+
+
+def vit(name="vit_tiny_patch16_224"):
+    return scattered(timm.create_model(name, **SMALL))
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """An explorer of a small ViT, and the attention that `hookviz.attention` finds."""
+    model, x = vit(), picture(2)
+    explorer = hookviz.explore(model, x, 1, face="plain")
+    yield explorer, hookviz.attention(model, x, target=1)
+    explorer.close()
+
+
+def test_layers_in_the_order_in_which_they_run(seen):
+    explorer, _ = seen
+    names = ["blocks.0.attn.heads", "blocks.0", "blocks.1.attn.heads", "blocks.1"]
+    assert list(explorer.cache) == ["patch_embed.proj", *names]
+    assert isinstance(explorer.cache["blocks.0.attn.heads"], AttentionRecord)
+
+
+def test_a_head_seen_from_the_class_token_and_from_a_patch(seen):
+    explorer, maps = seen
+    explorer.layer, explorer.channel, explorer.sample = "blocks.1.attn", 2, 1
+    assert explorer.layer == "blocks.1.attn.heads"
+    weights, gradients = maps["blocks.1.attn"][1, 2], maps.gradients["blocks.1.attn"][1, 2]
+    for place, query in ((None, 0), ((0.3, 0.8), 1 + 1 * 4 + 3)):
+        explorer.place = place
+        shown, slope = explorer.frame.panels[:2]
+        assert np.allclose(shown.values, weights[query, 1:].view(4, 4), atol=1e-6)
+        assert np.allclose(slope.values, gradients[query, 1:].view(4, 4), atol=1e-6)
+        words = "the class token" if place is None else "patch (1, 3)"
+        assert (
+            f"head 2 of 3 of layer blocks.1.attn.heads (Attention), a map of 4×4, seen from {words}"
+        )
+        assert f"seen from {words}" in explorer.frame.description
+        beside = dict(explorer.frame.readings)[f"{words} looks beside the patches at"]
+        assert beside == [("class token", f"{weights[query, 0]:.3g}")]
+    assert explorer.frame.input.box == (0.75, 0.25, 0.25, 0.25)  # the patch itself
+    explorer.place, explorer.sample = None, 0
+
+
+def test_the_browser_gets_the_same(seen):
+    explorer, maps = seen
+    explorer.layer = "blocks.0.attn.heads"
+    view = explorer._now
+    header, arrays = layer_payload(view)
+    weights = maps["blocks.0.attn"][0]
+    assert np.allclose(arrays["maps"], weights[:, 0, 1:].unflatten(-1, (4, 4)), atol=1e-6)
+    assert (header["word"], header["query"], header["beside"]) == (
+        "head",
+        "the class token",
+        ["class token"],
+    )
+    assert np.allclose(arrays["beside"], weights[:, 0, :1], atol=1e-6)
+    entries = {each["name"]: each.get("attends") for each in model_payload(view)["layers"]}
+    assert entries["blocks.0.attn.heads"] and not entries["blocks.0"]
+    field = field_payload(view)
+    assert field["ends"][0]["from"] == [0, 8, 16, 24]
+
+
+def test_heatmaps_are_of_the_query(seen):
+    explorer, maps = seen
+    explorer.layer, explorer.place = "blocks.1.attn.heads", (0.0, 0.0)
+    weights, gradients = (each["blocks.1.attn"][0, :, 1, 1:] for each in (maps, maps.gradients))
+    expected = (gradients.mean(1)[:, None] * weights).sum(0).relu().view(4, 4)
+    assert np.allclose(explorer.frame.heatmap, expected, atol=1e-6)
+    explorer.place = None
+
+
+def test_tokens_before_the_patches_have_names():
+    assert token_names(vit("deit_tiny_distilled_patch16_224"))[:2] == (
+        "class token",
+        "distillation token",
+    )
+    registers = vit("vit_small_patch14_reg4_dinov2")
+    assert token_names(registers) == ("class token", *(f"register {n}" for n in range(4)))
+    torchvisions = torchvision.models.VisionTransformer(16, 8, 1, 2, 8, 8)
+    assert token_names(torchvisions) == ("class token",)
+    with_page = hookviz.explore(registers, picture(), layers="blocks.1.attn", face="plain")
+    assert list(with_page.cache) == ["blocks.1.attn.heads", "blocks.1.attn"]
+    with_page.layer = "blocks.1.attn.heads"
+    (said,) = [pairs for name, pairs in with_page.frame.readings if "beside" in name]
+    assert [name for name, _ in said] == list(token_names(registers))
+    with_page.close()
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(9, 8)
+        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, words):
+        return self.head(self.encoder(self.embedding(words)).mean(1))
+
+
+def test_without_patches_it_is_the_matrix():
+    model, words = scattered(Words()), torch.arange(6)[None]
+    explorer = hookviz.explore(model, words, face="plain")
+    weights = hookviz.attention(model, words)["encoder.self_attn"]
+    explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
+    assert np.allclose(explorer.frame.panels[0].values, weights[0, 0], atol=1e-6)
+    assert "seen from" not in explorer.frame.description
+    explorer.close()
+
+
+def test_budget_is_shared_and_what_went_over_is_run_alone():
+    model, x = vit(), picture()
+    with pytest.warns(RuntimeWarning, match="max_bytes"):
+        explorer = hookviz.explore(model, x, 1, max_bytes=35_000, face="plain")
+    over = explorer.cache.over_budget
+    assert "blocks.1.attn.heads" in over and explorer.cache.nbytes <= 35_000
+    weights = hookviz.attention(model, x)["blocks.1.attn"]
+    known = explorer.cache["blocks.1.attn.heads"].last.outputs[0].statistics
+    assert math.isclose(known.max, float(weights.max()), rel_tol=1e-5)
+    explorer.close()
+
+
+def test_a_convnet_is_not_listened_to():
+    assert not may_attend(torchvision.models.resnet18(weights=None))
+    assert may_attend(torchvision.models.swin_t(weights=None)) and may_attend(vit())

@@ -1,0 +1,227 @@
+"""A model and its gradients as an ONNX file: the same numbers, for any class and any channels."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz.export.network import runtime
+from hookviz.export.network.runtime import ARCHIVE, read_runtime
+from hookviz.run.inputs import prepare_input
+from hookviz.run.session import Session
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="the oldest versions have no such export")
+pytest.importorskip("onnxscript")
+
+from hookviz.export.network.onnx_graph import export_network  # noqa: E402
+from hookviz.export.network.traced import NetworkError  # noqa: E402
+
+
+class Small(nn.Module):
+    """Strides, groups, a dilation, two transposed convolutions, in-place work and a second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+        self.grouped = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=4)
+        self.pool = nn.MaxPool2d(2)
+        self.up = nn.ConvTranspose2d(8, 6, 3, stride=2, padding=1, output_padding=1)
+        self.down = nn.Conv2d(6, 8, 1, stride=2)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.relu(self.bn(self.stem(x)))
+        x = self.relu(self.grouped(x))
+        x = self.pool(self.relu(self.grouped(x)))
+        x = self.relu(self.down(self.relu(self.up(x))))
+        return self.head(x.mean((2, 3)))
+
+
+def ran(model, x, target=None, **options):
+    session = Session(model, prepare_input(x, model))
+    run = session.run(target)
+    return export_network(session, run, list(run.cache), target=target, **options), run
+
+
+def answer(network, x, number=0, classes=5, scales=None):
+    given = {"input": x.numpy(), "classes": np.eye(classes, dtype=np.float32)[number][None]}
+    size = network.inputs["scales"]
+    given["scales"] = np.ones(size, np.float32) if scales is None else scales
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(network.model, options)
+    return dict(zip(network.outputs, session.run(network.outputs, given), strict=True))
+
+
+@pytest.fixture(scope="module")
+def small():
+    torch.manual_seed(0)
+    model = Small().eval()
+    with torch.no_grad():
+        model.bn.running_var.uniform_(0.5, 2)
+    x = torch.randn(1, 3, 21, 26)
+    network, _ = ran(model, x)
+    return model, x, network
+
+
+def close(found, wanted):
+    wanted = wanted.detach().numpy()
+    assert found.shape == wanted.shape
+    return float(np.abs(found - wanted).max()) <= 2e-5 * float(np.abs(wanted).max())
+
+
+def test_every_map_and_every_gradient_for_any_class_and_any_picture(small):
+    model, _, network = small
+    assert [each.name for each in network.layers] == ["stem", "grouped", "grouped#1", "up", "down"]
+    assert network.difference < 1e-5 and network.gradient_difference < 1e-5
+    for number in (1, 4):
+        x = torch.randn(1, 3, 21, 26)
+        found = answer(network, x, number)
+        with hookviz.capture(model) as cache:
+            logits = model(x)
+            logits[0, number].backward()
+        assert close(found["logits"], logits)
+        for each in network.layers:
+            call = cache[each.layer].calls[each.call]
+            assert close(found[f"activation:{each.name}"], call.activation), each
+            assert close(found[f"gradient:{each.name}"], call.gradient), each
+
+
+def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
+    model, x, network = small
+    layer = network.layers[1]
+    scales = np.ones(network.inputs["scales"], np.float32)
+    scales[layer.start + 3] = 0
+    scales[layer.start + 6] = 2
+    found = answer(network, x, 2, scales=scales)
+    off = hookviz.edit(model, "grouped", 0, channels=3)
+    twice = hookviz.edit(model, "grouped", 2, channels=6)
+    with off, twice, hookviz.capture(model) as cache:
+        logits = model(x)
+        logits[0, 2].backward()
+    assert close(found["logits"], logits)
+    assert (found["activation:grouped#1"][0, 3] == 0).all()
+    for each in network.layers:
+        call = cache[each.layer].calls[each.call]
+        assert close(found[f"activation:{each.name}"], call.activation), each
+        assert close(found[f"gradient:{each.name}"], call.gradient), each
+
+
+def test_the_model_is_as_it_was(small):
+    model, _, _ = small
+    assert all(each.requires_grad for each in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_weights_in_fewer_bytes_and_the_difference_is_measured():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 64, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    model, x = nn.Sequential(*layers, nn.Linear(64, 5)).eval(), torch.randn(1, 3, 12, 12)
+    exported = [ran(model, x, precision=each)[0] for each in ("float32", "float16", "int8")]
+    sizes = [len(each.model) for each in exported]
+    weights = 4 * model[0].weight.numel()
+    assert sizes[0] - sizes[1] > 0.49 * weights and sizes[0] - sizes[2] > 0.73 * weights
+    gaps = [each.difference for each in exported]
+    assert gaps[0] < 1e-5 < gaps[1] < 2e-3 < gaps[2] < 0.1
+    assert [each.precision for each in exported] == ["float32", "float16", "int8"]
+    assert exported[2].farthest == "0"
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return x.mean((2, 3)) if x.sum() > 0 else x.amax((2, 3))
+
+
+class Sorting(nn.Module):
+    """An operation that ONNX lacks, or in the backward alone."""
+
+    def __init__(self, forward: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.forward_too = forward
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = torch.cummax(x, 2).values if self.forward_too else Late.apply(x)
+        return x.mean((2, 3))
+
+
+class Late(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x + 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return torch.cummax(gradient, 2).values
+
+
+def test_what_cannot_be_exported_is_refused_by_its_operation():
+    x = torch.randn(1, 3, 8, 8)
+    with pytest.raises(NetworkError, match=r"Sorting.*aten\.cummax.*network=False") as error:
+        ran(Sorting(True).eval(), x)
+    assert error.value.operation.startswith("aten.cummax")
+    with pytest.raises(NetworkError, match=r"Branching.*depends on a tensor's values"):
+        ran(Branching().eval(), x)
+    with pytest.raises(NetworkError, match=r"float32, and Small has values of torch\.float64"):
+        ran(Small().eval().double(), torch.randn(1, 3, 16, 16).double())
+    with pytest.raises(ValueError, match=r"weights='int4' is not one of"):
+        ran(Small().eval(), torch.randn(1, 3, 16, 16), precision="int4")
+
+
+def test_where_only_the_backward_cannot_be_exported_the_rest_is_kept():
+    network, _ = ran(Sorting(False).eval(), torch.randn(1, 3, 8, 8))
+    assert "gradients" in network.note and "aten.cummax" in network.note
+    assert network.outputs == ["logits", "activation:conv"]
+    assert not network.layers[0].graded and network.difference < 1e-5
+
+
+# The runtime
+
+
+def archive(path, files):
+    with tarfile.open(path, "w:gz") as made:
+        for name, data in files.items():
+            said = tarfile.TarInfo(f"package/dist/{name}")
+            said.size = len(data)
+            made.addfile(said, io.BytesIO(data))
+    return path
+
+
+def test_the_runtime_is_read_from_an_archive_or_a_folder(tmp_path, monkeypatch):
+    script = b"export{a as env};\n//# sourceMappingURL=ort.map\n"
+    path = archive(tmp_path / ARCHIVE, {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"})
+    monkeypatch.setenv(runtime.VARIABLE, str(path))
+    found = runtime.load_runtime()
+    assert found.script == "export{a as env};\n" and found.binary == b"\0asm"
+    with tarfile.open(path) as opened:
+        opened.extractall(tmp_path / "there", filter="data")
+    assert read_runtime(tmp_path / "there").binary == b"\0asm"
+    with pytest.raises(ValueError, match=r"holds no ort-wasm-simd-threaded\.wasm"):
+        read_runtime(archive(tmp_path / "half.tgz", {runtime.SCRIPT: script}))
+    monkeypatch.setenv(runtime.VARIABLE, str(tmp_path / "gone"))
+    with pytest.raises(FileNotFoundError, match="is missing: give the file"):
+        runtime.load_runtime()
+
+
+def test_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "npm", lambda: None)
+    with pytest.raises(FileNotFoundError, match=r"pip install 'hookviz\[network\]'"):
+        runtime.fetch_runtime(tmp_path)
+    monkeypatch.setattr(runtime, "npm", lambda: ["/nowhere/npm"])
+    with pytest.raises(FileNotFoundError, match=f"npm pack {runtime.PACKAGE}"):
+        runtime.fetch_runtime(tmp_path)
+    assert not list(tmp_path.iterdir())
