@@ -11,8 +11,7 @@ from PIL import Image
 
 from ..hooking.tensors import enlarged
 from ..run.inputs import IMAGENET_MEAN, IMAGENET_STD, ModelInput
-from .arrays import all_finite, shown_size, to_numpy
-from .colours import DIVERGING, palette, to_levels
+from .colours import DIVERGING, all_finite, palette, shown_size, to_levels, to_numpy
 
 
 def picture_of(

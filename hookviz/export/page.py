@@ -19,7 +19,7 @@ from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
 from ..view.build import build_frame
-from ..view.difference import ViewDifference
+from ..view.exploration import ViewDifference
 from ..view.layer import ABLATION
 from ..view.payload import (
     class_number,
@@ -33,9 +33,9 @@ from ..view.payload import (
 )
 from ..view.settings import PRODUCT, heatmap_names
 from ..view.view import View, for_layer
+from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
-from .still import still_png
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""

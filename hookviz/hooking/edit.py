@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from .checkpoint import FORWARD, Reruns, current_backward
 from .handles import Hook, HookManager
 from .interrupts import allow_interrupts
-from .model_inputs import ModelInputs, is_input
 from .select import Layers, close_names, module_names, select_layers, unwrapped
 from .tensors import (
+    ModelInputs,
     PatchGrid,
     as_maps,
     channel_dimension,
+    is_input,
     map_tensors,
     tensors_in,
 )

@@ -15,7 +15,7 @@ from ..draw.overlay import UNDONE
 from ..hooking.tables import megabytes, number
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
-from .difference import displayed_view
+from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
-from .layer import LayerWords
-from .layer_overview import Cell, HealthSummary
+from .layer import Cell, HealthSummary, LayerWords
 from .predictions import Prediction
 from .settings import Settings
 

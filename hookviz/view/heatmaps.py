@@ -7,14 +7,13 @@ from torch import Tensor
 
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
-from ..draw.arrays import to_numpy
-from ..draw.colours import SEQUENTIAL
+from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
 from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
 from ..studies.receptive_field.field import one_of, place_in
-from .difference import ViewDifference, less
+from .exploration import ViewDifference, less
 from .frame import HeatmapStrip, ImagePanel, Panel
 from .settings import EFFECTIVE, PRODUCT
 from .view import View, field_of, map_size, place_of

@@ -15,8 +15,7 @@ import numpy as np
 
 from ..attribution.cam import HEATMAPS
 from ..attribution.heads import AttentionRecord
-from ..draw.arrays import shown_size
-from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles
+from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, UNDONE
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
@@ -133,7 +132,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         JSON values.
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
-        `hookviz.draw.arrays.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
+        `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
         C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
         `flatness`, ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``.
         ``orders``, ``(len(ORDERS) - 1, C)``: all but the first. ``ablation_scores``, ``(C,)``, the

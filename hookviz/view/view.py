@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,8 +13,7 @@ import numpy as np
 from ..attribution.attention import Attention
 from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
 from ..attribution.perturbation import ablation_scores
-from ..draw.arrays import to_numpy
-from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
+from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
@@ -25,18 +25,50 @@ from ..studies.receptive_field.field import ReceptiveField, receptive_fields
 from .frame import Panel
 from .layer import (
     ABLATION,
+    Cell,
     ChannelStatistics,
+    HealthSummary,
     LayerView,
     LayerWords,
     channel_order,
+    layer_overview,
     layer_view,
     layer_words,
     showable,
+    values_of,
+    verdict,
 )
-from .layer_overview import Cell, HealthSummary, layer_overview, values_of, verdict
-from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .settings import INDICES, Settings, heatmap_names
+
+
+class Memo:
+    """A cache that holds one value for each name, with its key.
+
+    So its size is bounded. A cached method would hold its view, and so a run with all its maps, for
+    as long as the class lives. The key is everything that the value depends on and that may change
+    while the memo lives.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Hashable, Any]] = {}
+
+    def get(self, name: str, key: Hashable) -> Any:
+        """Return the value for this key; None if it is not cached."""
+        found = self._made.get(name)
+        return found[1] if found is not None and found[0] == key else None
+
+    def get_or_compute(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the value for this key; call ``make`` only if the key has changed.
+
+        >>> memo = Memo()
+        >>> [memo.get_or_compute("square", x, lambda x=x: print("made") or x * x) for x in (2, 2)]
+        made
+        [4, 4]
+        """
+        if name not in self._made or self._made[name][0] != key:
+            self._made[name] = (key, make())
+        return self._made[name][1]
 
 
 def run_session(

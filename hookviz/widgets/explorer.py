@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from ..attribution.heads import with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
-from ..draw.style import ROOT_CLASS
-from ..export.code.inputs import Given
+from ..draw.html import ROOT_CLASS
+from ..export.code.context import Given
 from ..export.code.source import write_source
-from ..export.figure import draw_figure, save_figure
+from ..export.figure import draw_figure, save_figure, still_png
 from ..export.lesson import Step
 from ..export.page import write_page
-from ..export.still import still_png
 from ..files import page_to
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
@@ -39,14 +38,12 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
-from ..view.difference import displayed_view
-from ..view.exploration import Ask, asker, ran, ran_beside, reordered, soon_edited
+from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION
-from ..view.memo import Memo
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.view import View
+from ..view.view import Memo, View
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .lifecycle import LiveWidget, close_earlier, close_tree, register

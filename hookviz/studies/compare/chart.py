@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...draw.shown import ShownFigure, no_formula, within
+from ...draw.figures import ShownFigure, no_formula, within
 from .difference import LayerDifference
 
 

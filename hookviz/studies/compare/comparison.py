@@ -148,7 +148,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return self.verdict
 
     def _png(self) -> bytes:
-        from ...draw.shown import small_png  # matplotlib
+        from ...draw.figures import small_png  # matplotlib
 
         return small_png(self.figure())
 

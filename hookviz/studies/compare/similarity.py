@@ -154,7 +154,7 @@ class Similarity(TablePage):
         return f"Linear CKA over {self.samples:,} samples"
 
     def _png(self) -> bytes:
-        from ...draw.shown import small_png  # matplotlib
+        from ...draw.figures import small_png  # matplotlib
 
         return small_png(self.figure())
 

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Operation, tensors
-from ..receptive_field import rules, windows
+from ..receptive_field import rules
 from ..receptive_field.operation import EMPTY, TracedOperation
 
 Key = Any
 Sources = frozenset[Key]
 
 _BY_NUMBER = {rules.pointwise, rules.product, rules.added}
-_MOVES = {windows.moved, windows.joined, windows.padded}
-_WITHIN: set[object] = {windows.pooled, windows.adaptively_pooled, windows.resampled}
+_MOVES = {rules.moved, rules.joined, rules.padded}
+_WITHIN: set[object] = {rules.pooled, rules.adaptively_pooled, rules.resampled}
 _WITHIN |= {rules.normalized_by_place}
 _INDICES = ("index", "indices", "mask")
 NOTHING = 0  # the number of the empty set
@@ -106,7 +106,7 @@ class Provenance:
         if rule in _BY_NUMBER or rule is rules.overwritten or by_batch:
             first = self._combined([self._read(each) for each in read])
             return [first, *[NOTHING] * (len(made) - 1)]
-        if rule is windows.joined and (joined := self._joined(operation)) is not None:
+        if rule is rules.joined and (joined := self._joined(operation)) is not None:
             return [joined]
         if rule in _WITHIN and len(read) and _alike(found := self._read(read[0]), operation):
             return [found, *[NOTHING] * (len(made) - 1)]

@@ -17,8 +17,8 @@ from ...draw.pieces import Piece, data_url, sheet, strip
 from ...hooking.select import close_names
 from ...hooking.tables import megabytes, number
 from ...run.inputs import ModelInput
+from .channels import ORDERS, RULE, Key, LayerSurvey, Top, channel_words, key_words
 from .file import Fingerprint, names_of
-from .layer_survey import ORDERS, RULE, Key, LayerSurvey, Top, channel_words, key_words
 from .reading import Reader
 
 NO_PICTURES = (

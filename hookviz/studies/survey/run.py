@@ -26,9 +26,8 @@ from ...run.progress import Progress
 from ...run.session import Session
 from ...run.target import class_names_of
 from ..receptive_field.field import receptive_fields
-from .channels import BatchStatistics, Column, RunningStatistics, rows_of
+from .channels import RULE, BatchStatistics, Column, RunningStatistics, rows_of
 from .file import Fingerprint, IndexRanges, differences, mark_of
-from .layer_survey import RULE
 from .reading import Batch, Reader, as_data_set
 from .survey import Survey, read
 

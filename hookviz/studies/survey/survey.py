@@ -18,7 +18,7 @@ from ...run.inputs import Transform
 from ...run.progress import Progress
 from ...run.target import class_index
 from ..showing import widget
-from .channels import NONE, RunningStatistics
+from .channels import HEADER, NONE, SPARE, Key, LayerSurvey, RunningStatistics, layer_row, nan_words
 from .file import (
     FORMAT,
     Fingerprint,
@@ -29,7 +29,6 @@ from .file import (
     pack,
     unpack,
 )
-from .layer_survey import HEADER, SPARE, Key, LayerSurvey, layer_row, nan_words
 from .page import PatchMixin, write_page
 from .reading import Reader, as_data_set
 

@@ -207,8 +207,7 @@ class Probe:
 
     def maps(self) -> Maps:
         """Run the model as it is now; it stays as it is, to the bit."""
-        from ...draw.arrays import averaged, to_numpy
-        from ...draw.colours import colour_ranges, to_levels
+        from ...draw.colours import averaged, colour_ranges, to_levels, to_numpy
 
         inputs, cached = self._session.inputs, torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)  # the step would find its weights there

@@ -14,8 +14,7 @@ from torch import nn
 from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
-from .file import AutoSaver
-from .log import History, TrainingLog, TrainingStep, step_of
+from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
 from .measured import Weights
 from .recorder import Maps, Probe, StepRecorder
 from .training import Training
