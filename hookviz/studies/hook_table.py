@@ -74,7 +74,7 @@ def hook_function(hook: Callable[..., Any]) -> HookFunction:
 
 
 def _unwrapped(hook: Any) -> Any:
-    """The function within what was made around it."""
+    """Unwrap partials, bound methods and decorators."""
     while True:
         inner = own_function(hook)
         if inner is None and isinstance(hook, partial):
@@ -89,7 +89,7 @@ def _unwrapped(hook: Any) -> Any:
 
 
 def _one_of_several(hook: Any) -> Any:
-    """What `torch.autograd.graph.register_multi_grad_hook` was given for several tensors."""
+    """Return the function given to `torch.autograd.graph.register_multi_grad_hook`, else None."""
     if getattr(hook, "__module__", None) != "torch.autograd.graph":
         return None
     code = getattr(hook, "__code__", None)
@@ -115,7 +115,7 @@ def _origin_of(module: str, code: CodeType | None, is_module: bool) -> str:
 
 
 def short(file: str) -> str:
-    """A path without what is the same for all: of a library, or of the current folder.
+    """Shorten a path by the part that all share: a library's, or the current folder's.
 
     >>> short("/usr/lib/python3/site-packages/captum/attr/deep_lift.py")
     'captum/attr/deep_lift.py'

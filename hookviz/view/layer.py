@@ -19,6 +19,9 @@ from ..draw.colours import all_finite, to_numpy
 from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, statistics
 from ..hooking.select import is_convolution
 from ..hooking.tensors import as_maps, at_least_float32, channel_dimension
+from ..studies.diagnosis.magnitudes import LIMIT, trends
+from ..studies.diagnosis.values import next_to_zero, silence
+from ..studies.diagnosis.weights import is_zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,6 +292,10 @@ class Cell:
         How many channels are zero everywhere; None where the values were not kept.
     weighted : bool
         Whether it is a convolution or a linear layer: a ReLU's channels may well be zero.
+    away : int
+        How many of the silent channels have weights next to zero: trained away.
+    zero_weights : bool
+        True if all its weights are zero.
     """
 
     name: str
@@ -304,11 +311,24 @@ class Cell:
     channels: int = 0
     silent: int | None = 0
     weighted: bool = True
+    away: int = 0
+    zero_weights: bool = False
 
     @property
     def wrong(self) -> bool:
         """True if any value or gradient is NaN or infinite."""
         return bool(self.nans or self.infs or self.gradient_nans or self.gradient_infs)
+
+    @property
+    def quiet(self) -> int:
+        """How many channels are silent, and not trained away."""
+        return (self.silent or 0) - self.away
+
+    def dead(self, samples: int) -> bool:
+        """Return whether its channels are dead, by the judgement of `diagnose`."""
+        count = self.silent or 0
+        whole = count == self.channels
+        return silence(count, self.channels, self.away, samples, whole) == "dead"
 
 
 class HealthSummary(NamedTuple):
@@ -340,6 +360,15 @@ def _cell(call: Call, name: str, block: str) -> Cell:
     shape = as_maps(torch.empty(output.shape, device="meta"), module, call.grid).shape
     own, gradients = _pass(output, False), _pass(output, True)
     assert own is not None  # only a gradient may be missing
+    silent, still = _silent(call, shape[1], own.zeros)
+    weight = getattr(module, "weight", None)
+    weighted = isinstance(module, torch.nn.Linear) or (
+        module is not None and is_convolution(module)
+    )
+    away = 0
+    if weighted and silent and isinstance(weight, torch.Tensor) and len(weight) == shape[1]:
+        small = next_to_zero(weight)
+        away = int((small if still is None else small & still.to(small.device)).sum())
     return Cell(
         name,
         block,
@@ -352,19 +381,25 @@ def _cell(call: Call, name: str, block: str) -> Cell:
         0 if gradients is None else gradients.nans,
         0 if gradients is None else gradients.infs,
         shape[1],
-        _silent(call, shape[1], own.zeros),
-        isinstance(module, torch.nn.Linear) or (module is not None and is_convolution(module)),
+        silent,
+        weighted,
+        away,
+        weighted and module is not None and is_zero(module),
     )
 
 
-def _silent(call: Call, channels: int, zeros: float) -> int | None:
-    """Count the channels that are zero everywhere, quickly if there are too few zeros for one."""
+def _silent(call: Call, channels: int, zeros: float) -> tuple[int | None, torch.Tensor | None]:
+    """Count the channels that are zero everywhere, quickly if there are too few zeros for one.
+
+    Also returns which they are; None for all.
+    """
     if zeros in (0, 1) or zeros * channels < 1 - 1e-6:
-        return channels if zeros == 1 else 0
+        return (channels if zeros == 1 else 0), None
     if (values := values_of(call.outputs[0], False)) is None:
-        return None
+        return None, None
     across = channel_dimension(values, call.module, call.grid)
-    return int((values.movedim(across, 0) == 0).flatten(1).all(1).sum())
+    still = (values.movedim(across, 0) == 0).flatten(1).all(1)
+    return int(still.sum()), still
 
 
 class _Passed(NamedTuple):
@@ -430,18 +465,26 @@ def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
     return "activation", [cell.activation for cell in cells]
 
 
-def verdict(cells: Sequence[Cell]) -> HealthSummary:
-    """Summarize the health of the network as far as these cells show it.
+def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> HealthSummary:
+    """Summarize the health of the network as far as these cells show it, judged as by `diagnose`.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    samples : int
+        The number of inputs in the run.
+    kind : str
+        What an input is called.
 
     Examples
     --------
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
-    HealthSummary(text='healthy: no NaN or Inf, no layer of zeros, gradients within a factor of \
-10²', kind='good', layer=None)
+    HealthSummary(text='No NaN or Inf in 2 layers, on 1 input. Gradient sizes differ by at most \
+100 times.', kind='good', layer=None)
     >>> verdict([Cell("a", "a", 8, 1.0, None, 0.0, 3, 0)])
     HealthSummary(text='NaN in 1 of 1 layers, first in a', kind='bad', layer='a')
-    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)])
-    HealthSummary(text='32 of 64 channels silent (zero everywhere) in a', kind='odd', layer='a')
+    >>> verdict([Cell("a", "a", 8, 1.0, None, 0.5, 0, 0, channels=64, silent=32)]).text
+    'No NaN or Inf in 1 layer, on 1 input. Silent on this input: 50 % of the channels in a.'
     """
     wrong = (  # activations first: NaN in them makes all gradients before it NaN
         ("NaN", [cell for cell in cells if cell.nans]),
@@ -451,44 +494,54 @@ def verdict(cells: Sequence[Cell]) -> HealthSummary:
     )
     for what, bad in wrong:
         if bad:
-            where = f"in {len(bad)} of {len(cells)} layers, first in {bad[0].name or '(model)'}"
-            return HealthSummary(f"{what} {where}", "bad", bad[0].name)
+            first = f"in {len(bad)} of {len(cells)} layers, first in {_named(bad[0])}"
+            return HealthSummary(f"{what} {first}", "bad", bad[0].name)
+    layers = [cell for cell in cells if cell.weighted]
+    on = f"{samples} {kind}" + "s" * (samples != 1)
     found = (
-        ("all activations are zero in", [c for c in cells if c.zeros == 1]),
-        ("the gradient is zero in", [c for c in cells if c.gradient == 0]),
+        ("All weights are zero in {}", [c for c in layers if c.zero_weights]),
+        (f"Zero everywhere, on {on}: {{}}", [c for c in cells if c.zeros == 1]),
+        (f"The gradient is zero, on {on}, in {{}}", [c for c in cells if c.gradient == 0]),
+        (f"Most channels are dead, on {on}, in {{}}", [c for c in layers if c.dead(samples)]),
     )
     for words, odd in found:
         if odd:
             more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-            return HealthSummary(f"{words} {odd[0].name or '(model)'}{more}", "odd", odd[0].name)
-    worst = _most_silent(cells)
-    if worst.kind == "odd":
-        return worst
-    gradients = [cell.gradient for cell in cells if cell.gradient]
-    clean = f"no NaN or Inf, {worst.text}"
-    if not gradients:
-        return HealthSummary(f"healthy: {clean}", "good", worst.layer)
-    span = max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
-    power = "10" + "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(span))
-    power = "10" if span == 1 else power
-    if span > _WIDE:
-        return HealthSummary(f"{clean}; but gradients differ by up to {power}", "odd", worst.layer)
-    text = f"healthy: {clean}, gradients within a factor of {power}"
-    return HealthSummary(text, "good", worst.layer)
+            said_of = words.format(_named(odd[0]))
+            return HealthSummary(said_of + more, "odd", odd[0].name)
+    clean = f"No NaN or Inf in {len(cells)} layer{'s' * (len(cells) != 1)}, on {on}."
+    this = f"this {kind}" if samples == 1 else f"all {on}"
+    silent = _most_silent(layers)
+    said, odd_layer = [clean], silent[-1].name if silent else None
+    if silent:
+        most = f"{_percent(silent[-1])} of the channels in {_named(silent[-1])}"
+        if len(silent) > 1:
+            most = f"up to {_percent(silent[-1])} of the channels, in {len(silent)} layers"
+        said.append(f"Silent on {this}: {most}.")
+    if away := sum(cell.away for cell in layers):
+        said.append(f"Weights next to zero: {away} channel{'s' * (away != 1)}.")
+    for what, sizes in (
+        ("activation", [cell.activation for cell in layers]),
+        ("gradient", [c.gradient for c in reversed(layers) if c.gradient is not None]),
+    ):
+        for trend, _ in trends([size for size in sizes if math.isfinite(size)]):
+            where = layers[0] if (what == "gradient") else layers[-1]
+            said.insert(0, f"The {what} is {trend}: more than {LIMIT:,.0f} times along the layers.")
+            return HealthSummary(" ".join(said), "odd", where.name)
+    if gradients := [cell.gradient for cell in cells if cell.gradient]:
+        factor = 10 ** max(1, math.ceil(math.log10(max(gradients) / min(gradients)) - 1e-9))
+        said.append(f"Gradient sizes differ by at most {factor:,} times.")
+    return HealthSummary(" ".join(said), "good", odd_layer)
 
 
-def _most_silent(cells: Sequence[Cell]) -> HealthSummary:
-    """Find the convolution or linear layer with most silent channels; odd if half of them are."""
-    layers = [cell for cell in cells if cell.silent and cell.weighted]
-    if not layers:
-        return HealthSummary("no layer of zeros", "good")
-    most = max(layers, key=lambda cell: (cell.silent or 0) / cell.channels)
-    text = f"{most.silent} of {most.channels} channels silent (zero everywhere)"
-    text += f" in {most.name or '(model)'}"
-    text += f", some in {len(layers) - 1} more" if len(layers) > 1 else ""
-    return HealthSummary(
-        text, "odd" if 2 * (most.silent or 0) >= most.channels else "good", most.name
-    )
+def _named(cell: Cell) -> str:
+    return cell.name or "(model)"
 
 
-_WIDE = 5  # powers of ten between the largest and the smallest gradient
+def _percent(cell: Cell) -> str:
+    return f"{100 * cell.quiet / cell.channels:.0f} %"
+
+
+def _most_silent(cells: Sequence[Cell]) -> list[Cell]:
+    """Return the layers with silent channels that are not trained away, the most silent last."""
+    return sorted((cell for cell in cells if cell.quiet), key=lambda c: c.quiet / c.channels)

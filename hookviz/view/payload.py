@@ -53,7 +53,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "scored": run.scored,
         "layers": layer_list(view),
         "palettes": {name: palette_text(name) for name in palette_names(view)},
-        "choices": choices(),
+        "choices": choices(view),
         "versions": list(versions_of(view)),
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": list(HEATMAPS),
@@ -87,7 +87,8 @@ def layer_list(view: View) -> list[dict[str, Any]]:
         numbers = {name: _json(value) for name, value in asdict(cell).items()}
         numbers["nans"] += numbers.pop("gradient_nans")
         numbers["infs"] += numbers.pop("gradient_infs")
-        del numbers["weighted"]
+        for own in ("weighted", "away", "zero_weights"):
+            del numbers[own]
         said = {"kind": words.kind, "text": words.text, "size": words.size}
         attends = isinstance(view.cache[cell.name], AttentionRecord)
         found.append(numbers | said | ({"attends": True} if attends else {}))

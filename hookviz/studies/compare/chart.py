@@ -64,5 +64,5 @@ def similarity_chart(
 
 
 def _label(layer: str, letters: int = 40) -> str:
-    """The name of a layer, cut to what a figure has room for."""
+    """Cut the name of a layer to the room in a figure."""
     return no_formula(within(layer or "(model)", letters))

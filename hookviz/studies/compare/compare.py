@@ -341,14 +341,14 @@ def _rows(
 def _smaller(
     left: list[str], names: list[str], kept: FeatureCache, max_bytes: int | None
 ) -> list[list[str]]:
-    """Groups of layers to run again for; those that do not fit together, half and half."""
+    """Return groups of layers to run again; those that do not fit together, half and half."""
     if set(left) != set(names):
         return [left] if left else []
     return _halves(left, kept, max_bytes)
 
 
 def _for_both(target: Target, logits: Tensor | None) -> Target:
-    """What the gradients are of; if nobody says, each sample's class that a puts first."""
+    """Return the gradients' source; without a target, each sample's class that a puts first."""
     if target is not None or logits is None:
         return target
     favourites = logits.argmax(1).tolist()

@@ -127,7 +127,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def rounding(tensor: Tensor) -> float:
-    """The distance from 1 to the next number of its type; 0 for whole numbers."""
+    """Return the distance from 1 to the next number of its type; 0 for whole numbers."""
     if tensor.is_quantized:
         return 2.0**-8
     inexact = tensor.is_floating_point() or tensor.is_complex()
@@ -219,7 +219,7 @@ class LayerDifference:
         return plain(found | {"why": known.why})
 
     def cells(self) -> tuple[str, ...]:
-        """The row of the table."""
+        """Return the row of the table."""
         call = f" (call {self.call})" if self.call else ""
         as_partner = "" if self.layer_b == self.layer else f" → {self.layer_b or '(model)'}"
         out = self.output
@@ -249,7 +249,7 @@ def _in_short(known: TensorDifference | None) -> str:
 def rows_of(
     first: FeatureCache, second: FeatureCache, pairs: Pairs, names: Iterable[str]
 ) -> list[LayerDifference]:
-    """What was found of some of a's layers, of which all was kept."""
+    """Compare those of a's layers whose tensors were all kept."""
     rows = []
     for name in names:
         (_, begin), partner = pairs.begin(name), pairs.partners[name]
@@ -286,6 +286,6 @@ def _rounding_of_weights(module: nn.Module) -> float:
 
 
 def worst(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
-    """The one that is furthest apart; None if there is none."""
+    """Return the largest difference; None if there is none."""
     there = [each for each in found if each is not None]
     return max(there, key=lambda each: each.distance, default=None)

@@ -49,7 +49,7 @@ class Pairs:
     begins: dict[str, tuple[str, str]]
 
     def begin(self, name: str) -> tuple[str, str]:
-        """The layers of a and of b whose inputs are those of a layer of a and of its partner."""
+        """Pair the layers of a and of b that get the inputs of a layer of a and of its partner."""
         return self.begins.get(name, (name, self.partners[name]))
 
     def agrees(self, other: Pairs, name: str) -> bool:

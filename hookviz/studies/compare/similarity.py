@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 22  # how many numbers are made double at once
 
 
 def gram(features: Tensor) -> Tensor:
-    """The Gram matrix ``X X^T`` of a batch in double precision: ``(N, ...)`` -> ``(N, N)``, on CPU.
+    """Compute the Gram matrix ``X X^T`` of a batch in double precision, on CPU: ``(N, N)``.
 
     A complex feature counts as two.
 
@@ -43,7 +43,7 @@ def gram(features: Tensor) -> Tensor:
 
 
 def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741
-    """The unbiased estimate of HSIC from Gram matrices of the same n ≥ 4 samples.
+    """Estimate HSIC without bias from Gram matrices of the same n ≥ 4 samples.
 
     With the diagonals of ``K`` and ``L`` set to zero it is ::
 
@@ -88,7 +88,7 @@ class LinearCKA:
             self._own[place] = self._own[place] + unbiased_hsic(grams, grams)
 
     def matrix(self) -> Tensor:
-        """The similarities ``(A, B)`` in double precision; NaN of a layer that never varies."""
+        """Compute the similarities ``(A, B)`` in double precision; NaN for a constant layer."""
         own = [torch.as_tensor(each).clamp(min=0).sqrt() for each in self._own]
         return torch.as_tensor(self._crossed) / (own[0][:, None] * own[1])
 
@@ -145,7 +145,7 @@ class Similarity(TablePage):
         ]
 
     def figure(self) -> Figure:
-        """The matrix as a heatmap, a's layers from the bottom up."""
+        """Draw the matrix as a heatmap, a's layers from the bottom up."""
         from .chart import similarity_chart
 
         return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)

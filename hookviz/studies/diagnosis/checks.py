@@ -52,7 +52,7 @@ def findings_in(seen: Observation) -> list[Finding]:
 
 
 def looked_at(seen: Observation) -> list[str]:
-    """What the checks looked at, in words."""
+    """Say in words which parts of the run were checked."""
     counts = {"operations": len(seen.operations), "looks": len(seen.calls)}
     return [words.format(**counts) for words in CHECKS.values()]
 

@@ -81,7 +81,7 @@ def channel_ranges(tensor: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
 
 
 def _ranges_before(seen: Seen) -> tuple[Tensor, Tensor] | None:
-    """The same of what a rectifier was given, which it may have overwritten."""
+    """Measure a rectifier's input in the same way, which it may have overwritten."""
     if seen.maker is not None and "ranges" in seen.maker.facts:
         return seen.maker.facts["ranges"]
     if seen.record.overwrites:
@@ -95,7 +95,7 @@ def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
 
 
 def look_at_gates(seen: Seen) -> None:
-    """The fraction of a sigmoid or tanh at its ends, and whether all of it is stuck there."""
+    """Return the fraction of a sigmoid or tanh at its ends, and True if all of it is stuck."""
     record = seen.record
     if record.name not in _SATURATING or record.phase == "backward" or not seen.output.numel():
         return
@@ -147,7 +147,7 @@ def _has_any(tensor: Tensor) -> bool:
 
 
 def _channels(output: Tensor, maker: OperationRecord | None) -> int:
-    """The channels' dimension: the last among tokens, which a product of matrices made."""
+    """Return the channels' dimension: the last for tokens, as a product of matrices makes them."""
     tokens = maker is not None and maker.name in ("addmm", "mm", "bmm", "linear", "layer_norm")
     return -1 if tokens or output.ndim == 2 else 1
 
@@ -195,7 +195,7 @@ EfficientNet-Lite0 on a cat."""
 
 
 def _channel_values(tensor: Tensor) -> Tensor:
-    """A tensor as ``(channels, values of each)``, in single precision."""
+    """Reshape a tensor to ``(channels, values of each)``, in single precision."""
     return tensor.detach().movedim(1, 0).flatten(1).float()
 
 
@@ -261,7 +261,7 @@ _SCALING = {"to_copy", "mul", "div", "pow"}
 
 
 def look_at_precision(seen: Seen) -> None:
-    """The fraction of numbers other than 0 that became 0 in half precision."""
+    """Return the fraction of numbers other than 0 that became 0 in half precision."""
     output = seen.output
     if seen.record.name in _SCALING and output.dtype in HALF:
         nonzero = torch.ones_like(output, dtype=torch.bool)
@@ -278,7 +278,7 @@ _COPIES = {"to_copy", "clone"}
 
 
 def look_at_wiring(seen: Seen) -> None:
-    """What a loss, or a softmax, is given, noted while its arguments are at hand."""
+    """Note the arguments of a loss or a softmax while they are at hand."""
     record, maker, name = seen.record, seen.maker, seen.record.name
     if record.phase == "backward":
         return

@@ -35,6 +35,26 @@ def scales(seen: Observation) -> Iterator[Finding]:
     yield from _judged("gradient", gradients, advice, leaves)
 
 
+def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
+    """Yield ``"vanishing"`` and ``"exploding"`` where they are so, and the sizes that show it.
+
+    The explorer's line of health judges by it, too.
+
+    Examples
+    --------
+    >>> [kind for kind, _ in trends([1.0, 1e-4, 1e-8])], list(trends([1.0, 1e-8, 1.0]))
+    (['vanishing'], [])
+    """
+    if len(sizes) < 3 or not sizes[0]:
+        return
+    ahead = list(accumulate(reversed(sizes), max))[::-1]  # the largest that lies further on
+    if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
+        yield "vanishing", ahead
+    so_far = list(accumulate(sizes, max))
+    if so_far[-1] > LIMIT * sizes[0]:
+        yield "exploding", so_far
+
+
 def _weighty(look: LayerCall) -> bool:
     return next(look.module.parameters(recurse=False), None) is not None
 
@@ -52,13 +72,9 @@ def _judged(
     if (again := _recurrence(what, known, advice)) is not None:
         yield again
         return
-    # The largest that lies further on, and the largest so far.
-    ahead = list(accumulate(reversed(sizes), max))[::-1]
-    if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
-        yield _told("vanishing", what, [look for look, _ in known], ahead, advice, leaves)
-    so_far = list(accumulate(sizes, max))
-    if so_far[-1] > LIMIT * sizes[0]:
-        yield _told("exploding", what, [look for look, _ in known], so_far, advice, leaves)
+    for kind, largest in trends(sizes):
+        looks = [look for look, _ in known]
+        yield _told(kind, what, looks, largest, advice, leaves)
 
 
 def _told(
@@ -121,7 +137,7 @@ def _told(
 
 
 def _recurrence(what: str, known: list[tuple[LayerCall, float]], advice: str) -> Finding | None:
-    """A layer that runs many times, in which numbers grow or shrink from run to run."""
+    """Report a layer that runs many times, in which numbers grow or shrink from run to run."""
     runs: dict[str, list[tuple[LayerCall, float]]] = {}
     for look, size in known:
         if size:
@@ -157,7 +173,7 @@ _RECURRENT = (
 
 
 def _run(look: LayerCall, several: bool) -> str:
-    """A layer's name; where layers run several times, and which run."""
+    """Return a layer's name; where layers run several times, with the number of the run."""
     return f"{look.layer!r} (run {look.call})" if several else repr(look.layer)
 
 
@@ -166,7 +182,7 @@ MANY = 8
 
 
 def _everywhere(steps: list[float], sizes: list[float]) -> list[int]:
-    """The steps, if many small ones make most of it; empty if one or a few do."""
+    """Return the steps, if many small ones make most of it; empty if one or a few do."""
     some = [place for place, step in enumerate(steps) if 1 < step < math.inf]
     logs = sorted((math.log(steps[place]) for place in some), reverse=True)
     large = sum(logs) > math.log(LIMIT) and len(some) >= MANY
@@ -177,7 +193,7 @@ def _everywhere(steps: list[float], sizes: list[float]) -> list[int]:
 
 
 def overflows(seen: Observation) -> Iterator[Finding]:
-    """A recurrent layer in which numbers grow from step to step of a sequence."""
+    """Report a recurrent layer in which numbers grow from step to step of a sequence."""
     for look in seen.calls:
         if not isinstance(look.module, nn.RNNBase):
             continue
@@ -204,7 +220,7 @@ def overflows(seen: Observation) -> Iterator[Finding]:
 
 
 def _passing(leaves: Sequence[LayerCall], ratio: Callable[[float, float], float]) -> LayerCall:
-    """The layer that changes a gradient most: what comes to it, those behind have changed."""
+    """Return the layer that changes a gradient most between its output and its input."""
     known = [each for each in leaves if each.gradient]
     if known and leaves[0].gradient == 0:
         return known[0]
@@ -217,7 +233,7 @@ def _ratio(large: float, small: float) -> float:
 
 
 def _untrained(seen: Observation) -> str:
-    """What to do, where BatchNorm layers in eval mode have never seen a batch."""
+    """Advise on BatchNorm layers in eval mode that have never seen a batch."""
     norms = [m for m in seen.names if isinstance(m, _BatchNorm) and not m.training]
     new = [m for m in norms if m.num_batches_tracked is not None and m.num_batches_tracked == 0]
     if not new:

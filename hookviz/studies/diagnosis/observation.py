@@ -377,7 +377,7 @@ class RunObserver(Listener):
         returned: list[Tensor],
         writers: list[OperationRecord | None],
     ) -> tuple[Range, ...]:
-        """The ranges of what an operation returned; of maps those of each channel, in one pass."""
+        """Return the ranges of an operation's output; for maps, of each channel, in one pass."""
         first, *others = returned
         by_channel = ranges_of_channels(record, first, writers[0] if writers else None)
         if by_channel is None:
@@ -434,7 +434,7 @@ class RunObserver(Listener):
         return any(each is tensor for m in self.found.names for each in vars(m).values())
 
     def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
-        """The loss takes some samples of the model's output alone."""
+        """Note that the loss takes only some samples of the model's output."""
         if operation.call is None and operation.name in ("select", "slice", "index"):
             root = self.found.calls[0] if self.found.calls else None
             ran = root is not None and root.finished and bool(root.shapes)

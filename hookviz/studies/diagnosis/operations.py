@@ -49,7 +49,7 @@ class Range:
 
 
 def range_of(tensor: Tensor) -> Range | None:
-    """The range of a floating-point or complex tensor; None where it has no numbers to be read.
+    """Return the range of a floating-point or complex tensor; None where it cannot be read.
 
     >>> print(range_of(torch.tensor([[0.5, -2.0]])))
     −2 … 0.5 (1×2)
@@ -204,7 +204,7 @@ SAYS = re.compile("modified by an inplace operation")
 def culprit(
     operations: Sequence[OperationRecord], error: Exception, score: Tensor | None
 ) -> tuple[OperationRecord, str, str] | None:
-    """The operation that wrote, and name and line of the one whose backward needs what was there.
+    """Return the operation that wrote, and name and line of the one that needs the old value.
 
     None if the error is another one, or neither is to be found. A node of autograd's graph says by
     raising the same error which of the tensors that it keeps is no longer what it was.

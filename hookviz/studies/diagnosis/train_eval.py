@@ -123,7 +123,7 @@ def dropout(seen: Observation) -> Iterator[Finding]:
 
 
 def training_mode(seen: Observation) -> Iterator[Finding]:
-    """That a model in training mode is another than the one that is shown, and deployed."""
+    """Report that the model is in training mode."""
     root = next(iter(seen.names))
     kinds: dict[str, int] = {}
     for module in seen.names:

@@ -142,7 +142,7 @@ def hooks_left_behind(seen: Observation) -> Iterator[Finding]:
 
 
 def _parameters(module: nn.Module, name: str) -> set[str]:
-    """The full names of all parameters in a module."""
+    """Return the full names of all parameters in a module."""
     return {f"{name}.{each}" if name else each for each, _ in module.named_parameters()}
 
 

@@ -48,11 +48,12 @@ def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding
     said = f"{count} of {channels} channels are {what} everywhere, over {_inputs(seen)}"
     owner = operation.layer if operation.name in MAPS or not after else after
     severity, advice = "warning", _ADVICE[kind].format(owner)
-    if count - away <= channels / 2:
+    judged = silence(count, channels, away, seen.samples, _no_chance(seen, operation, kind))
+    if judged == "trained away":
         severity = "note"
         said += f"; the weights of {away} of them are next to zero: they were trained away"
         advice = "Nothing is wrong; such channels could be pruned."
-    elif seen.samples < 2 or not _no_chance(seen, operation, kind):
+    elif judged == "silent":
         severity, kind = "note", "silent"
         advice = "Give more and other inputs, to know whether it ever answers."
     return Finding(
@@ -64,6 +65,51 @@ def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding
         evidence={"channels": count, "of": channels, "values": values, "after": after},
         cause=f"{kind} {severity} {operation.name}",
     )
+
+
+def silence(count: int, channels: int, away: int, samples: int, no_chance: bool) -> str:
+    """Judge a layer with channels that are the same everywhere; the explorer's line does so too.
+
+    Parameters
+    ----------
+    count, channels : int
+        How many channels are so, and how many the layer has.
+    away : int
+        How many of them have weights next to zero.
+    samples : int
+        The number of inputs: one alone shows nothing dead.
+    no_chance : bool
+        True if other inputs would hardly wake them.
+
+    Returns
+    -------
+    str
+        ``""`` up to half of the channels, else ``"trained away"``, ``"silent"``, on these inputs,
+        or ``"dead"``.
+
+    Examples
+    --------
+    >>> silence(40, 64, 0, 1, True), silence(40, 64, 0, 2, True), silence(40, 64, 30, 2, True)
+    ('silent', 'dead', 'trained away')
+    """
+    if count <= channels / 2:
+        return ""
+    if count - away <= channels / 2:
+        return "trained away"
+    return "silent" if samples < 2 or not no_chance else "dead"
+
+
+def next_to_zero(weight: Tensor) -> Tensor:
+    """Mark the channels whose weights are next to zero: trained away, if they were trained.
+
+    Examples
+    --------
+    >>> next_to_zero(torch.tensor([[3.0, 4.0], [1e-9, 0.0]]))
+    tensor([False,  True])
+    """
+    strength = weight.detach().flatten(1).norm(dim=1) if weight.ndim > 1 else weight.detach().abs()
+    strength = strength.float()
+    return strength < SMALL * strength.max()
 
 
 def _inputs(seen: Observation) -> str:
@@ -97,9 +143,7 @@ def _trained_away(seen: Observation, operation: OperationRecord) -> int:
         seen_names.add(name)
         weight = getattr(seen.modules.get(name), "weight", None)
         if isinstance(weight, Tensor) and not weight.is_meta and len(weight) == len(still):
-            strength = weight.detach().flatten(1).norm(dim=1) if weight.ndim > 1 else weight.abs()
-            strength = strength.detach().float().to(still.device)
-            away |= strength < SMALL * strength.max()
+            away |= next_to_zero(weight).to(still.device)
         before = seen.writers.get(name)
         name = before.facts["after"] if before is not None and before.name != "convolution" else ""
     return int((still & away).sum())
@@ -147,7 +191,7 @@ LOST = 0.1
 
 
 def half_precision(seen: Observation) -> Iterator[Finding]:
-    """What overflows in half precision or is about to, and what becomes 0."""
+    """Report values that overflow in half precision, nearly do, or become 0."""
     near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
     share, worst = max(near, key=lambda each: each[0], default=(0.0, None))
     if worst is not None and share > 0.5 and not worst.propagated:  # else its Inf is told

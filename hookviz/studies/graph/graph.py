@@ -114,7 +114,7 @@ def graph(
 
 
 def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
-    """The layers that are nodes, and their names."""
+    """Return the layers that are nodes, and their names."""
     if layers is not None:
         return {module: names[0] for module, names in select_layers(model, layers).items()}
     known = module_names(model).items()
@@ -131,7 +131,7 @@ def _has_matrix(module: nn.Module) -> bool:
 
 
 def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> ExitStack:
-    """A block within which listeners are told of a run, each layer with memory of its own."""
+    """Report a run to listeners within a block, each layer with memory of its own."""
 
     class Observing(ExitStack):
         def __enter__(self) -> Observing:

@@ -78,7 +78,7 @@ def drawing(graph: Drawn) -> str:
 
 
 def folded(graph: Drawn) -> tuple[list[int], list[str]]:
-    """The box of each node, and the boxes' names: modules at one depth, as deep as is legible."""
+    """Return each node's box, and the boxes' names: modules at one depth, as deep as is legible."""
     paths = [tuple((node.layer or node.module or node.name).split(".")) for node in graph.nodes]
     deepest = max(map(len, paths), default=1)
     labels: list[str] = []

@@ -117,7 +117,7 @@ class Provenance:
         return self._by_planes(operation, rule, read, made)
 
     def _combined(self, parts: list[int | Tensor]) -> int | Tensor:
-        """Number by number, as torch broadcasts."""
+        """Unite the sets number by number, as torch broadcasts."""
         known = [each for each in parts if not (isinstance(each, int) and each == NOTHING)]
         return reduce(self._pairwise, known)
 
@@ -135,7 +135,7 @@ class Provenance:
         return [sets] if isinstance(sets, int) else _numbers_in(sets)
 
     def _places(self, sets: int | Tensor, device: torch.device) -> Tensor:
-        """The place of each number's set among the distinct ones."""
+        """Return the index of each number's set among the distinct ones."""
         if isinstance(sets, int):
             return torch.zeros((), dtype=torch.long, device=device)
         order = torch.zeros(len(self._sets), dtype=torch.long, device=device)
@@ -158,7 +158,7 @@ class Provenance:
         return torch.cat([each.expand(shape) for each, shape in pairs], axis)
 
     def _moved(self, operation: Operation) -> Tensor:
-        """The same move, done with the sets."""
+        """Repeat a move of numbers with their sets."""
 
         def sets(name: str, value: object) -> object:
             if isinstance(value, Tensor):
@@ -218,7 +218,7 @@ class Provenance:
     # Memory
 
     def _read(self, tensor: Tensor) -> int | Tensor:
-        """The number of the set of all of a tensor, or of each number in it.
+        """Return the number of the set of all of a tensor, or of each number in it.
 
         Along dimensions of one the set is the same for all numbers.
         """
@@ -356,5 +356,5 @@ def _fills(tensor: Tensor) -> bool:
 
 
 def _numbers_in(sets: Tensor) -> list[int]:
-    """The numbers that occur."""
+    """Return the numbers that occur."""
     return torch.bincount(sets.flatten()).nonzero().flatten().tolist()

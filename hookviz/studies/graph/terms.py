@@ -53,7 +53,7 @@ def convolution_terms(
 def _met(
     given: Tensor, arguments: dict[str, Any], size: Sequence[int], position: Sequence[int]
 ) -> Tensor:
-    """The input ``(C, *kernel)`` that the taps meet, zero in the padding."""
+    """Return the input ``(C, *kernel)`` under the taps, zero in the padding."""
     patch = given
     for axis, (width, place) in enumerate(zip(size, position, strict=True)):
         stride, padding, dilation = (

@@ -83,7 +83,7 @@ class DependencyTracker(Listener):
         self._write(source, spread.expand(-1, *source.shape), None)
 
     def of(self, tensor: Tensor) -> Tensor | None:
-        """A tensor's shadow ``(P, *shape)``; None if nothing of the input is in it."""
+        """Return a tensor's footprint ``(P, *shape)``; None if nothing of the input is in it."""
         shade = self._footprints.get(tensor)
         if shade is None:
             return None
@@ -99,7 +99,7 @@ class DependencyTracker(Listener):
         return torch.stack([planes[:, (bytes_at + each) // shade.width] for each in parts]).amax(0)
 
     def doubt_of(self, *tensors: Tensor) -> Uncertainty | None:
-        """What is doubtful about tensors' shadows."""
+        """Return the uncertainty of tensors' footprints."""
         known = filter(None, map(self._footprints.get, tensors))
         doubts = [self._doubt, *(each.doubt for each in known)]
         return _worst(doubts)
@@ -144,7 +144,7 @@ class DependencyTracker(Listener):
     def _planes_of(
         self, running: Operation, operation: TracedOperation, made: list[Tensor]
     ) -> list[Tensor | None]:
-        """The shadows of what an operation makes, or is about to."""
+        """Return the footprints of the outputs that an operation makes, or is about to make."""
         operation.made = made
         rule = rule_of(operation)
         found = rule(operation) if rule is not None else self._decomposed(running, operation)
@@ -157,7 +157,7 @@ class DependencyTracker(Listener):
         return found if isinstance(found, list) else [found] * len(made)
 
     def _decomposed(self, running: Operation, operation: TracedOperation) -> Any:
-        """The shadows by simpler operations, of which torch says that it is made."""
+        """Return the footprints by the simpler operations into which torch decomposes this one."""
         simpler = operation.simpler()
         if simpler is None:
             return NotImplemented
@@ -262,7 +262,7 @@ class LayerFootprint:
         return self._ends(axis)
 
     def unpadded(self, axis: int) -> tuple[Tensor, Tensor]:
-        """The same for an input and maps without borders; infinite, or NaN if not known."""
+        """Return the same for an input and maps without borders; infinite, or NaN if not known."""
         return self._ends(axis + 2 * len(self.input_size))
 
     def _ends(self, plane: int) -> tuple[Tensor, Tensor]:
@@ -277,7 +277,7 @@ class LayerFootprint:
 
 
 def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, LayerFootprint]:
-    """What each run of some layers saw, with the rules that hold."""
+    """Return the footprint of each run of some layers, with the rules that hold."""
     found = _run(session, layers)
     usable = {key: each for key, each in found.items() if _usable(each)}
     for each in usable.values():
@@ -333,7 +333,7 @@ def _run(
 
 
 def _source(given: Any) -> Tensor | None:
-    """The first floating-point tensor, whose pixels are meant."""
+    """Return the first floating-point tensor, the one with the pixels."""
     every = (tensor for _, tensor in tensors_in([*given[0], *given[1].values()]))
     return next((tensor for tensor in every if tensor.is_floating_point()), None)
 
@@ -350,7 +350,7 @@ def spatial(session: Session) -> int:
 def _seen(
     module: nn.Module, output: Any, shadows: DependencyTracker, grid: PatchGrid
 ) -> LayerFootprint:
-    """What a layer has seen when it has just returned."""
+    """Return the footprint of a layer that has just returned."""
     tensor = next((tensor for _, tensor in tensors_in(output)), None)
     if tensor is None:
         why = f"returned {type(output).__name__} and no tensor"
@@ -371,7 +371,7 @@ def _seen(
 
 
 def _fitted(seen: LayerFootprint, axis: int) -> Rule | None:
-    """The rule by which the places see in a dimension, if there is one."""
+    """Return the rule for the positions along a dimension, if one fits."""
     low, high = seen.unpadded(axis)
     if low.ndim != len(seen.input_size) or low.shape[axis] < 2:
         return None

@@ -93,7 +93,7 @@ class ReceptiveField:
         return self.status in ("exact", "whole input")
 
     def box(self, *position: int) -> Box:
-        """The part of the input that a position sees, cut off at its border.
+        """Return the part of the input that a position depends on, cut off at its border.
 
         It is right for every position, at the border too, and where there is no one size. For a
         field that is data-dependent or unknown it is the whole input.
@@ -178,7 +178,7 @@ class ReceptiveField:
         return (total / count).float()
 
     def _gradient(self, image: Any, position: tuple[int, ...], channel: int | None) -> Tensor:
-        """The gradient of a position, for a channel of the map or their sum."""
+        """Compute the gradient of a position, for a channel of the map or their sum."""
         model = self._session.given
         session, grid = Session(model, prepare_input(image, model, **self._how)), PatchGrid()
         module, runs = session.model.get_submodule(self.layer), []
@@ -235,7 +235,7 @@ class ReceptiveField:
         return html_table("Receptive field", tuple(record), [cells])
 
     def __repr__(self) -> str:
-        """The layer, its status and its numbers."""
+        """Return the layer, its status and its numbers."""
         said = [f"{self.layer!r} {self.status}"]
         if self.why:
             said.append(self.why)
@@ -381,7 +381,7 @@ def one_of(inputs: ModelInput, sample: int) -> ModelInput:
 
 
 def _field(key: Key, seen: LayerFootprint, session: Session, how: dict[str, Any]) -> ReceptiveField:
-    """What was seen, in words and whole numbers."""
+    """Describe a footprint in words and whole numbers."""
     assert seen.planes is not None
     extent, map_size = seen.input_size, tuple(seen.planes.shape[1:])
     doubt = seen.doubt
@@ -427,12 +427,12 @@ MOST_PLACES = 4096
 
 
 def place_in(field: ReceptiveField, depth: int, row: int, column: int) -> tuple[int, ...]:
-    """The field's place, by where it is in a shown map."""
+    """Return the field's position, by its place in a shown map."""
     return (depth, row, column)[3 - len(field.map_size) :]
 
 
 def outline(field: ReceptiveField, place: Sequence[int]) -> Shares | None:
-    """What a place sees, as left, top, width and height in shares of the input's picture.
+    """Return a position's field as left, top, width and height, in fractions of the picture.
 
     None where it is not known, or nothing.
     """
@@ -449,7 +449,7 @@ def outline(field: ReceptiveField, place: Sequence[int]) -> Shares | None:
 
 
 def words(field: ReceptiveField, place: Sequence[int]) -> str:
-    """What a place sees.
+    """Describe a position's field.
 
     Examples
     --------

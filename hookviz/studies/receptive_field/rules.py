@@ -22,7 +22,7 @@ from .operation import EMPTY, TracedOperation, spread
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
-    """A shadow with padding at both ends of its last dimensions; where it is negative, cropped.
+    """Pad a footprint at both ends of its last dimensions; crop it where padding is negative.
 
     Nothing is in padding. But what is said of maps that go on past their borders goes on in even
     steps, if its steps are even.
@@ -69,7 +69,7 @@ def slid(
     dilation: Sequence[int],
     size: Sequence[int],
 ) -> Tensor:
-    """The hull in each window over the last dimensions, of which there will be ``size``."""
+    """Unite the footprints in each window over the last dimensions, of which ``size`` result."""
     planes = _ready(planes, kernel, stride, before, dilation, size)
     count = len(kernel)
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
@@ -86,7 +86,7 @@ def _ready(
     dilation: Sequence[int],
     size: Sequence[int],
 ) -> Tensor:
-    """Padded so that there are as many windows as asked for."""
+    """Pad so that there are as many windows as asked for."""
     there = planes.shape[-len(kernel) :]
     after = [
         (windows - 1) * step + gap * (width - 1) + 1 - length - first
@@ -149,7 +149,7 @@ def _stuffed(
     dilation: Sequence[int],
     more: Sequence[int],
 ) -> tuple[Tensor, list[int]]:
-    """What a transposed convolution slides over: its input with nothing between its places.
+    """Insert gaps between the positions of a transposed convolution's input.
 
     With it the padding, which is negative: the input is continued first, for as far as needed.
     """
@@ -172,7 +172,7 @@ def _tapped(
     dilation: Sequence[int],
     size: Sequence[int],
 ) -> Tensor:
-    """The hull of ``(P, N, G, C, *spatial)`` where weights ``(G, O, C, *kernel)`` are not zero."""
+    """Unite ``(P, N, G, C, *spatial)`` where weights ``(G, O, C, *kernel)`` are not zero."""
     shape = (*planes.shape[:3], zeros.shape[1], *size)
     found = planes.new_full(shape, EMPTY)
     for tap in itertools.product(*map(range, zeros.shape[3:])):
@@ -227,7 +227,7 @@ def resampled(operation: TracedOperation) -> Tensor:
 
 
 def _sources(operation: TracedOperation, name: str, place: int, old: int, new: int) -> Tensor:
-    """The places ``(new, most)`` that have a weight, some of them more than once.
+    """Return the positions ``(new, most)`` that have a weight, some of them more than once.
 
     In the other dimensions it is two wide: torch 2.15 resamples a picture one wide wrongly where
     it is antialiased (all rows become the first).
@@ -258,7 +258,7 @@ def _sources(operation: TracedOperation, name: str, place: int, old: int, new: i
 
 
 def padded(operation: TracedOperation) -> Tensor:
-    """A constant around it."""
+    """Pad with a constant."""
     pads = operation["pad"]
     before, after = list(pads[-2::-2]), list(pads[::-2])
     return extended(operation.shade(operation["self"]), before, after)
@@ -278,7 +278,7 @@ def joined(operation: TracedOperation) -> Tensor:
 
 
 def moved(operation: TracedOperation) -> Any:
-    """The same moves done with the shadow; where torch writes zeros, there is nothing."""
+    """Repeat moves of numbers with the footprint; where torch writes zeros, it is empty."""
     get = operation.argument
     where = [each for name in _WHERE & set(get) for each in tensors([get[name]])]
     if any(operation.footprints.of(each) is not None for each in where):
@@ -511,7 +511,7 @@ _FACTORS = {
 
 
 def multiplied(operation: TracedOperation) -> Tensor:
-    """A product of matrices, or of many, maybe with something added."""
+    """Multiply two matrices, or many, maybe with something added."""
     first, second = (operation[name] for name in _FACTORS[operation.name])
     rows = first[None] if first.ndim == 1 else first
     columns = second[:, None] if second.ndim == 1 else second
@@ -528,7 +528,7 @@ def multiplied(operation: TracedOperation) -> Tensor:
 
 
 def _picked(operation: TracedOperation, tensor: Tensor, factor: Tensor) -> Tensor:
-    """The hulls ``(P, ..., I or 1, J)`` of a tensor ``(..., K, J)``, by factors ``(..., I, K)``.
+    """Unite ``(P, ..., I or 1, J)`` of a tensor ``(..., K, J)``, by factors ``(..., I, K)``.
 
     Zeros pick none. Most rows are alike, or each is one longer than the last.
     """
@@ -576,7 +576,7 @@ def attention(operation: TracedOperation) -> list[Tensor | None]:
 
 
 def rule_of(operation: TracedOperation) -> Callable[[TracedOperation], Any] | None:
-    """The rule for an operation, None if there is none."""
+    """Return the rule for an operation, None if there is none."""
     rule = RULES.get(operation.name)
     if rule is None:
         pools = re.fullmatch(r".*?(adaptive_)?(max|avg)_pool[123]d(_with_indices)?", operation.name)

@@ -122,7 +122,7 @@ def _about(rows: Tensor, about: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _among_nans(rows: Tensor) -> tuple[Tensor, ...]:
-    """The same for rows that have NaN, of their other values."""
+    """Return the same for rows that have NaN, by their other values."""
     nan = rows.isnan()
     nans = nan.sum(1)
     top, place = rows.masked_fill(nan, -math.inf).max(1)
@@ -151,7 +151,7 @@ def packed(place: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def unpacked(number: int, dimensions: int) -> tuple[int, ...]:
-    """The coordinates of a place, outermost first."""
+    """Return the coordinates of a position, outermost first."""
     if dimensions == 1:
         return (number,)
     mask = (1 << _BITS) - 1
@@ -170,7 +170,7 @@ def picked(indices: Tensor, length: int, size: int) -> Tensor:
 
 
 def bin_of(values: Tensor) -> Tensor:
-    """The bin of each value; ``BINS`` for NaN.
+    """Return the bin of each value; ``BINS`` for NaN.
 
     >>> bin_of(torch.tensor([-1.0, 0.0, 1.0, 1.25, float("nan")])).tolist()
     [95, 192, 288, 289, 384]
@@ -185,7 +185,7 @@ def _leading(values: Tensor) -> Tensor:
 
 @cache
 def _bins(device: torch.device) -> Tensor:
-    """The bin of each `_leading`."""
+    """Return the bin of each `_leading`."""
     size = torch.arange(1024) - ((127 - OCTAVES // 2) * PARTS)
     size = size.clamp(0, BINS // 2 - 1)
     size[1021:] = BINS // 2  # NaN
@@ -326,7 +326,7 @@ class RunningStatistics:
         return one
 
     def to(self, device: torch.device | str) -> RunningStatistics:
-        """A copy of it elsewhere."""
+        """Copy the statistics to a device."""
         twin = copy.copy(self)
         twin.data = {name: each.to(device, copy=True) for name, each in self.data.items()}
         twin.layout = dict(self.layout)
@@ -398,7 +398,7 @@ def pooled(parts: Tensor) -> Tensor:
 
 
 def _largest(pairs: Mapping[str, Tensor], k: int, in_order: bool = False) -> dict[str, Tensor]:
-    """The k largest of each channel, ties by index; ``in_order`` if equal values are so already."""
+    """Return each channel's k largest, ties by index; ``in_order``: equal ones are so already."""
     if not in_order:
         order = pairs["indices"].argsort(dim=0, stable=True)
         pairs = {name: each.gather(0, order) for name, each in pairs.items()}
@@ -412,12 +412,12 @@ SPARE = ("std", "map", "mean")
 
 
 def key_words(key: Key) -> str:
-    """A layer's name, with its run if it has several."""
+    """Return a layer's name, with its run if it has several."""
     return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (call {key[1]})"
 
 
 def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
-    """The layer in a line of the table."""
+    """Return the layer as a line of the table."""
     values, (count, mean, _) = layer.moments[0].sum(), layer.moments
     middle = float((count * mean).sum() / values)
     spread = float(((count * (mean - middle) ** 2 + layer.moments[2]).sum() / values) ** 0.5)
@@ -455,7 +455,7 @@ def layer_table(layer: LayerSurvey) -> tuple[str, tuple[str, ...], list[tuple[st
 
 
 def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
-    """What is known of a channel, in few words: classes, and how its values are spread."""
+    """Describe a channel in few words: its classes and the spread of its values."""
     named = ", ".join(f"{name} {count}" for name, count in layer.classes(channel)[:4])
     facts = [f"mean {number(float(layer.mean[channel]))}"]
     facts += [f"std {number(float(layer.std[channel]))}"]
@@ -536,7 +536,7 @@ class LayerSurvey:
         return (self.data["values"][0] <= 0) & (self.moments[0] > 0)
 
     def top(self, channel: int, count: int | None = None) -> list[Top]:
-        """The inputs that the channel answers to most, the strongest first.
+        """Return the inputs that the channel responds to most, the strongest first.
 
         Parameters
         ----------
@@ -558,7 +558,7 @@ class LayerSurvey:
         return [(*each, self.box(each[2])) for each in tops]
 
     def box(self, position: Sequence[int]) -> tuple[int, ...] | None:
-        """What a place of the map sees of the input, in its pixels; None if that is not known.
+        """Return the box of the input, in pixels, that a position depends on; None if unknown.
 
         ``(top, left, bottom, right)``, half-open and cut off at the border, in a picture;
         ``(begin, end)`` in a signal.
@@ -571,7 +571,7 @@ class LayerSurvey:
         return (*begins, *ends)
 
     def classes(self, channel: int) -> list[tuple[str | int, int]]:
-        """The classes of the channel's top inputs, with how many are of each, most first."""
+        """Return the classes of the channel's top inputs with their counts, most first."""
         self._check(channel)
         labels = self.data["labels"][:, channel].tolist()
         known = Counter(each for each in labels if each >= 0)
@@ -600,7 +600,7 @@ class LayerSurvey:
         return found if channel is None else float(found[channel])
 
     def order(self, by: str = "number") -> list[int]:
-        """The channels by one of ``ORDERS``: by number, or those with the most of it first.
+        """Sort the channels by one of ``ORDERS``: by number, or those with the most of it first.
 
         Raises
         ------
@@ -664,7 +664,7 @@ class LayerSurvey:
         return html_table(*layer_table(self))
 
     def class_of(self, label: int) -> str | int:
-        """A class's name, or its number if it has none."""
+        """Return a class's name, or its number if it has none."""
         return self.class_names[label] if label < len(self.class_names) else label
 
     def _check(self, channel: int) -> None:

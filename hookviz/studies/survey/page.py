@@ -47,7 +47,7 @@ class Patches:
         self._bytes = 0
 
     def of(self, layer: LayerSurvey, channel: int, count: int | None = None) -> list[Piece]:
-        """The pieces that a channel answers to most, the strongest first."""
+        """Make the pieces for a channel's top inputs, the strongest first."""
         labels = layer.data["labels"][:, channel].tolist()
         tops = layer.top(channel, count)
         return [self._piece(layer, *each) for each in zip(tops, labels, strict=False)]
@@ -125,7 +125,7 @@ class PatchMixin(Mapping[Key, LayerSurvey]):
         return Patches(self.reader)
 
     def patches(self, layer: Key, channel: int, count: int | None = None) -> list[Piece]:
-        """The pictures that a channel answers to most, each with the box of what its place sees.
+        """Return the pictures that a channel responds to most, each with its field's box.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ def write_page(
     on_progress: Callable[[float], object],
     start: Start | None = None,
 ) -> str:
-    """The page, see `Survey.to_html`; ``on_progress`` is called with the fraction done, 0 to 1."""
+    """Write the page, see `Survey.to_html`; ``on_progress`` gets the fraction done, 0 to 1."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
     keys = _chosen(survey, layers)
@@ -235,7 +235,7 @@ def _levels(
 def _channel(
     survey: PatchMixin, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
-    """A channel as `hookviz/static/survey.js` has it."""
+    """Return a channel in the form that `hookviz/static/survey.js` reads."""
     layer = survey[key]
     found = survey.patches(key, channel, most)
     captions = [piece.caption for piece in found]

@@ -105,7 +105,7 @@ class Survey(PatchMixin):
         return len(self.channels.layout)
 
     def __add__(self, other: Survey) -> Survey:
-        """What both found together.
+        """Add two surveys of parts of one data set.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Survey(PatchMixin):
         return len(self.done) - len(self.unread)
 
     def find(self, name: str | int, share: float = 1.0) -> list[tuple[Key, int, int]]:
-        """The channels whose top inputs are of one class.
+        """Return the channels whose top inputs are of one class.
 
         Parameters
         ----------
@@ -313,7 +313,7 @@ FORMATS = {FORMAT: lambda about, arrays: Survey(**unpack(about, arrays))}
 def with_data(
     survey: Survey, inputs: Any, model: nn.Module | None, transform: Transform | None
 ) -> Survey:
-    """A survey that has its pictures."""
+    """Return the survey if it has its pictures; otherwise raise."""
     data = as_data_set(inputs)
     reader = Reader(data, model, None, transform)
     known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))

@@ -119,7 +119,7 @@ def main_place(dtypes: Sequence[str]) -> int:
 
 
 def sample_of(tensor: Tensor) -> np.ndarray | None:
-    """A part of a tensor, small enough to be kept for every event.
+    """Copy a part of a tensor that is small enough to be kept for every event.
 
     Of ``(N, C, H, W)`` it is the first sample's first channel, of ``(N, K)`` the first row, in
     general the last two dimensions at index 0 of all before them. Of what is larger than 64 rows
@@ -189,7 +189,7 @@ def event_text(title: str, events: Sequence[Event]) -> str:
 
 
 def event_html(title: str, events: Sequence[Event]) -> str:
-    """The same for a notebook's page."""
+    """Return the same for a notebook's page."""
     table = html_table(title, HEADER, _rows(events, "\N{EM SPACE}"))
     return f'<div style="max-height: 420px; overflow: auto">{table}</div>'
 
@@ -255,7 +255,7 @@ class EventPicture:
 
 
 def event_picture(event: Event) -> EventPicture | None:
-    """The picture of an event; zero in the middle where it is signed. None without a sample."""
+    """Draw an event; zero in the middle where it is signed. None without a sample."""
     values = event.sample
     if values is None:
         return None
@@ -447,7 +447,7 @@ class EventRecorder(HookManager):
     def _event(
         self, module: nn.Module, kind: str, given: Any, path: str = "", note: str = ""
     ) -> Event:
-        """What a hook received; to which call it belongs is said by `_write`."""
+        """Record a hook's call; `_write` adds the call of the module."""
         now = time.perf_counter()
         tensors = [tensor for _, tensor in tensors_in(given)]
         dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
@@ -480,7 +480,7 @@ class EventRecorder(HookManager):
         ]
 
     def events(self, scored: bool) -> list[Event]:
-        """What fired, in order; then what could not be set and, if scored, what did not fire."""
+        """Return the events, then refused hooks and, if scored, hooks that did not fire."""
         found = self._with_calls()
         for module in self._names:
             for kind in KINDS:
@@ -491,7 +491,7 @@ class EventRecorder(HookManager):
         return [replace(event, index=index) for index, event in enumerate(found)]
 
     def _with_calls(self) -> list[Event]:
-        """The calls and depths of backward events.
+        """Return the calls and depths of backward events.
 
         The backward goes through a module's calls in some order. The tensor hooks know it, and
         the full_backward_pre hooks fire in the same one.

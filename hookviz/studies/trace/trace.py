@@ -107,7 +107,7 @@ def _note(max_bytes: float, left: int) -> str:
 
 
 def _said(event: Event, module: int) -> dict[str, Any]:
-    """An event as `hookviz/static/trace.js` has it; what is empty is left out."""
+    """Return an event in the form that `hookviz/static/trace.js` reads, without empty fields."""
     said: dict[str, Any] = {
         "index": event.index,
         "kind": event.kind,
@@ -311,7 +311,7 @@ class Trace(Sequence[Event]):
         return [event.record() for event in self]
 
     def show(self) -> Any:
-        """The widget that a notebook shows for this trace; its trait ``event`` can be set.
+        """Return the widget that a notebook shows for this trace; its trait ``event`` can be set.
 
         Raises
         ------
@@ -400,7 +400,7 @@ class Trace(Sequence[Event]):
         return self.__dict__ | {"_player": None}  # a widget can be neither copied nor pickled
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The player, and the table for places without a kernel, such as GitHub."""
+        """Return the player, and the table for places without a kernel, such as GitHub."""
         data: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
         if len(self):
             data["application/vnd.jupyter.widget-view+json"] = self.show().view()

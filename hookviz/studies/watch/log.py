@@ -299,7 +299,7 @@ class TrainingLog:
             largest.thin()
 
     def differences(self, other: TrainingLog) -> str:
-        """What differs, in words; empty if one may go on with the other."""
+        """Describe the differences; empty if one layout can continue the other."""
         if self.model != other.model:
             return f"its model is {self.model}, not {other.model}"
         if self.types != other.types:
@@ -322,7 +322,7 @@ class Recorded(Protocol):
 
 
 def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
-    """The first NaN or Inf in a step: forward before backward, backward from the last layer on."""
+    """Return the first NaN or Inf in a step: forward, then backward from the last layer on."""
     counts = step.statistics()[:, :, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
     for side, phase in enumerate(("forward", "backward")):
         places = np.flatnonzero(np.nan_to_num(counts[:, side]).any(1))
@@ -336,7 +336,7 @@ def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | Non
 def step_records(
     types: Mapping[str, str], step: TrainingStep, phase: str
 ) -> Iterator[dict[str, Any]]:
-    """What is known of each layer and call in a step, see `Training.records`."""
+    """Return the numbers of each layer and call in a step, see `Training.records`."""
     weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
     silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
     known = zip(step.layout.rows, step.statistics().tolist(), step.dead().tolist(), strict=True)
@@ -374,7 +374,7 @@ FORMAT = "hookviz watch 1"
 
 
 def read_log(path: str | os.PathLike) -> TrainingLog:
-    """What a file holds."""
+    """Read the log in a file."""
     return read_arrays(path, {FORMAT: unpack_log}, "watch")
 
 
@@ -399,7 +399,7 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
 
 
 def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
-    """The log that a file's content is of; many kinds of errors if it is of none."""
+    """Rebuild the log from a file's content; raise any of many errors for other content."""
     histories = {phase: History(**about[phase]) for phase in PHASES}
     for place, group in enumerate(about["groups"]):
         rows = tuple(Row(*row) for row in group["rows"])

@@ -125,7 +125,7 @@ def _nonzeros(values: Tensor) -> Any:
 
 
 def _bin_of() -> np.ndarray:
-    """The bin of each of a float32's exponents that is finite, ``(2, 255)``."""
+    """Return the bin of each of a float32's exponents that is finite, ``(2, 255)``."""
     size = np.clip(np.arange(_EXPONENTS // 2 - 1) - 127 - LEAST, 0, OCTAVES - 1)
     return np.stack([OCTAVES - size, size + OCTAVES + 2])
 
@@ -185,7 +185,7 @@ def summary(parts: Sequence[tuple[int, int, np.ndarray]], scale: float = 1.0) ->
 
 
 def _histogram(exponents: np.ndarray, special: Sequence[float], scale: float) -> np.ndarray:
-    """Counts of exponents, and of −Inf, zero, Inf and NaN, as counts of bins."""
+    """Sum counts of exponents, and of −Inf, zero, Inf and NaN, into counts of bins."""
     bins = np.zeros(BINS, np.float32)
     finite = exponents.reshape(2, -1)[:, :-1]  # Inf and NaN have the last exponent
     places = np.arange(finite.shape[1]) - round(math.log2(scale))
@@ -200,7 +200,7 @@ def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
 
 
 def from_bfloat16(halves: np.ndarray) -> np.ndarray:
-    """What `to_bfloat16` has kept, as float32.
+    """Expand the halves that `to_bfloat16` kept to float32.
 
     >>> from_bfloat16(to_bfloat16(np.array([1.0, 0.0, np.nan, 257.0], np.float32))).tolist()
     [1.0, 0.0, nan, 256.0]
@@ -289,7 +289,7 @@ class Weights:
         return found
 
     def updates(self) -> np.ndarray:
-        """The update of each layer, divided by its norm."""
+        """Return the update of each layer, divided by its norm."""
         if not self._before:
             return np.zeros(0, np.float32)
         with torch.no_grad():

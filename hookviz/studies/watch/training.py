@@ -180,13 +180,13 @@ class Training:
         return self.log.first_trouble
 
     def history(self, phase: str = "train") -> History:
-        """The recorded steps of ``"train"`` or of ``"eval"``."""
+        """Return the recorded steps of ``"train"`` or of ``"eval"``."""
         if phase not in PHASES:
             raise ValueError(f'phase={phase!r} is neither "train" nor "eval".')
         return self.log.histories[phase]
 
     def recorded(self, phase: str = "train") -> list[TrainingStep]:
-        """The same, of which there are some; ValueError, with what to do, where there are none."""
+        """Return the recorded steps; raise ValueError, with what to do, without any."""
         if steps := self.history(phase).steps:
             return steps
         raise ValueError(_nothing(self, phase))
@@ -200,7 +200,7 @@ class Training:
         return sorted(found, key=found.__getitem__)
 
     def row(self, layer: str, call: int = 0, phase: str = "train") -> Row:
-        """What a layer returned in a call; the first tensor of several."""
+        """Return the row of a layer's output in a call; the first tensor of several."""
         for row in self.rows(phase):
             if (row.layer, row.call) == (layer, call):
                 return row
@@ -273,11 +273,11 @@ class Training:
         return "; ".join([*facts, *self._notes()])
 
     def _notes(self) -> Sequence[str]:
-        """What else there is to be said."""
+        """Return further remarks."""
         return []
 
     def table(self, step: TrainingStep | None = None) -> list[tuple[str, ...]]:
-        """A recorded step as rows of text, under `HEADER`; the latest one if left out."""
+        """Return a recorded step as rows of text, under `HEADER`; the latest one if left out."""
         history = self.history()
         if step is None:
             step = history.steps[-1] if history.steps else None
@@ -388,7 +388,7 @@ class Training:
 
 
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
-    """A record as text."""
+    """Return a record as text."""
 
     def said(name: str) -> str:
         return "–" if record[name] is None else number(record[name])
@@ -412,7 +412,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nothing(training: Training, phase: str) -> str:
-    """What to do where no step of a phase has been recorded."""
+    """Say what to do where no step of a phase has been recorded."""
     (other,) = set(PHASES) - {phase}
     advice = "put `with watch:` around a step"
     if training.history(other).steps:

@@ -222,7 +222,7 @@ class Watch(Block, Training):
         kind: type[BaseException] | None,
         *error: object,
     ) -> None:
-        """The hooks are off: take the numbers off the device."""
+        """Read the numbers off the device, once the hooks are off."""
         with suppress(*[] if kind is None else [Exception]):  # the user's own goes first
             found, norms = recorder.taken(scale)
             self.log.left_out |= recorder.left_out
@@ -270,7 +270,7 @@ class Watch(Block, Training):
 
 
 def _layers(name: str, module: nn.Module) -> bool:
-    """What ``layers=None`` stands for."""
+    """Return the default of ``layers=None``."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     within = next(module.children(), None) is not None
