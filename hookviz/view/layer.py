@@ -321,7 +321,7 @@ class Cell:
 
     @property
     def quiet(self) -> int:
-        """How many channels are silent, and not trained away."""
+        """Number of channels that are silent and not trained away."""
         return (self.silent or 0) - self.away
 
     def dead(self, samples: int) -> bool:
