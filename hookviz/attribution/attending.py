@@ -321,7 +321,12 @@ class AttentionListener(Listener):
 
     def _arranged(self, attended: Attended, tensor: Tensor) -> Tensor:
         """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
-        tensor = tensor.movedim(attended.dimension, -1)
+        tensor = self._by_head(attended, tensor.movedim(attended.dimension, -1))
+        # Windows: each is a sample of its own.
+        return tensor if tensor.ndim == 4 else tensor.flatten(0, -4)
+
+    def _by_head(self, attended: Attended, tensor: Tensor) -> Tensor:
+        """Return a view ``(..., heads, queries, keys)``."""
         heads = _heads_of(attended.module)
         shape = tensor.shape
         if tensor.ndim == 2:
@@ -332,9 +337,8 @@ class AttentionListener(Listener):
         if tensor.ndim == 4:
             swapped = heads is not None and shape[1] != heads and shape[2] == heads
             return tensor.transpose(1, 2) if swapped else tensor
-        # Windows: each is a sample of its own.
         place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
-        return tensor.movedim(place, -3).flatten(0, -4)
+        return tensor.movedim(place, -3)
 
     def end(self) -> None:
         """Let go of what was only followed; give each attention a name of its own."""

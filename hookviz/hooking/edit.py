@@ -475,7 +475,17 @@ class LayerEdit:
         """True if it changes the model's input instead of a layer."""
         return is_input(self.layer)
 
-    def block(self, model: nn.Module) -> Edit:
+    @property
+    def of_heads(self) -> bool:
+        """True if it changes attention's heads."""
+        return False
+
+    def input_of(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the model's arguments with this edit of an input."""
+        whole = edit(model, self.layer, self.change, channels=self.channels, where=self.where)
+        return whole.of_input(self.layer, args, kwargs)
+
+    def block(self, model: nn.Module) -> HookManager:
         """Return the ``with`` block that makes this edit."""
         return edit(model, self.layer, self.change, channels=self.channels, where=self.where)
 

@@ -396,7 +396,7 @@ class Session:
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
         with self.edited(()).active(grad=False):  # the random numbers of the run
             for each in own:
-                args, kwargs = each.block(self.given).of_input(each.layer, args, kwargs)
+                args, kwargs = each.input_of(self.given, args, kwargs)
         return replace(inputs, args=args, kwargs=kwargs)
 
     def edited(self, edits: Sequence[LayerEdit]) -> Session:

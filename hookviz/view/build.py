@@ -20,6 +20,7 @@ from .frame import ChannelGrid, Frame, ImagePanel, Panel
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
 from .predictions import signed
+from .settings import choices
 from .view import ShownMaps, View, field_of, place_of
 
 Shown = TypeVar("Shown", Panel, ImagePanel)
@@ -54,6 +55,7 @@ def build_frame(view: View) -> Frame:
         edits=[str(each) for each in view.session.edits] if view.original is not None else [],
         versions=versions_of(view),
         factor=factor_of(view),
+        choices=choices(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
     return frame if view.settings.place is None else _at_place(view, frame)

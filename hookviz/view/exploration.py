@@ -147,8 +147,8 @@ def soon_edited(session: Session, original: View) -> View | None:
     What the model computes before the first edit is skipped. A recording takes longer than a run,
     so this serves from the second edit of the same layers on.
     """
-    if any(each.of_input for each in session.edits):
-        return None  # no operations precede it
+    if any(each.of_input or each.of_heads for each in session.edits):
+        return None  # no operations precede it, or it changes operations
     layers = frozenset(each.layer for each in session.edits)
     again = original.memo.get("edited", layers)
     original.memo.get_or_compute("edited", layers, lambda: True)

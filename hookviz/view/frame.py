@@ -192,6 +192,8 @@ class Frame:
         Names of the original run, the edited one and their difference; empty for one run.
     factor : float
         The factor that an edit multiplies the shown channel by.
+    choices : dict of str to list of str
+        The values of each menu.
     note : str
         Why a control failed; or empty.
     """
@@ -221,6 +223,7 @@ class Frame:
     edits: list[str]
     versions: tuple[str, ...]
     factor: float
+    choices: dict[str, list[str]]
     note: str = ""
 
     @property

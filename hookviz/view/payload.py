@@ -53,7 +53,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "scored": run.scored,
         "layers": layer_list(view),
         "palettes": {name: palette_text(name) for name in palette_names(view)},
-        "choices": choices(),
+        "choices": choices(view),
         "versions": list(versions_of(view)),
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": list(HEATMAPS),

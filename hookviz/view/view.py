@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, Self
@@ -13,8 +14,10 @@ import numpy as np
 from ..attribution.attention import Attention
 from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
 from ..attribution.perturbation import ablation_scores
+from ..attribution.silencing import HeadEdit, head_scores
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
+from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..hooking.tables import number
@@ -128,7 +131,9 @@ class View:
         Grad-CAM replaces a heatmap that the user has removed from ``HEATMAPS``.
         """
         call = min(self.settings.call, len(self.cache[self.settings.layer].calls) - 1)
-        heatmap = self.settings.heatmap if self.settings.heatmap in heatmap_names() else "gradcam"
+        heatmap = (
+            self.settings.heatmap if self.settings.heatmap in heatmap_names(self) else "gradcam"
+        )
         # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
         unknown = self.settings.order == ABLATION and self.ablation_scores is None
         order = "index" if unknown else self.settings.order
@@ -177,13 +182,27 @@ class View:
         """True if the shown layer is attention."""
         return isinstance(self.cache[self.settings.layer], AttentionRecord)
 
+    def edit(
+        self, layer: str, change: Change, channels: Channels = None, where: Where = None
+    ) -> LayerEdit:
+        """Return the edit of a layer, or of attention's heads."""
+        record = self.cache.get(layer)
+        if isinstance(record, AttentionRecord) and layer == record.name:
+            return HeadEdit(layer, change, channels, where, attends=record.attends)
+        return LayerEdit(layer, change, channels, where)
+
+    @property
+    def has_attention(self) -> bool:
+        """True if attention is among the layers."""
+        return any(isinstance(each, AttentionRecord) for each in self.cache.values())
+
     @property
     def attention(self) -> Attention | None:
         """All attention of the run; None where nothing attends."""
-        if not any(isinstance(each, AttentionRecord) for each in self.cache.values()):
+        if not self.has_attention:
             return None
         make = lambda: attention_in(self.session, self.cache, self.settings.target)  # noqa: E731
-        return self.memo.get_or_compute("attention", None, make)
+        return self.input_memo.get_or_compute("attention", weakref.ref(self.cache), make)
 
     @property
     def channel_word(self) -> str:
@@ -246,7 +265,14 @@ class View:
     def ablate(self) -> None:
         """Compute `ablation_scores`: the model runs once for every channel."""
         at = self.settings
-        make = lambda: to_numpy(ablation_scores(self.session, at.layer, at.target))  # noqa: E731
+        whole, heads = self.whole_record, len(self.layer.maps)
+
+        def make() -> np.ndarray:
+            if isinstance(whole, AttentionRecord):
+                given = whole.name, whole.attends, heads, at.target
+                return to_numpy(head_scores(self.session, *given))
+            return to_numpy(ablation_scores(self.session, at.layer, at.target))
+
         self.memo.get_or_compute("ablation_scores", at.layer, make)
 
     @property

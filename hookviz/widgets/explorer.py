@@ -409,7 +409,7 @@ class Explorer(LiveWidget, SettingTraits):
             own = [place for place, each in enumerate(edits) if each.is_of(at.layer, at.channel)]
             place = own[-1] if own else len(edits)
             edits[place : place + 1] = (
-                [] if value == 1 else [LayerEdit(at.layer, value, at.channel)]
+                [] if value == 1 else [self._now.edit(at.layer, value, at.channel)]
             )
         self._on_control("edits", tuple(edits))
 
@@ -491,7 +491,8 @@ class Explorer(LiveWidget, SettingTraits):
         Parameters
         ----------
         layer : str, optional
-            The shown one if left out.
+            The shown one if left out. Of attention, ``"blocks.3.attn.heads"``, channels are heads:
+            ``change`` is a number, by which the weights are multiplied.
         change, where
             As for `hookviz.edit`; 0 is off.
         channels : optional
@@ -519,7 +520,7 @@ class Explorer(LiveWidget, SettingTraits):
         if layer is None and channels is None:
             channels = at.channel
         layer = at.layer if layer is None else layer
-        self.edits = (*self.edits, LayerEdit(layer, change, channels, where))
+        self.edits = (*self.edits, self._now.edit(layer, change, channels, where))
 
     @property
     def edits(self) -> tuple[LayerEdit, ...]:

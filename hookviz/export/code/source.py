@@ -22,6 +22,7 @@ from torchvision.models import WeightsEnum
 
 from ...attribution import cam
 from ...attribution.gradients import ATTRIBUTIONS
+from ...attribution.tokens import ATTENTION_HEATMAPS
 from ...draw.overlay import GAMMA, LUMINANCE, heat_colours, undoing
 from ...hooking.checkpoint import FORWARD
 from ...hooking.edit import LayerEdit, index_words
@@ -30,7 +31,7 @@ from ...run.output import Output
 from ...run.target import class_index
 from ...view.exploration import ViewDifference
 from ...view.frame import Panel
-from ...view.settings import EFFECTIVE, PRODUCT
+from ...view.settings import EFFECTIVE, NORM, PRODUCT
 from ...view.view import ShownMaps, View
 from .context import WIDTH, CodeContext, Given, as_drawn, quoted
 
@@ -75,7 +76,7 @@ def edit_lines(context: CodeContext) -> list[str]:
 
 def _chosen(context: CodeContext, edit: LayerEdit) -> str:
     """Return the index of the channels that an edit scales."""
-    if edit.factor is None or edit.where is not None or edit.of_input:
+    if edit.factor is None or edit.where is not None or edit.of_input or edit.of_heads:
         raise _refusal(edit, "it does more than scale channels; use hookviz.edit")
     record = context.view.cache.get(edit.layer)
     if record is None:
@@ -352,6 +353,9 @@ def _rarities(context: CodeContext) -> Iterator[str]:
     if view.attends:
         yield "attention: hookviz.attention(model, x) returns the weights of every head."
         return
+    if view.attends:
+        yield "attention: hookviz.attention(model, x) returns the weights of every head."
+        return
     if isinstance(view, ViewDifference):
         yield "a difference: set version='edited'."
     if method == EFFECTIVE:
@@ -359,6 +363,11 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "this view, since the effective field takes more than a few lines: "
             f"hookviz.receptive_field(model, x, {quoted(name)}).effective([x]) computes it."
         )
+    if method in (NORM, *ATTENTION_HEATMAPS):
+        attended = f"hookviz.heatmap(hookviz.attention(model, x), {method!r})"
+        how = "hookviz.capture(...)[layer].activation.norm(dim=-1)" if method == NORM else attended
+        yield f"{method!r}: {how} computes it."
+        return
     if method in ATTRIBUTIONS and method != "saliency":
         yield f"{method!r}: hookviz.attribute(model, image, {method!r}) computes it."
     if x is None:
