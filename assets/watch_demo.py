@@ -19,7 +19,7 @@ from train_demo_model import data_set
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import hookviz
-from hookviz.draw.shown import small_png
+from hookviz.draw.figures import small_png
 from hookviz.models import DemoNet
 
 OUT = Path(__file__).resolve().parent

@@ -3,7 +3,7 @@ from . import attribution, classroom, edits, metrics, models, results, widgets
 from .attribution.attention import attention
 from .attribution.cam import heatmap
 from .attribution.gradients import attribute
-from .export.grades import grade
+from .export.lesson import grade
 from .hooking.capture import capture
 from .hooking.edit import edit
 from .models import demo_images, demo_model, pretrained

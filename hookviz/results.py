@@ -6,7 +6,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     "hookviz",
     submod_attrs={
         "attribution.attention": ["Attention"],
-        "export.grades": ["Grades"],
+        "export.lesson": ["Grades"],
         "hooking.records": ["Call", "CapturedTensor", "FeatureCache", "LayerRecord", "Statistics"],
         "studies.compare.comparison": ["Comparison"],
         "studies.compare.difference": ["LayerDifference"],
@@ -17,7 +17,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "studies.graph.listening": ["Node"],
         "studies.hook_table": ["HookInfo", "HookTable", "RemovedHooks"],
         "studies.receptive_field.field": ["ReceptiveField"],
-        "studies.survey.layer_survey": ["LayerSurvey"],
+        "studies.survey.channels": ["LayerSurvey"],
         "studies.survey.survey": ["Survey"],
         "studies.trace.events": ["Event"],
         "studies.trace.trace": ["Trace"],

@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 import torchvision
+import traitlets
 from test_attention import picture, scattered
 from torch import nn
 
@@ -139,3 +140,37 @@ def test_budget_is_shared_and_what_went_over_is_run_alone():
 def test_a_convnet_is_not_listened_to():
     assert not may_attend(torchvision.models.resnet18(weights=None))
     assert may_attend(torchvision.models.swin_t(weights=None)) and may_attend(vit())
+
+
+def test_heatmaps_of_all_attention_are_in_the_menu(seen):
+    explorer, maps = seen
+    for method in ("rollout", "gradient × attention", "legrad"):
+        expected = hookviz.heatmap(maps, method)
+        for layer, sample in (("blocks.0", 1), ("blocks.1.attn.heads", 0)):
+            explorer.layer, explorer.sample, explorer.heatmap = layer, sample, method
+            assert np.allclose(explorer.frame.heatmap, expected[sample], atol=1e-6)
+            assert explorer.frame.overlay is not None
+    assert "rollout" in model_payload(explorer._now)["choices"]["heatmap"]
+    explorer.layer, explorer.heatmap = "blocks.0", "norm"
+    tokens = explorer.cache["blocks.0"].activation[0, 1:].view(4, 4, -1)
+    assert np.allclose(explorer.frame.heatmap, tokens.norm(dim=-1), atol=1e-5)
+    with pytest.raises(ValueError, match=r"'norm'.*computes it"):
+        explorer.code()
+    explorer.heatmap = "gradcam"
+
+
+def test_such_heatmaps_are_not_offered_where_nothing_attends_or_refused():
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(2 * 36, 2))
+    explorer = hookviz.explore(model, picture(1, 8), face="plain")
+    assert "rollout" not in explorer.frame.choices["heatmap"]
+    with pytest.raises(traitlets.TraitError, match="Unknown heatmap 'rollout'"):
+        explorer.heatmap = "rollout"
+    explorer.close()
+    swin = torchvision.models.SwinTransformer([4, 4], 12, [2], [2], [4, 4], num_classes=3)
+    explorer = hookviz.explore(scattered(swin), picture(), face="plain")
+    with pytest.raises(ValueError, match="not all patches look at all"):
+        explorer.heatmap = "rollout"
+    assert explorer.heatmap == "gradcam"
+    explorer.heatmap = "norm"
+    assert "norm" in explorer.to_html()
+    explorer.close()

@@ -116,12 +116,16 @@ def test_silent_channels_are_counted_and_crossed_out():
     assert explorer.frame.tiles.caption.endswith("2 silent, 1 constant, crossed out")
     assert explorer.frame.panels[0].note == "zero everywhere"
     assert [(cell.silent, cell.channels) for cell in explorer.frame.layer_overview] == [(2, 4)]
-    assert explorer.frame.verdict == (
-        "2 of 4 channels silent (zero everywhere) in (model)",
-        "odd",
-        "",
-    )
-    assert says(explorer, "2 of 4 channels silent")
+    words = "No NaN or Inf in 1 layer, on 1 picture. Weights next to zero: 2 channels."
+    assert explorer.frame.verdict == (words, "good", None)
+    explorer.close()
+    conv.weight.data[0] = -1.0
+    conv.bias.data[0] = -100.0
+    model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(4, 4, 1, groups=4, bias=False))
+    explorer = hookviz.explore(model, torch.rand(1, 3, 8, 8), layers=nn.Conv2d)
+    assert "Silent on this picture: " in explorer.frame.verdict.text
+    assert explorer.frame.verdict.kind == "good" and "healthy" not in explorer.frame.verdict.text
+    assert says(explorer, "Silent on this picture: ")
     explorer.close()
 
 
@@ -141,7 +145,8 @@ def test_what_counts_as_silent():
         linear.bias[1] = linear.weight[1] = 0
     explorer.refresh()
     assert explorer.frame.tiles.caption.endswith("1 silent, crossed out")
-    assert "healthy: no NaN or Inf, 1 of 5 channels silent" in explorer.frame.verdict.text
+    assert "Silent" not in explorer.frame.verdict.text  # its weights are zero: trained away
+    assert [cell.away for cell in explorer.frame.layer_overview] == [0, 0, 1]
     explorer.close()
 
 

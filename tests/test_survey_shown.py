@@ -16,7 +16,7 @@ from torch import nn
 
 import hookviz
 from hookviz.draw.pieces import FEW, data_url, row, strip
-from hookviz.studies.survey.layer_survey import channel_words
+from hookviz.studies.survey.channels import channel_words
 from hookviz.studies.survey.survey import Survey
 
 LAYERS = ["layer2.1.conv2", "layer3.1.conv2"]

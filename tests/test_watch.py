@@ -649,7 +649,7 @@ def test_it_goes_on_where_it_was(tmp_path):
 
 
 def test_it_is_written_at_once_and_then_once_a_minute(tmp_path, monkeypatch):
-    import hookviz.studies.watch.file as watch_file
+    import hookviz.studies.watch.log as watch_file
 
     path, model, now = tmp_path / "run.npz", made(), [0.0]
     monkeypatch.setattr(watch_file.time, "monotonic", lambda: now[0])

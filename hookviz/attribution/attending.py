@@ -1,4 +1,4 @@
-"""What attends in a run, and its weights: a listener to the one recorder of operations.
+"""The modules that attend in a run, and their weights: a listener to the recorder of operations.
 
 Attention is a softmax of products of two activations, of which each row weighs other activations:
 ``softmax(Q K^T) V``. A fused operation is all of it. Where the parts are operations of their own,
@@ -70,7 +70,7 @@ class AttentionListener(Listener):
     store : TensorStore, optional
         Has the budget that weights, and their gradients, are taken from.
     gradients : bool
-        Whether a backward follows, whose gradients at the weights are kept.
+        True if a backward follows, whose gradients at the weights are kept.
     ran : callable, optional
         Returns the number of captured layers that have run, to tell the order among them.
 
@@ -321,7 +321,12 @@ class AttentionListener(Listener):
 
     def _arranged(self, attended: Attended, tensor: Tensor) -> Tensor:
         """Arrange a tensor of the softmax's shape as ``(N, heads, queries, keys)``."""
-        tensor = tensor.movedim(attended.dimension, -1)
+        tensor = self._by_head(attended, tensor.movedim(attended.dimension, -1))
+        # Windows: each is a sample of its own.
+        return tensor if tensor.ndim == 4 else tensor.flatten(0, -4)
+
+    def _by_head(self, attended: Attended, tensor: Tensor) -> Tensor:
+        """Return a view ``(..., heads, queries, keys)``."""
         heads = _heads_of(attended.module)
         shape = tensor.shape
         if tensor.ndim == 2:
@@ -332,9 +337,8 @@ class AttentionListener(Listener):
         if tensor.ndim == 4:
             swapped = heads is not None and shape[1] != heads and shape[2] == heads
             return tensor.transpose(1, 2) if swapped else tensor
-        # Windows: each is a sample of its own.
         place = next((d for d in range(1, tensor.ndim - 2) if shape[d] == heads), tensor.ndim - 3)
-        return tensor.movedim(place, -3).flatten(0, -4)
+        return tensor.movedim(place, -3)
 
     def end(self) -> None:
         """Let go of what was only followed; give each attention a name of its own."""

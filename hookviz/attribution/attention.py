@@ -25,7 +25,7 @@ from ..run.target import Target, check_target, logits_of
 from .attending import Attended, AttentionListener
 
 if TYPE_CHECKING:
-    from ..draw.shown import ShownFigure
+    from ..draw.figures import ShownFigure
 
 
 def attention(
@@ -356,7 +356,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
 
     @property
     def verdict(self) -> str:
-        """What attends, in one line."""
+        """The modules that attend, in one line."""
         if not self and not self.over_budget:
             return f"{self.model}: nothing attends"
         heads = sum(each.shape[1] for each in self._weights.values())
@@ -429,7 +429,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
     def _png(self) -> bytes | None:
         if not self:
             return None
-        from ..draw.shown import small_png  # matplotlib
+        from ..draw.figures import small_png  # matplotlib
 
         return small_png(self.figure())
 
@@ -453,7 +453,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
             As in `patches`.
         sample : int
         """
-        from ..draw.attention import draw_heads
+        from ..draw.figures import draw_heads
 
         names = list(self) if layers is None else list(layers)
         step = math.ceil(len(names) / 12) if layers is None else 1

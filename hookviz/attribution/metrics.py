@@ -16,7 +16,7 @@ from ..run.inputs import Transform, prepare_input
 from ..run.session import Session
 from ..run.target import Target
 from .gradients import baseline_like
-from .scorer import Scorer
+from .perturbation import Scorer
 
 Heatmap = Tensor | np.ndarray
 Mask = Tensor | np.ndarray | Image.Image

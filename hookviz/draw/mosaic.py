@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import averaged
-from .colours import GAP, strip_height, to_levels
+from .colours import GAP, averaged, strip_height, to_levels
 
 _SIDE = 900  # approximate pixels of the longer side
 _MOST = 1000  # limit of the longer side, for very many channels

@@ -1,20 +1,27 @@
-"""A frame as a matplotlib figure, with axes and colourbars; pyplot is not involved."""
+"""A frame as a matplotlib figure, with axes and colourbars, and as one small picture.
+
+The small picture is composed of pixels, for notebooks without a kernel; pyplot is not involved.
+"""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image, ImageDraw, ImageFont
 
-from ..draw.colours import colormap, palette
-from ..draw.shown import ShownFigure, no_formula
+from ..draw.colours import COLOURS, colormap, palette, to_levels
+from ..draw.figures import ShownFigure, drawable, no_formula
+from ..hooking.tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -106,3 +113,149 @@ def _outline(box: Box | None, size: tuple[int, ...], axes: Axes) -> None:
         axes.add_patch(
             Rectangle(corner, wide * width, high * height, fill=False, ec="#ff8c00", lw=2)
         )
+
+
+COLUMN, SIDE, BAR = 264, 190, 10
+"""Pixels: the width of a column, the longest side of a picture in it, the width of a colourbar."""
+
+TOP, LINE, GAP, LEFT = 30, 14, 8, 8
+TILES = 430
+"""Maximum height of the mosaic."""
+
+INK, FRAME = (0, 0, 0), (255, 140, 0)
+
+
+def still_png(frame: Frame) -> bytes:
+    """Compose the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
+    columns = [_picture(frame.input, "input")] if frame.input is not None else []
+    columns += [_panel(panel) for panel in frame.panels]
+    if frame.overlay is not None:
+        columns.append(_picture(frame.overlay, frame.overlay.caption))
+    width = COLUMN * len(columns)
+    tiles = _tiles(frame.tiles, width - 2 * GAP)
+    row = max(column.height for column in columns)
+    whole = Image.new("RGB", (width, TOP + row + GAP + tiles.height + GAP), "white")
+    _write(whole, frame.title, (width // 2, 8), width - 2 * GAP, 13)
+    for place, column in enumerate(columns):
+        whole.paste(column, (place * COLUMN, TOP))
+    whole.paste(tiles, ((width - tiles.width) // 2, TOP + row + GAP))
+    buffer = io.BytesIO()
+    # Few colours: notebooks that hold it stay small.
+    few = whole.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(buffer, "PNG", compress_level=4)
+    return buffer.getvalue()
+
+
+def _picture(sheet: ImagePanel, title: str) -> Image.Image:
+    return _column(Image.fromarray(sheet.pixels), title, sheet.box)
+
+
+def _panel(panel: Panel) -> Image.Image:
+    """Draw a map with its colourbar, or a 1d map as a curve."""
+    if len(panel.values) == 1:
+        return _column(_curve(panel.values[0]), panel.caption, None)
+    levels = to_levels(panel.values, panel.low, panel.high)
+    colours = palette(panel.cmap)[:, :3]
+    column = _column(Image.fromarray(colours[levels]), panel.caption, panel.box)
+    shown = _size(levels.shape[::-1])
+    left, top = LEFT + SIDE + 6, column.height - SIDE
+    bar = colours[np.arange(COLOURS)[::-1]][:, None]
+    column.paste(Image.fromarray(bar).resize((BAR, shown[1])), (left, top))
+    for value, at in ((panel.high, top), (panel.low, top + shown[1] - LINE + 2)):
+        _write(column, number(value), (left + BAR + 3, at), COLUMN - left - BAR - 4, 9, "la")
+    return column
+
+
+def _column(picture: Image.Image, title: str, box: Box | None) -> Image.Image:
+    """Draw a picture below its title, scaled to fit, with an outlined part."""
+    lines = _wrapped(title, SIDE + 4 * GAP, 10)[:3]
+    column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
+    for place, line in enumerate(lines):
+        _write(column, line, (LEFT + SIDE // 2, (place + 3 - len(lines)) * LINE), COLUMN, 10)
+    size = _size(picture.size)
+    smaller = size[0] < picture.width
+    how = Image.Resampling.BOX if smaller else Image.Resampling.NEAREST
+    left, top = LEFT + (SIDE - size[0]) // 2, 3 * LINE
+    column.paste(picture.convert("RGB").resize(size, how), (left, top))
+    _frame_box(column, box, (left, top, *size))
+    return column
+
+
+def _tiles(tiles: ChannelGrid, width: int) -> Image.Image:
+    levels = tiles.mosaic.levels
+    scale = min(width / levels.shape[1], TILES / levels.shape[0])
+    size = max(1, round(levels.shape[1] * scale)), max(1, round(levels.shape[0] * scale))
+    colours = palette(tiles.cmap)[:, :3].copy()
+    colours[-1] = 255  # the gaps
+    how = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.BOX
+    picture = Image.fromarray(colours[levels]).resize(size, how)
+    whole = Image.new("RGB", (width, LINE + 4 + size[1]), "white")
+    left = (width - size[0]) // 2
+    whole.paste(picture, (left, LINE + 4))
+    _write(whole, tiles.caption, (width // 2, 0), width, 10)
+    _frame_box(whole, tiles.box, (left, LINE + 4, *size))
+    return whole
+
+
+def _curve(values: np.ndarray) -> Image.Image:
+    """Draw the finite values of a signal, and a line at zero."""
+    picture = Image.new("RGB", (SIDE, SIDE), "white")
+    draw = ImageDraw.Draw(picture)
+    finite = np.isfinite(values)
+    if not finite.any():
+        return picture
+    low, high = min(0.0, float(values[finite].min())), max(0.0, float(values[finite].max()))
+    span = (high - low) or 1.0
+    down = (SIDE - 3) * (1 - (np.where(finite, values, low) - low) / span) + 1
+    along = np.linspace(1, SIDE - 2, len(values))
+    zero = (SIDE - 3) * (1 + low / span) + 1
+    draw.line((0, zero, SIDE, zero), "gray")
+    draw.line([*zip(along.tolist(), down.tolist(), strict=True)], (31, 119, 180))
+    _write(picture, number(high), (1, 0), SIDE, 9, "la")
+    _write(picture, number(low), (1, SIDE - LINE), SIDE, 9, "la")
+    return picture
+
+
+def _size(size: tuple[int, int]) -> tuple[int, int]:
+    """Return width and height with the longer side `SIDE`."""
+    scale = SIDE / max(size)
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _frame_box(image: Image.Image, box: Box | None, area: tuple[int, int, int, int]) -> None:
+    """Outline a part of an area of the image, given as fractions of the area."""
+    if box is None:
+        return
+    (left, top, wide, high), (x, y, width, height) = box, area
+    corners = (x + left * width, y + top * height)
+    ends = (corners[0] + wide * width - 1, corners[1] + high * height - 1)
+    ImageDraw.Draw(image).rectangle((*map(round, corners), *map(round, ends)), None, FRAME, 2)
+
+
+@lru_cache(maxsize=8)
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """Return the font that matplotlib ships, which has all the characters used here."""
+    path = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+    return ImageFont.truetype(str(path), size)
+
+
+def _write(
+    image: Image.Image, text: str, at: tuple[int, int], width: int, size: int, anchor: str = "ma"
+) -> None:
+    """Write one line of text; the middle of a long one is left out."""
+    font, text = _font(size), drawable(text)
+    while font.getlength(text) > width and len(text) > 8:
+        half = (len(text) - 2) // 2
+        text = f"{text[:half]}…{text[-half + 1 :]}"
+    ImageDraw.Draw(image).text(at, text, INK, font, anchor)
+
+
+def _wrapped(text: str, width: int, size: int) -> list[str]:
+    """Break a text between words into lines that fit."""
+    lines: list[str] = []
+    for word in drawable(text).split():
+        if lines and _font(size).getlength(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

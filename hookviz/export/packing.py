@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..draw.arrays import averaged
-from ..draw.colours import COLOURS, GAP, to_levels
+from ..draw.colours import COLOURS, GAP, averaged, to_levels
 
 Coding = dict[str, Any]
 """The header with which `hookviz/static/arrays.js` reads an array: name, kind, shape, coding."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from ..attribution.cam import HEATMAPS
+from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw import html
 from ..draw.colours import colour_ranges
 from ..draw.document import document, fitting, json_text, script, style
@@ -19,7 +21,7 @@ from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
 from ..view.build import build_frame
-from ..view.difference import ViewDifference
+from ..view.exploration import ViewDifference
 from ..view.layer import ABLATION
 from ..view.payload import (
     class_number,
@@ -31,11 +33,11 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.settings import PRODUCT, heatmap_names
+from ..view.settings import NORM, PRODUCT, heatmap_names
 from ..view.view import View, for_layer
+from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
-from .still import still_png
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -129,11 +131,25 @@ def chosen_layers(view: View, layers: Layers) -> list[str]:
 def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
     facts: dict[str, Any] = {**model_payload(view, classes=False), "run": 1}
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
-    captum = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
+    own = (*HEATMAPS, PRODUCT, *_of_attention(view))
+    captum = {name for name in heatmap_names(view) if name not in own}
     heatmaps = [each for each in facts["choices"]["heatmap"] if each not in captum]
     orders = [each for each in facts["choices"]["order"] if each != ABLATION]  # not of all layers
     facts["choices"] = facts["choices"] | {"heatmap": heatmaps, "order": orders}
     return facts
+
+
+def _of_attention(view: View) -> list[str]:
+    """Return the heatmaps for which nothing has to run: LeGrad only if it is shown."""
+    if not view.has_attention:
+        return []
+    found = [NORM]
+    for name in ATTENTION_HEATMAPS:
+        with suppress(ValueError):  # windows have no flow from layer to layer
+            if name != "legrad" or view.settings.heatmap == name:
+                heatmap_payload(view.with_settings(heatmap=name))
+                found.append(name)
+    return found
 
 
 def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
@@ -179,7 +195,7 @@ def _heatmaps(
 
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)  # the layer is cut out once
-        for method in HEATMAPS:
+        for method in (*HEATMAPS, *_of_attention(view)):
             add(here.with_settings(heatmap=method), f"{method} {place}")
     shown = class_number(view)
     asked = view.run.scored and not isinstance(

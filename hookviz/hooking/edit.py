@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from .checkpoint import FORWARD, Reruns, current_backward
 from .handles import Hook, HookManager
 from .interrupts import allow_interrupts
-from .model_inputs import ModelInputs, is_input
 from .select import Layers, close_names, module_names, select_layers, unwrapped
 from .tensors import (
+    ModelInputs,
     PatchGrid,
     as_maps,
     channel_dimension,
+    is_input,
     map_tensors,
     tensors_in,
 )
@@ -474,7 +475,17 @@ class LayerEdit:
         """True if it changes the model's input instead of a layer."""
         return is_input(self.layer)
 
-    def block(self, model: nn.Module) -> Edit:
+    @property
+    def of_heads(self) -> bool:
+        """True if it changes attention's heads."""
+        return False
+
+    def input_of(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Return the model's arguments with this edit of an input."""
+        whole = edit(model, self.layer, self.change, channels=self.channels, where=self.where)
+        return whole.of_input(self.layer, args, kwargs)
+
+    def block(self, model: nn.Module) -> HookManager:
         """Return the ``with`` block that makes this edit."""
         return edit(model, self.layer, self.change, channels=self.channels, where=self.where)
 

@@ -16,12 +16,12 @@ from ..files import read_arrays
 from ..run.inputs import Transform
 from .survey import survey as surveys
 from .survey.survey import Survey
-from .watch import file as watch_file
+from .watch import log as watch_log
 from .watch.training import Training
 
 FORMATS: dict[str, Any] = {
     **surveys.FORMATS,
-    watch_file.FORMAT: watch_file.unpack,
+    watch_log.FORMAT: watch_log.unpack_log,
     attention.FORMAT: attention.unpack,
 }
 

@@ -15,11 +15,12 @@ from ..draw.overlay import UNDONE
 from ..hooking.tables import megabytes, number
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
-from .difference import displayed_view
+from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel
 from .heatmaps import ShownHeatmap
 from .layer import ChannelStatistics
 from .predictions import signed
+from .settings import choices
 from .view import ShownMaps, View, field_of, place_of
 
 Shown = TypeVar("Shown", Panel, ImagePanel)
@@ -54,6 +55,7 @@ def build_frame(view: View) -> Frame:
         edits=[str(each) for each in view.session.edits] if view.original is not None else [],
         versions=versions_of(view),
         factor=factor_of(view),
+        choices=choices(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
     )
     return frame if view.settings.place is None else _at_place(view, frame)
@@ -136,6 +138,8 @@ def _input(view: View) -> ImagePanel | None:
     height, width = inputs.main.shape[-2:]  # for a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
+    if view.transform is not None:
+        notes += [view.transform.doubt or view.transform.short]
     return ImagePanel(
         name="input",
         detail=f"{height}×{width}",

@@ -1,10 +1,16 @@
-"""Transitions between views: new settings, a new run, edits. Nothing is drawn here."""
+"""Transitions between views: new settings, a new run, edits, the difference to the original run.
+
+Nothing is drawn here.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.records import FeatureCache, LayerRecord
@@ -12,12 +18,80 @@ from ..hooking.select import Layers
 from ..run.replay import Replay
 from ..run.session import Run, Session
 from ..run.target import Target, logits_of
-from .difference import displayed_view
-from .layer import ABLATION
-from .memo import Memo
+from .layer import ABLATION, LayerView
 from .opening import opened
 from .settings import Settings
-from .view import View, run_session
+from .view import Memo, View, map_size, run_session
+
+
+def displayed_view(view: View) -> View:
+    """Return the edited, original or difference view chosen by ``version``.
+
+    Without edits it is the view itself.
+    """
+    if view.original is None:
+        return view
+    if view.settings.version == "difference":
+        return ViewDifference(view, view.original)
+    shown = copy.copy(
+        view if view.settings.version == "edited" else view.original.with_settings(view.settings)
+    )
+    shown.which = f", {view.versions[view.settings.version == 'edited']}"
+    return shown
+
+
+class ViewDifference(View):
+    """The maps, gradients and heatmaps of an edited run minus those of the original one."""
+
+    def __init__(self, edited: View, original: View) -> None:
+        super().__init__(edited.settings, edited.session, edited.run, edited.input_memo, original)
+        self._edited, self.versions = edited, edited.versions
+        self.which = f", {self.versions[1]} − {self.versions[0]}"
+        self.memo = edited.memo.get_or_compute(
+            "difference", None, Memo
+        )  # a cache of its own for the differences
+
+    @property
+    def sides(self) -> tuple[View, View]:
+        """The edited view and the original one, at the same settings."""
+        assert self.original is not None
+        return self._edited.with_settings(self.settings), self.original.with_settings(self.settings)
+
+    @property
+    def layer(self) -> LayerView:
+        at = self.settings
+        return self.memo.get_or_compute(
+            "layer", (at.layer, at.call, at.sample, at.depth, self.query), self._less
+        )
+
+    def _less(self) -> LayerView:
+        one, other = (side.layer for side in self.sides)
+        if one.maps.shape != other.maps.shape:
+            raise ValueError(
+                f"Layer {self.layer_name!r} has maps of {map_size(one.maps)} in the "
+                f"{self.versions[1]} run and of {map_size(other.maps)} in the {self.versions[0]} "
+                "one: there is no difference to show."
+            )
+        maps = one.maps - other.maps
+        gradients = weights = None
+        if one.gradients is not None and other.gradients is not None:
+            gradients = one.gradients - other.gradients
+        if one.weights is not None and other.weights is not None:
+            weights = one.weights - other.weights
+        return LayerView(maps, gradients, weights, one.samples, one.depths)
+
+    @property
+    def ablation_scores(self) -> np.ndarray | None:
+        return self.sides[0].ablation_scores
+
+    def describe(self) -> str:
+        return f"{self.versions[1]} less {self.versions[0]}: {super().describe()}"
+
+
+def less(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    """Subtract a heatmap from another; None if either is missing."""
+    return None if one is None or other is None else one - other
+
 
 Ask = Callable[[Session, Target], Run]
 """Runs a session for a target."""
@@ -73,8 +147,8 @@ def soon_edited(session: Session, original: View) -> View | None:
     What the model computes before the first edit is skipped. A recording takes longer than a run,
     so this serves from the second edit of the same layers on.
     """
-    if any(each.of_input for each in session.edits):
-        return None  # no operations precede it
+    if any(each.of_input or each.of_heads for each in session.edits):
+        return None  # no operations precede it, or it changes operations
     layers = frozenset(each.layer for each in session.edits)
     again = original.memo.get("edited", layers)
     original.memo.get_or_compute("edited", layers, lambda: True)

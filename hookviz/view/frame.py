@@ -8,8 +8,7 @@ import numpy as np
 
 from ..draw.html import Box, Readings
 from ..draw.mosaic import Mosaic
-from .layer import LayerWords
-from .layer_overview import Cell, HealthSummary
+from .layer import Cell, HealthSummary, LayerWords
 from .predictions import Prediction
 from .settings import Settings
 
@@ -193,6 +192,8 @@ class Frame:
         Names of the original run, the edited one and their difference; empty for one run.
     factor : float
         The factor that an edit multiplies the shown channel by.
+    choices : dict of str to list of str
+        The values of each menu.
     note : str
         Why a control failed; or empty.
     """
@@ -222,6 +223,7 @@ class Frame:
     edits: list[str]
     versions: tuple[str, ...]
     factor: float
+    choices: dict[str, list[str]]
     note: str = ""
 
     @property

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 from torch import Tensor
 
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
-from ..draw.arrays import to_numpy
-from ..draw.colours import SEQUENTIAL
+from ..attribution.tokens import ATTENTION_HEATMAPS
+from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
 from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
 from ..studies.receptive_field.field import one_of, place_in
-from .difference import ViewDifference, less
+from .exploration import ViewDifference, less
 from .frame import HeatmapStrip, ImagePanel, Panel
-from .settings import EFFECTIVE, PRODUCT
+from .settings import EFFECTIVE, NORM, PRODUCT
 from .view import View, field_of, map_size, place_of
 
 
@@ -43,6 +45,10 @@ class ShownHeatmap:
             return None if layer.gradients is None else layer.maps[here] * layer.gradients[here]
         if method == EFFECTIVE:
             return self._effective()
+        if method == NORM:
+            return self.memo.get_or_compute("norm", layer, lambda: norms(layer.maps))
+        if method in ATTENTION_HEATMAPS:
+            return self._of_attention(method)
         if layer.gradients is None and needs_gradient(method):
             return None
         key = (layer, method, HEATMAPS[method])
@@ -55,6 +61,19 @@ class ShownHeatmap:
         return self.memo.get_or_compute(
             "whole heatmap", key, lambda: heatmap(self.view.call, method)
         )
+
+    def _of_attention(self, method: str) -> np.ndarray | None:
+        """Return a map on the patches, the same at all layers."""
+        maps = self.view.attention
+        if maps is None or not maps:
+            return None
+        if method != "rollout" and not maps.gradients:
+            return None
+        key = (weakref.ref(self.view.cache), method, ATTENTION_HEATMAPS[method])
+        whole = self.view.input_memo.get_or_compute(
+            "of attention", key, lambda: heatmap(maps, method)
+        )
+        return to_numpy(whole[min(self.view.input_sample, len(whole) - 1)])
 
     def _attribution(self, method: str) -> np.ndarray | None:
         """Return a map at the input's size; the model runs again, once for each target."""
@@ -194,6 +213,15 @@ def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
         except ValueError:  # cannot be arranged as maps
             continue
     return found
+
+
+def norms(maps: np.ndarray) -> np.ndarray:
+    """Return each position's Euclidean norm over the channels of ``(C, H, W)``.
+
+    >>> norms(np.array([[[3.0]], [[4.0]]])).tolist()
+    [[5.0]]
+    """
+    return np.sqrt(np.einsum("chw,chw->hw", maps, maps))
 
 
 def emptiness(values: np.ndarray) -> str:

@@ -15,9 +15,8 @@ import numpy as np
 
 from ..attribution.cam import HEATMAPS
 from ..attribution.heads import AttentionRecord
-from ..draw.arrays import shown_size
-from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles
-from ..draw.overlay import HEAT, UNDONE
+from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
+from ..draw.overlay import HEAT, UNDONE, as_fed
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .build import summary, versions_of
@@ -36,7 +35,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     Parameters
     ----------
     classes : bool
-        Whether the names of all classes come along, to choose from.
+        True if the names of all classes come along, to choose from.
     """
     run, names = view.run, view.session.class_names
     logits, target = run.logits, view.settings.target
@@ -54,7 +53,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "scored": run.scored,
         "layers": layer_list(view),
         "palettes": {name: palette_text(name) for name in palette_names(view)},
-        "choices": choices(),
+        "choices": choices(view),
         "versions": list(versions_of(view)),
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": list(HEATMAPS),
@@ -64,6 +63,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
         "verdict": view.verdict._asdict(),
+        "transform": None if view.transform is None else view.transform._asdict(),
         "edits": edit_list(view),
         "language": known_language(),
     }
@@ -88,7 +88,8 @@ def layer_list(view: View) -> list[dict[str, Any]]:
         numbers = {name: _json(value) for name, value in asdict(cell).items()}
         numbers["nans"] += numbers.pop("gradient_nans")
         numbers["infs"] += numbers.pop("gradient_infs")
-        del numbers["weighted"]
+        for own in ("weighted", "away", "zero_weights"):
+            del numbers[own]
         said = {"kind": words.kind, "text": words.text, "size": words.size}
         attends = isinstance(view.cache[cell.name], AttentionRecord)
         found.append(numbers | said | ({"attends": True} if attends else {}))
@@ -133,7 +134,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         JSON values.
     arrays : dict of str to numpy.ndarray
         ``maps`` and, where one arrived, ``gradients``, ``(C, h, w)``: large ones averaged, see
-        `hookviz.draw.arrays.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
+        `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
         C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
         `flatness`, ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``.
         ``orders``, ``(len(ORDERS) - 1, C)``: all but the first. ``ablation_scores``, ``(C,)``, the
@@ -222,6 +223,8 @@ def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:
     if picture is None or main is None:
         return None
     said = {"height": picture.shape[0], "width": picture.shape[1], "size": list(main.shape[-2:])}
+    fed = as_fed(view.shown_inputs, view.input_sample, view.depth_share)
+    said |= {"fed": fed} if fed else {}
     return said | {"words": "" if words == UNDONE else words}, picture
 
 

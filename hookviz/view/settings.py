@@ -17,6 +17,7 @@ import matplotlib
 
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
+from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
 from ..run.target import Target, check_target, sample_scores
@@ -27,6 +28,9 @@ CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coo
 
 PRODUCT = "activation × gradient"
 """The heatmap of the chosen channel alone."""
+
+NORM = "norm"
+"""The heatmap of a transformer's tokens: each one's norm over the channels."""
 
 EFFECTIVE = "effective field"
 """The weight of each pixel for the chosen position, or else for the one in the middle."""
@@ -106,7 +110,7 @@ def _colormap(name: str, value: str, view: Any) -> str:
 
 
 def _known_heatmap(name: str, value: str, view: Any) -> str:
-    if value not in (names := list(heatmap_names())):
+    if value not in (names := list(heatmap_names(view))):
         raise ValueError(
             f"Unknown heatmap {value!r}; {close_names(value, names)}; all are {', '.join(names)}."
         )
@@ -135,10 +139,14 @@ def checked_place(value: Any) -> tuple[float, float] | None:
     return down, right
 
 
-def heatmap_names() -> tuple[str, ...]:
-    """Return all heatmaps of the explorer: with captum, attributions to the input too."""
+def heatmap_names(view: Any = None) -> tuple[str, ...]:
+    """Return all heatmaps of the explorer: with captum, attributions to the input too.
+
+    In a view of a model that attends also those of its attention, and the tokens' norm.
+    """
     captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
-    return (*HEATMAPS, PRODUCT, EFFECTIVE, *captum)
+    attending = (NORM, *ATTENTION_HEATMAPS) if view is not None and view.has_attention else ()
+    return (*HEATMAPS, PRODUCT, *attending, EFFECTIVE, *captum)
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,9 @@ class Settings:
     )
     heatmap: str = _declared(
         'One of ``hookviz.attribution.HEATMAPS``; ``"activation × gradient"`` of the chosen '
-        'channel alone; or, running the model again, ``"effective field"`` or, by captum, one of '
+        "channel alone; where the model attends, one of "
+        '``hookviz.attribution.ATTENTION_HEATMAPS``, or ``"norm"`` of the tokens; or, running the '
+        'model again, ``"effective field"`` or, by captum, one of '
         "``hookviz.attribution.ATTRIBUTIONS``.",
         "gradcam",
         offered=heatmap_names,
@@ -233,15 +243,16 @@ def check(name: str, value: Any, view: Any) -> Any:
     return value if declared.check is None else declared.check(name, value, view)
 
 
-def choices() -> dict[str, list[str]]:
-    """Return the offered values of each setting that has a menu.
+def choices(view: Any = None) -> dict[str, list[str]]:
+    """Return the offered values of each setting that has a menu, for a view if it is given.
 
     Examples
     --------
     >>> choices()["version"]
     ['edited', 'original', 'difference']
     """
-    return {name: list(each.offered()) for name, each in DECLARED.items() if each.offered}
+    found = {name: list(each.offered()) for name, each in DECLARED.items() if each.offered}
+    return found | {"heatmap": list(heatmap_names(view))}
 
 
 def documented(indent: str = "    ") -> str:

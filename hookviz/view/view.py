@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -12,12 +14,14 @@ import numpy as np
 from ..attribution.attention import Attention
 from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
 from ..attribution.perturbation import ablation_scores
-from ..draw.arrays import to_numpy
-from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end
+from ..attribution.silencing import HeadEdit, head_scores
+from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
+from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..hooking.tables import number
+from ..run.inputs import ModelInput
 from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.target import Target
@@ -25,18 +29,51 @@ from ..studies.receptive_field.field import ReceptiveField, receptive_fields
 from .frame import Panel
 from .layer import (
     ABLATION,
+    Cell,
     ChannelStatistics,
+    HealthSummary,
     LayerView,
     LayerWords,
     channel_order,
+    layer_overview,
     layer_view,
     layer_words,
     showable,
+    values_of,
+    verdict,
 )
-from .layer_overview import Cell, HealthSummary, layer_overview, values_of, verdict
-from .memo import Memo
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .settings import INDICES, Settings, heatmap_names
+from .transform import TransformWords, transform_words_of
+
+
+class Memo:
+    """A cache that holds one value for each name, with its key.
+
+    So its size is bounded. A cached method would hold its view, and so a run with all its maps, for
+    as long as the class lives. The key is everything that the value depends on and that may change
+    while the memo lives.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Hashable, Any]] = {}
+
+    def get(self, name: str, key: Hashable) -> Any:
+        """Return the value for this key; None if it is not cached."""
+        found = self._made.get(name)
+        return found[1] if found is not None and found[0] == key else None
+
+    def get_or_compute(self, name: str, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the value for this key; call ``make`` only if the key has changed.
+
+        >>> memo = Memo()
+        >>> [memo.get_or_compute("square", x, lambda x=x: print("made") or x * x) for x in (2, 2)]
+        made
+        [4, 4]
+        """
+        if name not in self._made or self._made[name][0] != key:
+            self._made[name] = (key, make())
+        return self._made[name][1]
 
 
 def run_session(
@@ -94,7 +131,9 @@ class View:
         Grad-CAM replaces a heatmap that the user has removed from ``HEATMAPS``.
         """
         call = min(self.settings.call, len(self.cache[self.settings.layer].calls) - 1)
-        heatmap = self.settings.heatmap if self.settings.heatmap in heatmap_names() else "gradcam"
+        heatmap = (
+            self.settings.heatmap if self.settings.heatmap in heatmap_names(self) else "gradcam"
+        )
         # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
         unknown = self.settings.order == ABLATION and self.ablation_scores is None
         order = "index" if unknown else self.settings.order
@@ -143,13 +182,27 @@ class View:
         """True if the shown layer is attention."""
         return isinstance(self.cache[self.settings.layer], AttentionRecord)
 
+    def edit(
+        self, layer: str, change: Change, channels: Channels = None, where: Where = None
+    ) -> LayerEdit:
+        """Return the edit of a layer, or of attention's heads."""
+        record = self.cache.get(layer)
+        if isinstance(record, AttentionRecord) and layer == record.name:
+            return HeadEdit(layer, change, channels, where, attends=record.attends)
+        return LayerEdit(layer, change, channels, where)
+
+    @property
+    def has_attention(self) -> bool:
+        """True if attention is among the layers."""
+        return any(isinstance(each, AttentionRecord) for each in self.cache.values())
+
     @property
     def attention(self) -> Attention | None:
         """All attention of the run; None where nothing attends."""
-        if not any(isinstance(each, AttentionRecord) for each in self.cache.values()):
+        if not self.has_attention:
             return None
         make = lambda: attention_in(self.session, self.cache, self.settings.target)  # noqa: E731
-        return self.memo.get_or_compute("attention", None, make)
+        return self.input_memo.get_or_compute("attention", weakref.ref(self.cache), make)
 
     @property
     def channel_word(self) -> str:
@@ -212,7 +265,14 @@ class View:
     def ablate(self) -> None:
         """Compute `ablation_scores`: the model runs once for every channel."""
         at = self.settings
-        make = lambda: to_numpy(ablation_scores(self.session, at.layer, at.target))  # noqa: E731
+        whole, heads = self.whole_record, len(self.layer.maps)
+
+        def make() -> np.ndarray:
+            if isinstance(whole, AttentionRecord):
+                given = whole.name, whole.attends, heads, at.target
+                return to_numpy(head_scores(self.session, *given))
+            return to_numpy(ablation_scores(self.session, at.layer, at.target))
+
         self.memo.get_or_compute("ablation_scores", at.layer, make)
 
     @property
@@ -262,12 +322,22 @@ class View:
     @property
     def picture_and_words(self) -> tuple[np.ndarray | None, str]:
         """The picture, and a note on the normalization."""
-        key = (self.input_sample, self.depth_share)
+        key, inputs = (self.input_sample, self.depth_share), self.shown_inputs
+        memo = self.input_memo if inputs is self.session.inputs else self.memo
+        return memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
+
+    @property
+    def shown_inputs(self) -> ModelInput:
+        """The input of the run, after the edits that change it."""
         if not any(each.of_input for each in self.session.edits):
-            inputs = self.session.inputs
-            return self.input_memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
-        edited = self.memo.get_or_compute("inputs", None, lambda: self.session.edited_inputs)
-        return self.memo.get_or_compute("picture", key, lambda: picture_of(edited, *key))
+            return self.session.inputs
+        return self.memo.get_or_compute("inputs", None, lambda: self.session.edited_inputs)
+
+    @property
+    def transform(self) -> TransformWords | None:
+        """The transform in words; None where no picture was given."""
+        make = lambda: transform_words_of(self.session)  # noqa: E731
+        return self.input_memo.get_or_compute("transform", None, make)
 
     @property
     def predictions(self) -> list[Prediction]:
@@ -303,7 +373,12 @@ class View:
     @property
     def verdict(self) -> HealthSummary:
         """The summary of the network's health."""
-        return self.memo.get_or_compute("verdict", None, lambda: verdict(self.layer_overview))
+        main = self.session.inputs.main
+        samples, kind = 1 if main is None else len(main), "input"
+        if main is not None and main.ndim == 4 and main.shape[1] in (1, 3):
+            kind = "picture"
+        make = lambda: verdict(self.layer_overview, samples, kind)  # noqa: E731
+        return self.memo.get_or_compute("verdict", None, make)
 
     @property
     def words(self) -> dict[str, LayerWords]:

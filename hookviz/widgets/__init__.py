@@ -10,9 +10,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "channels": ["ChannelBrowser", "browse"],
         "explorer": ["Explorer", "explore"],
-        "link": ["Link", "link"],
         "live_training": ["LiveTraining"],
         "player": ["Player"],
-        "side_by_side": ["SideBySide"],
+        "side_by_side": ["Link", "SideBySide", "link"],
     },
 )

@@ -8,7 +8,7 @@ from typing import Any
 import ipywidgets as widgets
 
 from ..draw import html, pieces
-from ..studies.survey.layer_survey import channel_words
+from ..studies.survey.channels import channel_words
 from ..studies.survey.page import SHOWN
 from ..studies.survey.survey import Survey
 from ..view.settings import Settings

@@ -11,10 +11,10 @@ import traitlets
 from ..draw import pieces
 from ..hooking.select import close_names
 from ..run.progress import Progress
-from ..studies.survey.layer_survey import ORDERS, Key, channel_words, key_words
+from ..studies.survey.channels import ORDERS, Key, channel_words, key_words
 from ..studies.survey.page import NO_PICTURES, SHOWN, Start, write_page
 from ..studies.survey.survey import Survey
-from .framed import FramedPage
+from .lifecycle import FramedPage
 
 STILL = 3
 """The number of channels in the still picture."""

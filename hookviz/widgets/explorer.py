@@ -20,15 +20,14 @@ from torch import Tensor, nn
 from ..attribution.heads import with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
-from ..draw.style import ROOT_CLASS
-from ..export.code.inputs import Given
+from ..draw.html import ROOT_CLASS
+from ..export.code.context import Given
 from ..export.code.source import write_source
-from ..export.figure import draw_figure, save_figure
+from ..export.figure import draw_figure, save_figure, still_png
 from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
 from ..export.network.page import write_network_page
 from ..export.page import write_page
-from ..export.still import still_png
 from ..files import page_to
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
@@ -41,14 +40,12 @@ from ..run.session import Session
 from ..run.target import Target, check_target
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
-from ..view.difference import displayed_view
-from ..view.exploration import Ask, asker, ran, ran_beside, reordered, soon_edited
+from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION
-from ..view.memo import Memo
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.view import View
+from ..view.view import Memo, View
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
@@ -414,7 +411,7 @@ class Explorer(LiveWidget, SettingTraits):
             own = [place for place, each in enumerate(edits) if each.is_of(at.layer, at.channel)]
             place = own[-1] if own else len(edits)
             edits[place : place + 1] = (
-                [] if value == 1 else [LayerEdit(at.layer, value, at.channel)]
+                [] if value == 1 else [self._now.edit(at.layer, value, at.channel)]
             )
         self._on_control("edits", tuple(edits))
 
@@ -496,7 +493,8 @@ class Explorer(LiveWidget, SettingTraits):
         Parameters
         ----------
         layer : str, optional
-            The shown one if left out.
+            The shown one if left out. Of attention, ``"blocks.3.attn.heads"``, channels are heads:
+            ``change`` is a number, by which the weights are multiplied.
         change, where
             As for `hookviz.edit`; 0 is off.
         channels : optional
@@ -524,7 +522,7 @@ class Explorer(LiveWidget, SettingTraits):
         if layer is None and channels is None:
             channels = at.channel
         layer = at.layer if layer is None else layer
-        self.edits = (*self.edits, LayerEdit(layer, change, channels, where))
+        self.edits = (*self.edits, self._now.edit(layer, change, channels, where))
 
     @property
     def edits(self) -> tuple[LayerEdit, ...]:

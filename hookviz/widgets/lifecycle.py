@@ -9,6 +9,8 @@ JupyterLab, Notebook 7 and VS Code send the id of the cell with each request to 
 ``metadata["cellId"]``, Colab as ``metadata["colab"]["cell_id"]``. Where no id comes (Notebook 6,
 nbclient, Voilà, a terminal) nothing is closed. A copy of a notebook has the same ids: give it a
 kernel of its own.
+
+`FramedPage` is the widget whose whole face is a page in a frame.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from IPython.display import HTML, display
 from ipywidgets.widgets import widget as registry
 
 from ..draw.document import IN_NOTEBOOK, in_frame, in_place_of_error
+from ..draw.html import ROOT_CLASS
 from ..hooking.interrupts import defer_interrupts
 
 AGAIN = (
@@ -237,3 +240,27 @@ def _boxes_around(widget: Any) -> set[Any]:
 def _living() -> list[Any]:
     every = getattr(registry, "_instances", None)
     return list((registry.Widget.widgets if every is None else every).values())  # ipywidgets 7
+
+
+class FramedPage(LiveWidget):
+    """A widget that shows a page; a subclass writes it in `_page` and calls `_draw` on changes."""
+
+    def __init__(self) -> None:
+        close_earlier()
+        super().__init__()
+        self._frame = widgets.HTML()
+        self.children = (self._frame,)
+        self.add_class(ROOT_CLASS)
+        register(self)
+
+    def _draw(self) -> None:
+        """Write the page again, beginning at the present settings."""
+        if not self.closed:
+            self._frame.value = in_frame(self._page(IN_NOTEBOOK) or "", self._alt())
+
+    def _alt(self) -> str:
+        """Return a description of the page, without drawing a picture."""
+        return self._output()[0]["text/plain"]
+
+    def _page(self, max_bytes: float) -> Any:
+        raise NotImplementedError

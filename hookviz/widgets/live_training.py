@@ -13,8 +13,8 @@ import traitlets
 from IPython import get_ipython
 
 from ..draw.document import IN_NOTEBOOK, in_frame, script, style
-from ..draw.shown import small_png
-from ..draw.style import ROOT_CLASS
+from ..draw.figures import small_png
+from ..draw.html import ROOT_CLASS
 from ..studies.watch.strips import bytes_of, facts_of
 from ..studies.watch.training import Training
 from .lifecycle import LiveWidget, close_earlier, close_tree, register

@@ -13,7 +13,7 @@ from ..draw import html
 from ..export.figure import draw_panels
 from ..run.target import read_target
 from ..view.frame import Frame, Panel
-from ..view.settings import DECLARED, INDICES, choices
+from ..view.settings import DECLARED, INDICES
 from .below import visible
 
 SLIDERS = ("layer", *INDICES, "alpha")
@@ -144,7 +144,7 @@ class PlainFace(widgets.VBox):
         for name, (least, most, value) in ends.items():
             _show_slider(self._sliders[name], least, most, value)
         self._sliders["channel"].description = "rank" if first else "channel"
-        for name, values in choices().items():
+        for name, values in frame.choices.items():
             if name in self._menus:
                 _show_menu(self._menus[name], values, getattr(at, name))
         visible(self._menus["version"], bool(frame.versions))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import traitlets
 
 from ..studies.trace.events import Event
-from ..studies.trace.page import write_page
-from .framed import FramedPage
+from ..studies.trace.trace import write_page
+from .lifecycle import FramedPage
 
 
 class Player(FramedPage):

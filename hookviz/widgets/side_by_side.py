@@ -1,9 +1,12 @@
-"""Two runs side by side: two linked explorers, and their difference."""
+"""Two explorers that move together, and two runs side by side: with their difference."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from html import escape
 from typing import Any
 
@@ -11,9 +14,9 @@ import ipywidgets as widgets
 from matplotlib.figure import Figure
 
 from ..draw.document import in_frame
-from ..draw.shown import ShownFigure, no_formula, small_png
-from ..draw.style import ROOT_CLASS
-from ..export.code.inputs import Given
+from ..draw.figures import ShownFigure, no_formula, small_png
+from ..draw.html import ROOT_CLASS
+from ..export.code.context import Given
 from ..export.figure import draw_panel
 from ..hooking.select import Layers
 from ..run.session import Session
@@ -24,7 +27,116 @@ from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from .explorer import Explorer
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
-from .link import Link
+
+
+def link(left: Explorer, right: Explorer) -> Link:
+    """Synchronize the settings of two explorers.
+
+    A setting that the other cannot take, such as a layer that only one network has, stays unchanged
+    there, with a note above its pictures; nothing is raised. At first the right explorer gets the
+    settings of the left one.
+
+    Parameters
+    ----------
+    left, right : Explorer
+
+    Returns
+    -------
+    Link
+        ``unlink()`` ends it, as does closing either explorer.
+
+    Raises
+    ------
+    TypeError
+        One of them is not an explorer.
+    ValueError
+        They are the same one, or one is closed.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> model, pictures = hookviz.demo_model(), hookviz.demo_images()
+    >>> left, right = (hookviz.explore(model, picture) for picture in pictures[:2])
+    >>> linked = hookviz.widgets.link(left, right)
+    >>> left.layer, left.channel = "layer3.1.conv2", 17
+    >>> right.layer, right.channel
+    ('layer3.1.conv2', 17)
+    >>> left.close(), right.close()
+    (None, None)
+    """
+    for each in (left, right):
+        if not isinstance(each, Explorer):
+            raise TypeError(
+                f"hookviz.widgets.link takes two explorers, not a {type(each).__name__}: give "
+                "results of hookviz.explore()."
+            )
+        if each.closed:
+            raise ValueError(each.closed_message)
+    if left is right:
+        raise ValueError("An explorer cannot be linked with itself: make a second one.")
+    return Link(left, right)
+
+
+class Link:
+    """Two linked explorers; `link` makes it.
+
+    Attributes
+    ----------
+    cannot : dict of str to str
+        Settings that the two do not share now, and why.
+    """
+
+    def __init__(self, left: Explorer, right: Explorer) -> None:
+        self.cannot: dict[str, str] = {}
+        self._busy = False
+        self._sides = left, right
+        self._follows = [partial(self._follow, left, right), partial(self._follow, right, left)]
+        for name in SETTINGS:  # the layer first: it sets the other ranges
+            self._set(right, name, getattr(left, name))
+        for why in self.cannot.values():  # what was set after it has taken the note away
+            right.say(f"Not linked: {why}")
+        for each, follow in zip(self._sides, self._follows, strict=True):
+            each.observe(follow, list(SETTINGS))
+
+    def unlink(self) -> None:
+        """Stop synchronizing."""
+        for each, follow in zip(self._sides, self._follows, strict=True):
+            if not each.closed:
+                each.unobserve(follow, list(SETTINGS))
+
+    def _follow(self, one: Explorer, other: Explorer, change: dict[str, Any]) -> None:
+        if self._busy or other.closed:
+            return
+        self._set(other, change["name"], change["new"])
+        if "layer" not in self.cannot:  # a new order chooses a new channel, in each its own
+            self._set(other, "channel", one.channel)
+
+    def _set(self, other: Explorer, name: str, value: Any) -> None:
+        with self._without_echo():
+            if getattr(other, name) == value:
+                self.cannot.pop(name, None)
+                return
+            try:
+                setattr(other, name, value)
+            except Exception as error:  # any error: a callback would hide it
+                self.cannot[name] = str(error)
+                other.say(f"Not linked: {error}")
+            else:
+                self.cannot.pop(name, None)
+
+    @contextmanager
+    def _without_echo(self) -> Iterator[None]:
+        """Suppress echo events while synchronizing."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def __repr__(self) -> str:
+        told = [f"{name} ({why})" for name, why in self.cannot.items()]
+        return f"Link({'not shared: ' + '; '.join(told) if told else 'all settings are shared'})"
+
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}
 """The setting ``version`` of the right explorer -> what it shows."""

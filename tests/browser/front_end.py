@@ -180,7 +180,7 @@ CANVAS_ON = """import os
 from unittest.mock import patch
 patch.dict(os.environ, HOOKVIZ_CANVAS="on").start();"""
 
-# What an explorer of core widgets does when its page has drawn them, see `hookviz.draw.style`.
+# What an explorer of core widgets does when its page has drawn them, see `hookviz.draw.html`.
 NAMED = """(root) => {
   const all = (what) => [...root.querySelectorAll(what)];
   const handles = all(".noUi-handle, .ui-slider-handle");

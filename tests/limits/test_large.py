@@ -21,8 +21,7 @@ from seen import READINGS, TITLE, control, html
 from torch import nn
 
 import hookviz
-from hookviz.draw.arrays import SHOWN_SIDE, averaged, shown_size
-from hookviz.draw.colours import levels_png
+from hookviz.draw.colours import SHOWN_SIDE, averaged, levels_png, shown_size
 from hookviz.draw.mosaic import mosaic
 from hookviz.hooking.tables import number
 

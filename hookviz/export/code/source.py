@@ -7,21 +7,327 @@ file's or class's name can become code.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import symtable
+import textwrap
 from collections.abc import Iterator
+from os import PathLike
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torchvision.models import WeightsEnum
 
+from ...attribution import cam
 from ...attribution.gradients import ATTRIBUTIONS
+from ...attribution.tokens import ATTENTION_HEATMAPS
+from ...draw.overlay import GAMMA, LUMINANCE, heat_colours, undoing
 from ...hooking.checkpoint import FORWARD
-from ...view.difference import ViewDifference
-from ...view.settings import EFFECTIVE
-from ...view.view import View
-from .context import CodeContext
-from .drawing import drawing_lines, heatmap_lines
-from .inputs import Given, quoted
-from .run import edit_lines, hook_lines, input_lines, map_lines, run_lines
+from ...hooking.edit import LayerEdit, index_words
+from ...hooking.tensors import channel_dimension
+from ...run.output import Output
+from ...run.target import class_index
+from ...view.exploration import ViewDifference
+from ...view.frame import Panel
+from ...view.settings import EFFECTIVE, NORM, PRODUCT
+from ...view.view import ShownMaps, View
+from .context import WIDTH, CodeContext, Given, as_drawn, quoted
+
+
+def input_lines(context: CodeContext) -> list[str]:
+    """Write ``model`` and ``x``, made or to be defined by the user."""
+    asking = ".requires_grad_()" if context.scored else ""
+    name, weights, x = context.given.name, context.given.weights, context.x
+    lines = []
+    if name is None:
+        context.take("model", f"your {type(context.user_model).__name__}")
+    elif isinstance(weights, WeightsEnum):
+        lines.append(f"model = get_model({quoted(name)}, weights={quoted(weights.name)})")
+    else:
+        context.take("model", f"hookviz.pretrained({quoted(name)})[0]")
+    if context.preparation is not None:
+        if not isinstance(context.given.image, (str, PathLike)):
+            context.take("image", "the picture that you gave")
+        *before, made = context.preparation
+        return [*lines, *before, f"x = {made}{asking}"]
+    assert x is not None
+    context.take("x", f"the input, shape {tuple(x.shape)}: explorer.inputs.{context.x_at}")
+    return [*lines, *([f"x = x.clone(){asking}"] if asking else [])]
+
+
+def edit_lines(context: CodeContext) -> list[str]:
+    """Write the explorer's edits as plain forward hooks, ``edit_0`` and so on."""
+    lines: list[str] = []
+    for number, edit in enumerate(context.view.session.edits):
+        chosen, old = _chosen(context, edit), ""
+        if edit.factor:
+            old = f"output[{chosen}] * "
+        lines += [
+            f"def edit_{number}(module, args, output):  # {_said(edit)}",
+            "    output = output.clone()  # a new tensor, or backward may break",
+            f"    output[{chosen}] = {old}{edit.factor!r}",
+            "    return output",
+            "",
+        ]
+    return lines
+
+
+def _chosen(context: CodeContext, edit: LayerEdit) -> str:
+    """Return the index of the channels that an edit scales."""
+    if edit.factor is None or edit.where is not None or edit.of_input or edit.of_heads:
+        raise _refusal(edit, "it does more than scale channels; use hookviz.edit")
+    record = context.view.cache.get(edit.layer)
+    if record is None:
+        raise _refusal(edit, "its layer is not captured; add it to layers=")
+    call = record.last
+    plain = [each.path for each in call.outputs] == [""]
+    if not plain or channel_dimension(call.activation, record.module, call.grid) != 1:
+        raise _refusal(edit, "the layer's output is not a batch of maps; edit a layer within it")
+    channels: Any = edit.channels
+    if channels is None:
+        return ":"
+    if isinstance(channels, (int, slice)):
+        return f":, {index_words(channels)}"
+    return f":, {channels.tolist() if isinstance(channels, Tensor) else list(channels)}"
+
+
+def _said(edit: LayerEdit) -> str:
+    return quoted(str(edit))[1:-1]
+
+
+def _refusal(edit: LayerEdit, why: str) -> ValueError:
+    return ValueError(f"There is no short code for the edit of {_said(edit)}: {why}.")
+
+
+def hook_lines(context: CodeContext) -> list[str]:
+    """Write ``keep``, the forward hook, and the lists that it fills."""
+    calls, kept = context.record.calls, "output.detach().clone()"
+    why = "  # before in-place ReLUs overwrite it"
+    if len(calls) > 1:
+        lines = ["calls = []", "", "def keep(module, args, output):"]
+        lines += [f'    call = {{"activation": {kept}}}{why}', "    calls.append(call)"]
+        register = "output.register_hook(lambda gradient: call.update(gradient=gradient))"
+    else:
+        lists = "activations, gradients = [], []" if context.graded else "activations = []"
+        lines = [lists, "", "def keep(module, args, output):"]
+        lines += [f"    activations.append({kept}){why}"]
+        register = "output.register_hook(gradients.append)"
+    if not context.graded:
+        return lines
+    if any(call.outputs[0].hooked_in_task is None for call in calls):
+        return [*lines, "    if output.requires_grad:", f"        {register}"]
+    return [*lines, f"    {register}"]
+
+
+def run_lines(context: CodeContext) -> list[str]:
+    """Write eval mode, the forward under the hooks, the backward, and the restored mode."""
+    model, edits = context.model, context.view.session.edits
+    flags = {module.training for module in context.core.modules()}
+    lines, back = [f"{model}.eval()"], [f"{model}.train()"] if flags == {True} else []
+    if len(flags) > 1:
+        lines.insert(0, f"training = {{module: module.training for module in {model}.modules()}}")
+        back = ["for module, was in training.items():", "    module.training = was"]
+    # The handle removes the hook at the end of the block, also if the model raises.
+    hooked = [(each.layer, f"edit_{number}") for number, each in enumerate(edits)]
+    blocks = [] if context.scored else ["torch.no_grad()"]
+    for name, hook in [*hooked, (context.record.name, "keep")]:
+        blocks.append(f"{context.layer(name)}.register_forward_hook({hook})")
+    start = [f"with {', '.join(blocks)}:"]
+    if len(start[0]) > WIDTH and len(blocks) > 1:
+        start = ["with (", *(f"    {block}," for block in blocks), "):"]
+    if not context.scored:
+        return [*lines, *start, f"    {context.calling}", *back]
+    scored = [f"    {line}" for line in _score_lines(context)]
+    return [*lines, *start, *scored, *_backward(context), *back]
+
+
+def _backward(context: CodeContext) -> list[str]:
+    why = "  # runs the hook; no .grad is written" if context.graded else ""
+    saliency = context.method == "saliency"
+    if context.run.source == "inputs":
+        return [f"{'(input_gradient,) = ' * saliency}torch.autograd.grad(score, x){why}"]
+    return [  # not every layer depends on the input
+        f"sources = [x, *(p for p in {context.model}.parameters() if p.requires_grad)]",
+        f"{'input_gradient, *_ = ' * saliency}"
+        f"torch.autograd.grad(score, sources, allow_unused=True){why}",
+    ]
+
+
+def _score_lines(context: CodeContext) -> list[str]:
+    """Write ``score = ...``, a scalar."""
+    target, logits, names = context.settings.target, context.run.logits, context.class_names
+    if isinstance(target, Output):
+        return [f"output = {context.calling}", f"score = {target}"]
+    if callable(target):
+        name = getattr(target, "__name__", type(target).__name__)
+        context.take("target", f"your function {quoted(name)}: explorer.target")
+        return [f"score = target({context.calling})"]
+    assert logits is not None  # a class score needs them
+    one, count = len(logits) == 1, logits.shape[1]
+    if target is None:
+        top = "[0].max()  # the top class" if one else ".amax(1).sum()  # each sample's top class"
+        return [f"score = {context.logits}{top}"]
+    if isinstance(target, list):
+        tops = logits.argmax(1).tolist()
+        every = [top if t is None else class_index(t, count, names)
+                 for t, top in zip(target, tops, strict=True)]  # fmt: skip
+        classes = textwrap.wrap(f"classes = {every}", WIDTH - 4, subsequent_indent="    ")
+        return [*classes, f"score = {context.logits}[range({len(every)}), classes].sum()"]
+    if isinstance(target, tuple):
+        first, *others = (class_index(each, count, names) for each in target)
+        against = f" - logits[:, {others}].mean(1)" if others else ""
+        whole = f"score = (logits[:, {first}]{against}).sum()"
+        return [f"logits = {context.logits}", whole]
+    index = class_index(target, count, names)
+    comment = f"  # {quoted(names[index])}" if index < len(names) else ""
+    line = f"score = {context.logits}" + (f"[0, {index}]" if one else f"[:, {index}].sum()")
+    return [line + comment * (len(line + comment) <= WIDTH - 4)]
+
+
+def map_lines(context: CodeContext) -> list[str]:
+    """Write ``activation`` and ``gradient``, arranged as ``(N, C, *spatial)``."""
+    arranged = f"{context.arrangement}{as_drawn(context.call.activation)}"
+    names = ["activation", *(["gradient"] if context.graded else [])]
+    several = len(context.record.calls) > 1
+    place = f'calls[{context.settings.call}]["{{}}"]' if several else "{}s[0]"
+    values = [place.format(name) + arranged for name in names]
+    whole = f"{', '.join(names)} = {', '.join(values)}"
+    if not arranged and len(whole) <= WIDTH:
+        return [whole]
+    return [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
+
+
+def heatmap_lines(context: CodeContext) -> list[str]:
+    """Write ``heatmap = ...``, with hookviz's function printed, or with the user's by name."""
+    method, at = context.method, context.settings
+    if method is None:
+        return []
+    if method == "saliency":
+        assert context.x is not None
+        end = f"[{context.view.input_sample}]{as_drawn(context.x)}"
+        return [f"heatmap = input_gradient.abs().amax(1){end}"]
+    if method == PRODUCT:
+        return [f"heatmap = (activation * gradient)[{at.sample}, {at.channel}]"]
+    function: Any = cam.HEATMAPS[method]
+    name, lines = getattr(function, "__name__", ""), []
+    if vars(cam).get(name) is function:
+        lines = ["", *_printed(function), ""]
+    else:
+        name = "method"
+        context.take("method", f"your function: hookviz.attribution.HEATMAPS[{quoted(method)}]")
+    alone = len(inspect.signature(function).parameters) == 1
+    given = "activation" if alone else f"activation, {'gradient' if context.graded else None}"
+    return [*lines, f"heatmap = {name}({given})[{at.sample}]"]
+
+
+def _printed(function: Any) -> list[str]:
+    """Return the source of a function of `cam` without its docstring, after its helpers."""
+    used = (vars(cam).get(name) for name in function.__code__.co_names)
+    helpers = [_printed(each) for each in used if isinstance(each, FunctionType)]
+    source = inspect.getsource(function)
+    lines, (node,) = source.splitlines(), ast.parse(source).body
+    assert isinstance(node, ast.FunctionDef)
+    docstring = node.body[0]
+    del lines[docstring.lineno - 1 : docstring.end_lineno]
+    return [*(line for helper in helpers for line in (*helper, "")), *lines]
+
+
+def drawing_lines(context: CodeContext) -> list[str]:
+    """Write the code that draws a row of pictures."""
+    panels = ShownMaps(context.view).panels()
+    if len(panels) == 1 and context.method is None:
+        return [f"plt.{_panel(context, 'activation', panels[0])}", "plt.show()"]
+    named = zip(("activation", "gradient"), panels, strict=False)
+    lines = [f"axes[{i}].{_panel(context, *each)}" for i, each in enumerate(named)]
+    count = len(panels)
+    if context.heatmap.values is not None:
+        lines += _heatmap(context, context.heatmap.values, f"axes[{count}]")
+        count += 1
+    return [f"_, axes = plt.subplots(1, {count})", *lines, "plt.show()"]
+
+
+def _panel(context: CodeContext, name: str, panel: Panel) -> str:
+    values = f"{name}[{context.settings.sample}, {context.settings.channel}]"
+    if context.spatial == 1:
+        return f"plot({values})"
+    colours = _colours(panel.values, panel.low, panel.high)
+    return f"imshow({values}, {quoted(panel.cmap)}{colours})"
+
+
+def _colours(values: np.ndarray, low: float, high: float) -> str:
+    """Return the colour range as arguments; empty if it is matplotlib's default."""
+    if np.isfinite(values).all() and low < high:
+        if high == -low == np.abs(values).max():
+            return ", norm=CenteredNorm()"
+        if (low, high) == (values.min(), values.max()):
+            return ""
+    return f", vmin={low:.7g}, vmax={high:.7g}"
+
+
+def _heatmap(context: CodeContext, values: np.ndarray, axes: str) -> list[str]:
+    x, alpha, colours = context.x, context.settings.alpha, heat_colours(values)
+    assert x is not None
+    if len(values) == 1 and (context.spatial == 1 or x.ndim == 3):
+        return [f"{axes}.plot(heatmap)"]
+    if context.heatmap.alone or x.ndim < 4:
+        name, low, high = colours or ("viridis", 0.0, 1.0)
+        return [f"{axes}.imshow(heatmap, {quoted(name)}{_colours(values, low, high)})"]
+    lines = _picture(context, axes, muted=colours is not None)
+    if colours is None:
+        return [*lines, f'{axes}.set_title("heatmap: zero everywhere")']
+    name, low, _ = colours
+    shown = "heatmap"
+    if values.shape != tuple(x.shape[-2:]):
+        shown = "large"
+        enlarged = 'interpolate(heatmap[None, None], x.shape[-2:], mode="bilinear")[0, 0]'
+        lines.append(f"large = {enlarged}")
+    # The larger the value, the more opaque; the range is that of the heatmap before resizing.
+    sign = "" if low == 0 else ".abs()"
+    limits = "vmin=0, vmax=top" if low == 0 else "norm=CenteredNorm(halfrange=top)"
+    return [
+        *lines,
+        f"top = heatmap{sign}.max()",
+        f"opacity = {alpha:g} * ({shown}{sign} / top).clip(0, 1)",
+        f"{axes}.imshow({shown}, {quoted(name)}, {limits}, alpha=opacity)",
+    ]
+
+
+def _picture(context: CodeContext, axes: str, muted: bool) -> list[str]:
+    """Write the code for the input's picture, with less colour if ``muted``."""
+    x, sample, alpha = context.x, context.view.input_sample, context.settings.alpha
+    assert x is not None
+    own = (".detach()" if context.scored else "") + as_drawn(x)
+    lines = [f"picture = x[{sample}]{own}.permute(1, 2, 0)"]
+    lines += _undone(context, x[sample].detach().float().cpu().numpy())
+    if x.shape[1] != 3:
+        return [*lines, f'{axes}.imshow(picture.mean(2), "gray", vmin=0, vmax=1)']
+    if not muted:
+        return [*lines, f"{axes}.imshow(picture)"]
+    luminance = np.round(LUMINANCE.astype(float), 4).tolist()
+    return [
+        *lines,
+        f"light = picture.numpy() ** {GAMMA}",
+        f"gray = (light @ {luminance})[..., None]  # luminance",
+        f"{axes}.imshow((light + {alpha:g} * (gray - light)) ** (1 / {GAMMA}))",
+    ]
+
+
+def _undone(context: CodeContext, values: np.ndarray) -> list[str]:
+    """Write the lines that bring one sample ``(C, H, W)`` to 0..1."""
+    scale, offset, words = undoing(values, context.inputs)
+    if not words:
+        return []
+    if words.startswith("stretched"):
+        return ["picture = (picture - picture.min()) / (picture.max() - picture.min())"]
+    std, mean = ([round(float(each), 6) for each in both.ravel()] for both in (scale, offset))
+    if len({*std}) == len({*mean}) == 1:
+        return [f"picture = (picture * {std[0]} + {mean[0]}).clip(0, 1)"]
+    return [
+        f"mean, std = torch.tensor([{mean}, {std}])",
+        "picture = (picture * std + mean).clip(0, 1)",
+    ]
 
 
 def write_source(view: View, given: Given) -> str:
@@ -47,6 +353,9 @@ def _rarities(context: CodeContext) -> Iterator[str]:
     if view.attends:
         yield "attention: hookviz.attention(model, x) returns the weights of every head."
         return
+    if view.attends:
+        yield "attention: hookviz.attention(model, x) returns the weights of every head."
+        return
     if isinstance(view, ViewDifference):
         yield "a difference: set version='edited'."
     if method == EFFECTIVE:
@@ -54,6 +363,11 @@ def _rarities(context: CodeContext) -> Iterator[str]:
             "this view, since the effective field takes more than a few lines: "
             f"hookviz.receptive_field(model, x, {quoted(name)}).effective([x]) computes it."
         )
+    if method in (NORM, *ATTENTION_HEATMAPS):
+        attended = f"hookviz.heatmap(hookviz.attention(model, x), {method!r})"
+        how = "hookviz.capture(...)[layer].activation.norm(dim=-1)" if method == NORM else attended
+        yield f"{method!r}: {how} computes it."
+        return
     if method in ATTRIBUTIONS and method != "saliency":
         yield f"{method!r}: hookviz.attribute(model, image, {method!r}) computes it."
     if x is None:

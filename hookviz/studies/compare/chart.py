@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...draw.shown import ShownFigure, no_formula, within
+from ...draw.figures import ShownFigure, no_formula, within
 from .difference import LayerDifference
 
 
@@ -64,5 +64,5 @@ def similarity_chart(
 
 
 def _label(layer: str, letters: int = 40) -> str:
-    """The name of a layer, cut to what a figure has room for."""
+    """Cut the name of a layer to the room in a figure."""
     return no_formula(within(layer or "(model)", letters))

@@ -1,4 +1,4 @@
-"""What a comparison found: a sequence of layers, as text, as HTML, as a figure and for pandas."""
+"""The result of a comparison: a sequence of layers, as text, HTML, a figure and for pandas."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def first(
         self, tolerance: float | None = None, *, gradient: bool = False
     ) -> LayerDifference | None:
-        """The layer in which the difference arises; None if there is none.
+        """Return the layer in which the difference arises; None if there is none.
 
         Without a tolerance it is the first whose relative difference, ``‖a − b‖ / ‖a‖``, is more
         than `LayerDifference.explained`: 16 roundings of the coarser type and 8 times the
@@ -139,7 +139,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return self._explore(layers)
 
     def figure(self) -> Figure:
-        """The relative differences along the layers, activations and gradients, as a figure."""
+        """Draw the relative differences along the layers, activations and gradients."""
         from .chart import error_chart
 
         return error_chart(self)
@@ -148,7 +148,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return self.verdict
 
     def _png(self) -> bytes:
-        from ...draw.shown import small_png  # matplotlib
+        from ...draw.figures import small_png  # matplotlib
 
         return small_png(self.figure())
 

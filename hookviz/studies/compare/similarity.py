@@ -25,7 +25,7 @@ _AT_ONCE = 1 << 22  # how many numbers are made double at once
 
 
 def gram(features: Tensor) -> Tensor:
-    """The Gram matrix ``X X^T`` of a batch in double precision: ``(N, ...)`` -> ``(N, N)``, on CPU.
+    """Compute the Gram matrix ``X X^T`` of a batch in double precision, on CPU: ``(N, N)``.
 
     A complex feature counts as two.
 
@@ -43,7 +43,7 @@ def gram(features: Tensor) -> Tensor:
 
 
 def unbiased_hsic(k: Tensor, l: Tensor) -> Tensor:  # noqa: E741
-    """The unbiased estimate of HSIC from Gram matrices of the same n ≥ 4 samples.
+    """Estimate HSIC without bias from Gram matrices of the same n ≥ 4 samples.
 
     With the diagonals of ``K`` and ``L`` set to zero it is ::
 
@@ -88,12 +88,12 @@ class LinearCKA:
             self._own[place] = self._own[place] + unbiased_hsic(grams, grams)
 
     def matrix(self) -> Tensor:
-        """The similarities ``(A, B)`` in double precision; NaN of a layer that never varies."""
+        """Compute the similarities ``(A, B)`` in double precision; NaN for a constant layer."""
         own = [torch.as_tensor(each).clamp(min=0).sqrt() for each in self._own]
         return torch.as_tensor(self._crossed) / (own[0][:, None] * own[1])
 
     def constant(self) -> list[Tensor]:
-        """Of each model, which layers never varied, ``(A,)`` and ``(B,)``."""
+        """Masks of each model's layers that never varied, ``(A,)`` and ``(B,)``."""
         return [torch.as_tensor(each) <= 0 for each in self._own]
 
 
@@ -108,7 +108,7 @@ LEAST = 4
 
 @dataclass(frozen=True, eq=False)
 class Similarity(TablePage):
-    """How alike the layers of two models are; `hookviz.similarity` measures it.
+    """The similarity of the layers of two models; `hookviz.similarity` measures it.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Similarity(TablePage):
         ]
 
     def figure(self) -> Figure:
-        """The matrix as a heatmap, a's layers from the bottom up."""
+        """Draw the matrix as a heatmap, a's layers from the bottom up."""
         from .chart import similarity_chart
 
         return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
@@ -154,7 +154,7 @@ class Similarity(TablePage):
         return f"Linear CKA over {self.samples:,} samples"
 
     def _png(self) -> bytes:
-        from ...draw.shown import small_png  # matplotlib
+        from ...draw.figures import small_png  # matplotlib
 
         return small_png(self.figure())
 
@@ -190,7 +190,7 @@ def similarity(
     *,
     layers_b: Layers = None,
 ) -> Similarity:
-    """How alike the layers of two models are: linear CKA, over a data set, one forward of each.
+    """Measure how similar two models' layers are: linear CKA over a data set, one forward each.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class _Watched:
 
 
 def _as_input(batch: Any) -> ModelInput:
-    """Of a tuple the first, since the others are labels."""
+    """Return the first of a tuple, since the others are labels."""
     if isinstance(batch, Mapping):
         return ModelInput((), dict(batch))
     return ModelInput((batch[0] if isinstance(batch, (tuple, list)) else batch,))

@@ -165,7 +165,7 @@ def _refuse_labels(target: Any) -> None:
 
 
 def _explored(session: Session, seen: Observation, finding: Finding) -> Any:
-    """The explorer on the convolutions and the finding's layer, or the nearest that has maps."""
+    """Open an explorer on the convolutions and the finding's layer, or the nearest with maps."""
     shown = _with_maps(seen.calls, finding)
     layers = [m for m in seen.names if is_convolution(m) or m is shown.module]
     return widget(
@@ -180,7 +180,7 @@ def _explored(session: Session, seen: Observation, finding: Finding) -> Any:
 
 
 def _with_maps(calls: Sequence[LayerCall], finding: Finding) -> LayerCall:
-    """The finding's call of its layer; if it returned no maps, the last before its end that did."""
+    """Return the finding's call of its layer, or the last one before its end that has maps."""
     place = finding.layer, finding.call
     ran = next((index for index, look in enumerate(calls) if look.place == place), 0)
     within = finding.layer + "." if finding.layer else ""

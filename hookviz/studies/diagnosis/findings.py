@@ -1,4 +1,4 @@
-"""What was found: a sequence of findings, worst first, as text, as HTML and for pandas."""
+"""The result of a diagnosis: findings, worst first, as text, as HTML and for pandas."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Finding:
     cause: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """A finding of one layer is in that layer."""
+        """Fill ``layers`` of a finding of one layer."""
         if not self.layers:
             self.layers.append(self.layer)
 
@@ -83,7 +83,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """What it is, and where, in words."""
+        """The fault and its place, in words."""
         phase = "" if self.phase == "forward" else f" ({self.phase})"
         return f"{self.kind}{phase} in {self.where}"
 
@@ -144,7 +144,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
 
     @property
     def healthy(self) -> bool:
-        """Whether the model was looked at, and there is nothing but notes."""
+        """True if the model was looked at, and there is nothing but notes."""
         return bool(self.looked_at) and all(each.severity == "note" for each in self)
 
     @property
@@ -245,7 +245,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
 
 
 def _row(place: int, each: Finding) -> str:
-    """Number and kind; and beside them where, what is wrong, what to do."""
+    """Return number and kind, and beside them the layer, the fault and the cure."""
     cell = '<td style="text-align: left; vertical-align: top">'
     code = f"<br><code>{escape(each.code)}</code>" if each.code else ""
     phase = "" if each.phase == "forward" else f"<br>{each.phase}"
@@ -284,7 +284,7 @@ def checked(ignore: Ignored) -> list[tuple[str, str]]:
 
 
 def without(findings: Sequence[Finding], pairs: Sequence[tuple[str, str]]) -> list[Finding]:
-    """The findings but for those that are ignored; of several layers some may remain."""
+    """Return the findings without the ignored ones; of several layers some may remain."""
     kept = []
     for each in findings:
         patterns = [pattern for kind, pattern in pairs if kind == each.kind]

@@ -70,7 +70,7 @@ class RecordedCall:
             _rng(device).set_rng_state(state, device)
 
     def score(self, output: Any, *_: object, scale: float = 1.0) -> Tensor | None:
-        """A score whose gradient at each output is the one that came to it, divided by a scale."""
+        """Return a score whose gradient at each output is the recorded one, divided by a scale."""
         tensors = [tensor for _, tensor in tensors_in(output)]
         weighted = [(tensors[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
         return sum(weighted[1:], weighted[0]) if weighted else None
@@ -225,7 +225,7 @@ class Guard(HookManager, Diagnosis):
     # When the block is over
 
     def _hits(self) -> list[Sum]:
-        """The sums that are not finite, read at once."""
+        """Return the sums that are not finite, read at once."""
         devices: dict[torch.device, list[Sum]] = {}
         for each in self._sums:
             devices.setdefault(each.value.device, []).append(each)
@@ -299,7 +299,7 @@ class Guard(HookManager, Diagnosis):
             yield from off_scale(module, self._names[module], shift, spread, count)
 
     def _lacking(self) -> bool:
-        """Whether there was a backward and some weights have no part in it."""
+        """Return True if there was a backward and some weights have no part in it."""
         named = self._core.named_parameters()
         learns = {name for name, parameter in named if parameter.requires_grad}
         return bool(self._graded) and (self._idle or bool(learns - self._graded))
@@ -371,13 +371,13 @@ _EMPTY = Finding(
 
 
 def _first(hits: list[Sum]) -> Sum:
-    """The first, but for what the loss sent: the hook of the last layer sees that before us."""
+    """Return the first non-finite sum, except gradients that the loss itself sent."""
     sent = (h for h in hits if h.phase == "sent" and h.started is hits[0].started)
     return next(sent, hits[0]) if hits[0].phase == "backward" else hits[0]
 
 
 def _coarse(hit: Sum, why: str) -> Finding:
-    """What is known of a sum that is not finite without the operation."""
+    """Describe a sum that is not finite without knowing the operation."""
     word = "NaN" if bool(hit.value.isnan()) else "Inf"
     if hit.phase == "sent":
         message = (

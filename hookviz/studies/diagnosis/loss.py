@@ -1,4 +1,4 @@
-"""How the score is wired: what is given to a loss that it does not take, and what comes back."""
+"""Checks of the loss: wrong arguments, and samples without a gradient."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def wiring(seen: Observation) -> Iterator[Finding]:
 def _wrong(
     operation: OperationRecord, message: str, advice: str, made: OperationRecord | None = None
 ) -> Finding:
-    """A finding in the layer of the operation; of a loss, in that of what made its input."""
+    """Report a finding in the operation's layer; for a loss, in the layer that made its input."""
     place = operation.place
     severity = "note" if made is not None and made.name == "relu" else "warning"
     if made is not None and operation.layer == OUTSIDE:
@@ -84,7 +84,7 @@ MANY = 16
 
 
 def idle_samples(seen: Observation) -> Iterator[Finding]:
-    """Samples of the batch that have no part in the score."""
+    """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
     if not seen.backward or seen.error is not None or idle <= count / 2:
         return

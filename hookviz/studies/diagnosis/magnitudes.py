@@ -1,4 +1,4 @@
-"""How large activations and gradients are along the layers: growing, shrinking, lost."""
+"""Checks of magnitudes along the layers: activations and gradients that grow, shrink or vanish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 1e6
 
 
 def scales(seen: Observation) -> Iterator[Finding]:
-    """Whether activations grow or shrink too much on their way, or gradients on theirs.
+    """Report activations that grow or shrink too much on their way, or gradients on theirs.
 
     A branch that is small, such as one that begins at zero, is no trouble while another way is
     open: what has vanished is the largest of all that lie further on.
@@ -33,6 +33,26 @@ def scales(seen: Observation) -> Iterator[Finding]:
         return  # in the first step nothing comes to what lies before such a layer
     gradients = [(each, each.gradient) for each in reversed(ran)]
     yield from _judged("gradient", gradients, advice, leaves)
+
+
+def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:
+    """Yield ``"vanishing"`` and ``"exploding"`` where they are so, and the sizes that show it.
+
+    The explorer's line of health judges by it, too.
+
+    Examples
+    --------
+    >>> [kind for kind, _ in trends([1.0, 1e-4, 1e-8])], list(trends([1.0, 1e-8, 1.0]))
+    (['vanishing'], [])
+    """
+    if len(sizes) < 3 or not sizes[0]:
+        return
+    ahead = list(accumulate(reversed(sizes), max))[::-1]  # the largest that lies further on
+    if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
+        yield "vanishing", ahead
+    so_far = list(accumulate(sizes, max))
+    if so_far[-1] > LIMIT * sizes[0]:
+        yield "exploding", so_far
 
 
 def _weighty(look: LayerCall) -> bool:
@@ -52,13 +72,9 @@ def _judged(
     if (again := _recurrence(what, known, advice)) is not None:
         yield again
         return
-    # The largest that lies further on, and the largest so far.
-    ahead = list(accumulate(reversed(sizes), max))[::-1]
-    if ahead[-max(len(sizes) // 10, 1)] * LIMIT < sizes[0]:
-        yield _told("vanishing", what, [look for look, _ in known], ahead, advice, leaves)
-    so_far = list(accumulate(sizes, max))
-    if so_far[-1] > LIMIT * sizes[0]:
-        yield _told("exploding", what, [look for look, _ in known], so_far, advice, leaves)
+    for kind, largest in trends(sizes):
+        looks = [look for look, _ in known]
+        yield _told(kind, what, looks, largest, advice, leaves)
 
 
 def _told(
@@ -121,7 +137,7 @@ def _told(
 
 
 def _recurrence(what: str, known: list[tuple[LayerCall, float]], advice: str) -> Finding | None:
-    """A layer that runs many times, in which numbers grow or shrink from run to run."""
+    """Report a layer that runs many times, in which numbers grow or shrink from run to run."""
     runs: dict[str, list[tuple[LayerCall, float]]] = {}
     for look, size in known:
         if size:
@@ -157,16 +173,16 @@ _RECURRENT = (
 
 
 def _run(look: LayerCall, several: bool) -> str:
-    """A layer's name; where layers run several times, and which run."""
+    """Return a layer's name; where layers run several times, with the number of the run."""
     return f"{look.layer!r} (run {look.call})" if several else repr(look.layer)
 
 
 MANY = 8
-"""Of fewer steps none can be said to be one of many."""
+"""Fewer steps than this are not many."""
 
 
 def _everywhere(steps: list[float], sizes: list[float]) -> list[int]:
-    """The steps, if many small ones make most of it; empty if one or a few do."""
+    """Return the steps, if many small ones make most of it; empty if one or a few do."""
     some = [place for place, step in enumerate(steps) if 1 < step < math.inf]
     logs = sorted((math.log(steps[place]) for place in some), reverse=True)
     large = sum(logs) > math.log(LIMIT) and len(some) >= MANY
@@ -177,7 +193,7 @@ def _everywhere(steps: list[float], sizes: list[float]) -> list[int]:
 
 
 def overflows(seen: Observation) -> Iterator[Finding]:
-    """A recurrent layer in which numbers grow from step to step of a sequence."""
+    """Report a recurrent layer in which numbers grow from step to step of a sequence."""
     for look in seen.calls:
         if not isinstance(look.module, nn.RNNBase):
             continue
@@ -204,7 +220,7 @@ def overflows(seen: Observation) -> Iterator[Finding]:
 
 
 def _passing(leaves: Sequence[LayerCall], ratio: Callable[[float, float], float]) -> LayerCall:
-    """The layer that changes a gradient most: what comes to it, those behind have changed."""
+    """Return the layer that changes a gradient most between its output and its input."""
     known = [each for each in leaves if each.gradient]
     if known and leaves[0].gradient == 0:
         return known[0]
@@ -217,7 +233,7 @@ def _ratio(large: float, small: float) -> float:
 
 
 def _untrained(seen: Observation) -> str:
-    """What to do, where BatchNorm layers in eval mode have never seen a batch."""
+    """Advise on BatchNorm layers in eval mode that have never seen a batch."""
     norms = [m for m in seen.names if isinstance(m, _BatchNorm) and not m.training]
     new = [m for m in norms if m.num_batches_tracked is not None and m.num_batches_tracked == 0]
     if not new:

@@ -29,7 +29,7 @@ KINDS = {
 
 
 def raised(seen: Observation) -> Iterator[Finding]:
-    """The model's own error, and what led to it."""
+    """Report the model's own error and the operations that led to it."""
     error = seen.error
     if error is None:
         return
@@ -70,7 +70,7 @@ def raised(seen: Observation) -> Iterator[Finding]:
 
 
 def raised_outside(error: BaseException, seen_layers: Iterable[str]) -> Finding:
-    """What was raised in a guarded block behind the model, in the loss, say, or in the backward."""
+    """Report an error in a guarded block behind the model: in the loss, say, or in the backward."""
     place = _place(error)
     function = place.pop("function")
     within = " or ".join(map(repr, seen_layers))
@@ -92,7 +92,7 @@ IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requi
 
 
 def _overwritten(seen: Observation, write: OperationRecord, needing: str, at: str) -> Finding:
-    """An in-place error: what wrote, and what needed the value that was there."""
+    """Report an in-place error: the operation that wrote, and the one that needed the old value."""
     owner = f" in {write.layer!r}" if write.layer and write.layer != OUTSIDE else ""
     return Finding(
         "in place",
@@ -107,14 +107,14 @@ def _overwritten(seen: Observation, write: OperationRecord, needing: str, at: st
 
 
 def kind_of(error: BaseException) -> str:
-    """The kind of finding that an error is, by what stands in its message."""
+    """Return the kind of finding that an error is, by its message."""
     if IN_PLACE.search(str(error)):
         return "in place"
     return next((kind for kind, words in KINDS.items() if words.search(str(error))), "error")
 
 
 def mended(error: BaseException, look: LayerCall | None, seen: Observation | None) -> str:
-    """What to write instead, where the error is one that is often met; else empty."""
+    """Return the code to write instead of a frequent error; otherwise empty."""
     said = str(error)
     shape: tuple[int, ...] = look.given[0] if look is not None and look.given else ()
     if (
@@ -146,7 +146,7 @@ def mended(error: BaseException, look: LayerCall | None, seen: Observation | Non
 
 
 def _classes(error: BaseException) -> int:
-    """How many classes a loss was given scores of, read off its frame in the traceback."""
+    """Read the number of classes that a loss was given off its frame in the traceback."""
     traced, found = error.__traceback__, 0
     while traced is not None:
         given = traced.tb_frame.f_locals.get("input")
@@ -187,11 +187,11 @@ MENDED = {
     "Double|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the weights: "
     "x.float(), or x.to(next(model.parameters()).dtype).",
 }
-"""What stands in an error -> what to write instead."""
+"""Text of an error -> the code to write instead."""
 
 
 def _innermost(seen: Observation, error: Exception) -> LayerCall | None:
-    """The call in which the error arose: the innermost one that did not come to its end."""
+    """Return the call in which the error arose: the innermost one that did not come to its end."""
     call = innermost_call(error, seen.names)
     unfinished = [look for look in seen.calls if not look.finished]
     if call is not None:

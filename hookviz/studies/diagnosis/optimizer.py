@@ -20,7 +20,7 @@ TOO_FAR = 0.5
 def optimizers(
     model: nn.Module, optimizer: Any, slopes: Mapping[str, float] | None = None
 ) -> Iterator[Finding]:
-    """What an optimizer lacks, holds twice or in vain, and whether its steps are too long.
+    """Report parameters that an optimizer lacks, holds twice or in vain, and too long steps.
 
     ``slopes`` are the norms of the gradients that reached the parameters.
     """
@@ -65,7 +65,7 @@ def optimizers(
 
 
 def _about(names: list[str], message: str, advice: str, severity: str = "warning") -> Finding:
-    """A finding about parameters, told by their layers."""
+    """Report a finding about parameters, named by their layers."""
     layers = list(dict.fromkeys(name.rpartition(".")[0] for name in names)) or [""]
     more = also(layers[1:]) if len(layers) > 1 else ""
     return Finding("optimizer", severity, message + more, advice, layers[0], layers=layers)
@@ -88,7 +88,7 @@ def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
 def _lengths(
     model: nn.Module, optimizer: Any, names: Mapping[int, str], slopes: Mapping[str, float]
 ) -> Iterator[Finding]:
-    """How far a first step takes the weights: Adam by its rate, plain descent by the gradient."""
+    """Return the length of a first step: Adam's by its rate, plain descent's by the gradient."""
     kind = type(optimizer).__name__
     ratios: dict[str, float] = {}
     for group in optimizer.param_groups:

@@ -1,4 +1,4 @@
-"""How layers work: one way in training and another in eval, or in place."""
+"""Checks of the mode: layers that differ between training and eval, or work in place."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def dropout(seen: Observation) -> Iterator[Finding]:
 
 
 def training_mode(seen: Observation) -> Iterator[Finding]:
-    """That a model in training mode is another than the one that is shown, and deployed."""
+    """Report that the model is in training mode."""
     root = next(iter(seen.names))
     kinds: dict[str, int] = {}
     for module in seen.names:

@@ -1,4 +1,4 @@
-"""What an operation's values say: dead, constant or saturated; lost in half precision."""
+"""Checks of an operation's values: dead, constant or saturated; lost in half precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .operations import OperationRecord, Range
 from .weights import is_zero, weighted
 
 FEW = 16
-"""Of fewer values of a channel, or fewer channels, nothing can be said."""
+"""Fewer values of a channel, or fewer channels, allow no statement."""
 
 
 def silent_maps(seen: Observation) -> Iterator[Finding]:
@@ -48,11 +48,12 @@ def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding
     said = f"{count} of {channels} channels are {what} everywhere, over {_inputs(seen)}"
     owner = operation.layer if operation.name in MAPS or not after else after
     severity, advice = "warning", _ADVICE[kind].format(owner)
-    if count - away <= channels / 2:
+    judged = silence(count, channels, away, seen.samples, _no_chance(seen, operation, kind))
+    if judged == "trained away":
         severity = "note"
         said += f"; the weights of {away} of them are next to zero: they were trained away"
         advice = "Nothing is wrong; such channels could be pruned."
-    elif seen.samples < 2 or not _no_chance(seen, operation, kind):
+    elif judged == "silent":
         severity, kind = "note", "silent"
         advice = "Give more and other inputs, to know whether it ever answers."
     return Finding(
@@ -66,12 +67,57 @@ def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding
     )
 
 
+def silence(count: int, channels: int, away: int, samples: int, no_chance: bool) -> str:
+    """Judge a layer with channels that are the same everywhere; the explorer's line does so too.
+
+    Parameters
+    ----------
+    count, channels : int
+        How many channels are so, and how many the layer has.
+    away : int
+        How many of them have weights next to zero.
+    samples : int
+        The number of inputs: one alone shows nothing dead.
+    no_chance : bool
+        True if other inputs would hardly wake them.
+
+    Returns
+    -------
+    str
+        ``""`` up to half of the channels, else ``"trained away"``, ``"silent"``, on these inputs,
+        or ``"dead"``.
+
+    Examples
+    --------
+    >>> silence(40, 64, 0, 1, True), silence(40, 64, 0, 2, True), silence(40, 64, 30, 2, True)
+    ('silent', 'dead', 'trained away')
+    """
+    if count <= channels / 2:
+        return ""
+    if count - away <= channels / 2:
+        return "trained away"
+    return "silent" if samples < 2 or not no_chance else "dead"
+
+
+def next_to_zero(weight: Tensor) -> Tensor:
+    """Mark the channels whose weights are next to zero: trained away, if they were trained.
+
+    Examples
+    --------
+    >>> next_to_zero(torch.tensor([[3.0, 4.0], [1e-9, 0.0]]))
+    tensor([False,  True])
+    """
+    strength = weight.detach().flatten(1).norm(dim=1) if weight.ndim > 1 else weight.detach().abs()
+    strength = strength.float()
+    return strength < SMALL * strength.max()
+
+
 def _inputs(seen: Observation) -> str:
     return f"{seen.samples} input{'s' * (seen.samples != 1)}"
 
 
 def _no_chance(seen: Observation, operation: OperationRecord, kind: str) -> bool:
-    """Whether other inputs would hardly wake it: far below zero, or not one of many channels."""
+    """Return True if other inputs hardly wake it: far below zero, or not one of many channels."""
     channels, values = operation.facts["channels"]
     if kind == "constant":
         return True
@@ -87,7 +133,7 @@ SMALL = 1e-2
 
 
 def _trained_away(seen: Observation, operation: OperationRecord) -> int:
-    """Of the channels that say nothing, how many have a scale or a kernel next to zero."""
+    """Count the silent channels that have a scale or a kernel next to zero."""
     still: Tensor = operation.facts["still"].clone()
     away = torch.zeros_like(still)
     name, seen_names = operation.layer, set()
@@ -97,9 +143,7 @@ def _trained_away(seen: Observation, operation: OperationRecord) -> int:
         seen_names.add(name)
         weight = getattr(seen.modules.get(name), "weight", None)
         if isinstance(weight, Tensor) and not weight.is_meta and len(weight) == len(still):
-            strength = weight.detach().flatten(1).norm(dim=1) if weight.ndim > 1 else weight.abs()
-            strength = strength.detach().float().to(still.device)
-            away |= strength < SMALL * strength.max()
+            away |= next_to_zero(weight).to(still.device)
         before = seen.writers.get(name)
         name = before.facts["after"] if before is not None and before.name != "convolution" else ""
     return int((still & away).sum())
@@ -147,7 +191,7 @@ LOST = 0.1
 
 
 def half_precision(seen: Observation) -> Iterator[Finding]:
-    """What overflows in half precision or is about to, and what becomes 0."""
+    """Report values that overflow in half precision, nearly do, or become 0."""
     near = [(_share_of_largest(each), each) for each in seen.operations if each.phase == "forward"]
     share, worst = max(near, key=lambda each: each[0], default=(0.0, None))
     if worst is not None and share > 0.5 and not worst.propagated:  # else its Inf is told
@@ -184,7 +228,7 @@ _WHAT = {"forward": "numbers", "backward": "gradients"}
 
 
 def _share_of_largest(operation: OperationRecord) -> float:
-    """How near an operation's results came to the largest number of their half-precision type."""
+    """Measure how near an operation's results came to the limit of their half-precision type."""
     halves = [each for each in operation.made if each.dtype in HALF]
     if not halves or operation.constant or operation.origin not in (None, operation):
         return 0.0

@@ -203,7 +203,7 @@ class Contributions:
         ]
 
     def rows(self, most: int = 12) -> list[tuple[str, str]]:
-        """The terms as text: the bias, the largest channels, the rest, and what follows."""
+        """Return the terms as text: the bias, the largest channels, the rest, and what follows."""
         order = self.by_channel.abs().argsort(descending=True, stable=True).tolist()
         rows = [("bias", number(self.bias))]
         rows += [(f"channel {n}", number(float(self.by_channel[n]))) for n in order[:most]]
@@ -331,7 +331,7 @@ class _Listener(Listener):
         return _Value(value, terms, [])
 
     def _index(self, returned: Tensor, channels_last: bool) -> tuple[int, ...]:
-        """The value's index in what the layer returned."""
+        """Return the value's index in the layer's output."""
         batched = returned.ndim == len(self._position) + 2
         inner = (
             (*self._position, self._channel) if channels_last else (self._channel, *self._position)
@@ -375,7 +375,7 @@ _NOT_LINEAR = (
 def _moved(
     operation: Operation, tensor: Tensor, made: Tensor, index: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Where a number goes by an operation that works number by number, or joins."""
+    """Return a number's index after an operation that works number by number, or joins."""
     if operation.name == "cat":
         axis, shift = operation.argument["dim"] % made.ndim, 0
         for each in operation.argument["tensors"]:
@@ -387,7 +387,7 @@ def _moved(
 
 
 def _adds_up(value: float, terms: Terms, returned: Tensor) -> bool:
-    """Whether the terms' sum is the value, but for rounding in the layer's type of numbers."""
+    """Return True if the terms' sum is the value, up to rounding in the layer's dtype."""
     products = terms.kernel * terms.patch
     total = terms.bias + float(products.sum())
     if not torch.isfinite(torch.tensor([value, total])).all():

@@ -1,4 +1,4 @@
-"""What ran, and from where to where: the layers of a model as one forward connects them."""
+"""The layers of a model as one forward connects them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def graph(
         As in `hookviz.capture`; None is every layer that holds a matrix or kernels: convolutions,
         linear, recurrent and embedding layers.
     keep : bool
-        Whether each node keeps a copy of its value.
+        True if each node keeps a copy of its value.
     weights, transform : optional
         As in `hookviz.explore`.
 
@@ -114,7 +114,7 @@ def graph(
 
 
 def chosen_layers(model: nn.Module, layers: Layers) -> dict[nn.Module, str]:
-    """The layers that are nodes, and their names."""
+    """Return the layers that are nodes, and their names."""
     if layers is not None:
         return {module: names[0] for module, names in select_layers(model, layers).items()}
     known = module_names(model).items()
@@ -131,7 +131,7 @@ def _has_matrix(module: nn.Module) -> bool:
 
 
 def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -> ExitStack:
-    """A block within which listeners are told of a run, each layer with memory of its own."""
+    """Report a run to listeners within a block, each layer with memory of its own."""
 
     class Observing(ExitStack):
         def __enter__(self) -> Observing:
@@ -144,7 +144,7 @@ def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -
 
 
 class Graph:
-    """What ran in one forward, and from where to where; `hookviz.graph` makes it.
+    """The operations of one forward and their connections; `hookviz.graph` makes it.
 
     Attributes
     ----------

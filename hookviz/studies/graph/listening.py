@@ -1,4 +1,4 @@
-"""What the graph notes while the model runs: layers, joins, and which reaches which."""
+"""The record of a graph while the model runs: layers, joins, and which reaches which."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Node:
     module : str
         The module whose code ran it.
     failed : bool
-        Whether the forward ended here, in an error.
+        True if the forward ended here, in an error.
     """
 
     name: str
@@ -61,7 +61,7 @@ class GraphListener(Listener):
     layers : collection of torch.nn.Module
         Each call of one of these is a node.
     keep : bool
-        Whether to keep a copy of each node's value.
+        If True, keep a copy of each node's value.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class GraphListener(Listener):
         return list(dict.fromkeys(each for each in found if each is not None))
 
     def _last(self) -> list[int]:
-        """The latest node from which no edge starts yet."""
+        """Return the latest node from which no edge starts yet."""
         starts = {start for start, _ in self.edges}
         ends = [n for n in range(len(self.nodes)) if n not in starts]
         return ends[-1:]
@@ -204,7 +204,7 @@ class GraphListener(Listener):
         return number
 
     def _named(self, name: str, call: int) -> str:
-        """A name that no other node has: the call's number, or the next one that is free."""
+        """Return a unique name for a node: with the call's number, or the next one that is free."""
         named = f"{name}#{call}" if call else name
         while named in self._names:
             call += 1
@@ -214,7 +214,7 @@ class GraphListener(Listener):
 
 
 def _read(operation: Operation) -> list[Tensor]:
-    """The tensors whose numbers are in the result: not those that are overwritten as a whole."""
+    """Return the tensors whose numbers are in the result, without those overwritten as a whole."""
     if operation.name not in ("copy", "fill", "zero"):
         return operation.reads
     whole = operation.argument["self"]

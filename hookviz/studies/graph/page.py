@@ -10,7 +10,7 @@ from .listening import Node
 
 
 class Drawn(Protocol):
-    """What is drawn of a `Graph`."""
+    """The drawing of a `Graph`."""
 
     nodes: list[Node]
     edges: list[tuple[int, int]]
@@ -78,7 +78,7 @@ def drawing(graph: Drawn) -> str:
 
 
 def folded(graph: Drawn) -> tuple[list[int], list[str]]:
-    """The box of each node, and the boxes' names: modules at one depth, as deep as is legible."""
+    """Return each node's box, and the boxes' names: modules at one depth, as deep as is legible."""
     paths = [tuple((node.layer or node.module or node.name).split(".")) for node in graph.nodes]
     deepest = max(map(len, paths), default=1)
     labels: list[str] = []
@@ -106,7 +106,7 @@ def _ranks(count: int, edges: set[tuple[int, int]]) -> list[int]:
 
 
 def _centres(rows: dict[int, list[int]], edges: set[tuple[int, int]]) -> dict[int, float]:
-    """Where boxes stand in their rows: each as near to those before it as there is room."""
+    """Place boxes in their rows: each as near to those before it as there is room."""
     centre: dict[int, float] = {}
     for _, row in sorted(rows.items()):
         wanted = {}

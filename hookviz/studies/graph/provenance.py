@@ -1,4 +1,4 @@
-"""Which sources each number in memory was made of: a set of them beside every tensor's memory.
+"""The sources of each number in memory: a set of them beside every tensor's memory.
 
 Nearly all tensors are made of the same sources throughout, and one set does for all their numbers.
 Where sources meet side by side, as channels do in a concatenation, each number has a set of its
@@ -19,15 +19,15 @@ from torch import Tensor
 
 from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Operation, tensors
-from ..receptive_field import rules, windows
+from ..receptive_field import rules
 from ..receptive_field.operation import EMPTY, TracedOperation
 
 Key = Any
 Sources = frozenset[Key]
 
 _BY_NUMBER = {rules.pointwise, rules.product, rules.added}
-_MOVES = {windows.moved, windows.joined, windows.padded}
-_WITHIN: set[object] = {windows.pooled, windows.adaptively_pooled, windows.resampled}
+_MOVES = {rules.moved, rules.joined, rules.padded}
+_WITHIN: set[object] = {rules.pooled, rules.adaptively_pooled, rules.resampled}
 _WITHIN |= {rules.normalized_by_place}
 _INDICES = ("index", "indices", "mask")
 NOTHING = 0  # the number of the empty set
@@ -43,7 +43,7 @@ class _Shadow:
 
 
 class Provenance:
-    """Which sources the numbers of tensors were made of, as operations are told to `follow`.
+    """The sources of tensors' numbers, as operations are told to `follow`.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Provenance:
         if rule in _BY_NUMBER or rule is rules.overwritten or by_batch:
             first = self._combined([self._read(each) for each in read])
             return [first, *[NOTHING] * (len(made) - 1)]
-        if rule is windows.joined and (joined := self._joined(operation)) is not None:
+        if rule is rules.joined and (joined := self._joined(operation)) is not None:
             return [joined]
         if rule in _WITHIN and len(read) and _alike(found := self._read(read[0]), operation):
             return [found, *[NOTHING] * (len(made) - 1)]
@@ -117,7 +117,7 @@ class Provenance:
         return self._by_planes(operation, rule, read, made)
 
     def _combined(self, parts: list[int | Tensor]) -> int | Tensor:
-        """Number by number, as torch broadcasts."""
+        """Unite the sets number by number, as torch broadcasts."""
         known = [each for each in parts if not (isinstance(each, int) and each == NOTHING)]
         return reduce(self._pairwise, known)
 
@@ -135,7 +135,7 @@ class Provenance:
         return [sets] if isinstance(sets, int) else _numbers_in(sets)
 
     def _places(self, sets: int | Tensor, device: torch.device) -> Tensor:
-        """The place of each number's set among the distinct ones."""
+        """Return the index of each number's set among the distinct ones."""
         if isinstance(sets, int):
             return torch.zeros((), dtype=torch.long, device=device)
         order = torch.zeros(len(self._sets), dtype=torch.long, device=device)
@@ -158,7 +158,7 @@ class Provenance:
         return torch.cat([each.expand(shape) for each, shape in pairs], axis)
 
     def _moved(self, operation: Operation) -> Tensor:
-        """The same move, done with the sets."""
+        """Repeat a move of numbers with their sets."""
 
         def sets(name: str, value: object) -> object:
             if isinstance(value, Tensor):
@@ -192,7 +192,7 @@ class Provenance:
         return [NOTHING if each is None else self._from_planes(each, sources) for each in several]
 
     def planes(self, tensor: Tensor, sources: list[Key]) -> Tensor | None:
-        """Where a tensor has each of the sources: 1, elsewhere EMPTY; the first for any of them."""
+        """Return planes: 1 at the numbers of a source, else EMPTY; the first for any source."""
         sets = self._filled(tensor)
         if _numbers_in(sets) in ([], [NOTHING]):
             return None
@@ -218,7 +218,7 @@ class Provenance:
     # Memory
 
     def _read(self, tensor: Tensor) -> int | Tensor:
-        """The number of the set of all of a tensor, or of each number in it.
+        """Return the number of the set of all of a tensor, or of each number in it.
 
         Along dimensions of one the set is the same for all numbers.
         """
@@ -280,7 +280,7 @@ class Provenance:
 
 
 class _Planes:
-    """What the receptive field's rules look sources up in."""
+    """The lookup of sources for the receptive field's rules."""
 
     extent: tuple[int, ...] = ()
 
@@ -315,7 +315,7 @@ def _adds(operation: Operation) -> bool:
 
 
 def _alike(sets: int | Tensor, operation: Operation) -> bool:
-    """Whether the sets are the same along all dimensions that an operation mixes."""
+    """Return True if the sets are the same along all dimensions that an operation mixes."""
     if isinstance(sets, int):
         return True
     mixed = len(operation.argument.get("normalized_shape") or sets.shape[2:])
@@ -345,7 +345,7 @@ def _whole_blocks(
 
 
 def _fills(tensor: Tensor) -> bool:
-    """Whether a tensor takes up all of its memory."""
+    """Return True if a tensor takes up all of its memory."""
     try:
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
     except (RuntimeError, NotImplementedError):  # a sparse one has none of its own
@@ -356,5 +356,5 @@ def _fills(tensor: Tensor) -> bool:
 
 
 def _numbers_in(sets: Tensor) -> list[int]:
-    """The numbers that occur."""
+    """Return the numbers that occur."""
     return torch.bincount(sets.flatten()).nonzero().flatten().tolist()

@@ -63,31 +63,31 @@ class TracedOperation:
         return getattr(packet, self.function._overloadname, None)
 
     def simpler(self) -> Callable[..., Any] | None:
-        """The same in simpler operations, which may give NotImplemented; None if there is none."""
+        """Return the same in simpler operations; NotImplemented or None if there are none."""
         pure = self.pure
         if pure is None or pure in decomposition_table:
             return decomposition_table.get(pure)
         return pure.decompose
 
     def shade(self, tensor: Tensor) -> Tensor:
-        """The shadow ``(P, *shape)`` of a tensor, empty for a constant."""
+        """Return the footprint ``(P, *shape)`` of a tensor, empty for a constant."""
         found = self.footprints.of(tensor)
         return self.nothing(tuple(tensor.shape)) if found is None else found
 
     def nothing(self, shape: tuple[int, ...]) -> Tensor:
-        """The shadow of constants."""
+        """Return the footprint of constants."""
         empty = torch.full((), EMPTY, device=self.given[0].device)
         return empty.expand(self.footprints.planes, *shape)
 
     def constant(self, tensor: Any) -> Tensor:
-        """Where a tensor's numbers have nothing of the input in them."""
+        """Return the mask of a tensor's numbers that do not depend on the input."""
         found = self.footprints.of(tensor)
         if found is None:
             return torch.ones((), dtype=torch.bool, device=tensor.device).expand(tensor.shape)
         return found[0] == EMPTY
 
     def zeros(self, factor: Any) -> Tensor | None:
-        """Where a factor is zero whatever the input and the weights are; None where nowhere."""
+        """Return the mask of a factor's zeros for any input and weights; None without any."""
         if not isinstance(factor, Tensor):
             every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
             return every if factor == 0 else None
@@ -105,12 +105,12 @@ class TracedOperation:
         return [spread(union_interval, tuple(each.shape)) for each in self.made]
 
     def routed(self) -> list[Tensor | None]:
-        """The shadow of what looks where numbers say: all that it was given, and a doubt."""
+        """Return the footprint of a lookup by numbers: all of the input, and an uncertainty."""
         self.doubt = "data-dependent", f"{self.name} looks where computed numbers say"
         return self.everything()
 
     def union_interval(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
-        """The hull along some dimensions, which are kept.
+        """Unite footprints along some dimensions, which are kept.
 
         Where it is the whole input, and more than any one of them saw, there is no end to it: so
         a mean over all places is told from a field that happens to be as large as the input.
@@ -128,6 +128,6 @@ class TracedOperation:
 
 
 def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A shadow ``(P, *smaller)`` as one of a larger shape, as torch broadcasts tensors."""
+    """Expand a footprint ``(P, *smaller)`` to a larger shape, as torch broadcasts tensors."""
     missing = len(shape) - (planes.ndim - 1)
     return planes[(slice(None), *[None] * missing)].expand(-1, *shape)

@@ -1,4 +1,4 @@
-"""What is known of every channel: its largest values, and running statistics.
+"""The numbers of every channel, its largest values and running statistics; and of one layer.
 
 A batch is reduced to a few numbers for each input and channel in the hook, when nothing has
 overwritten the maps yet, on the maps' own device.
@@ -12,18 +12,21 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import NamedTuple
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...hooking.tables import html_table, number, plain, text_table
+
 OCTAVES, PARTS = 48, 4
 BINS = 2 * OCTAVES * PARTS
-"""Of the sketch: four to each power of two from 2⁻²⁴ to 2²⁴, of either sign."""
+"""Bins of the sketch: four to each power of two from 2⁻²⁴ to 2²⁴, of either sign."""
 
 PICKED = 2  # values of a map that go into the sketch, at least
 _WANTED = 1024  # values of a channel that are wanted there, of a small data set too
@@ -75,7 +78,7 @@ def rows_of(maps: Tensor, indices: Tensor, length: int, careful: bool) -> BatchS
 
 
 def reduced(rows: Tensor) -> tuple[Tensor, ...]:
-    """Of each row the place of its largest value, mean, squares about the mean, and nonzeros."""
+    """Return each row's index of its largest value, mean, squares about the mean, and nonzeros."""
     if rows.device.type != "cpu":
         mean = rows.mean(1, dtype=torch.float64)
         squares = (rows - mean[:, None].to(rows.dtype)).square().sum(1, dtype=torch.float64)
@@ -119,7 +122,7 @@ def _about(rows: Tensor, about: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _among_nans(rows: Tensor) -> tuple[Tensor, ...]:
-    """The same for rows that have NaN, of their other values."""
+    """Return the same for rows that have NaN, by their other values."""
     nan = rows.isnan()
     nans = nan.sum(1)
     top, place = rows.masked_fill(nan, -math.inf).max(1)
@@ -148,7 +151,7 @@ def packed(place: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def unpacked(number: int, dimensions: int) -> tuple[int, ...]:
-    """The coordinates of a place, outermost first."""
+    """Return the coordinates of a position, outermost first."""
     if dimensions == 1:
         return (number,)
     mask = (1 << _BITS) - 1
@@ -159,7 +162,7 @@ def unpacked(number: int, dimensions: int) -> tuple[int, ...]:
 
 
 def picked(indices: Tensor, length: int, size: int) -> Tensor:
-    """Which places of each input's map are looked at, ``(N, P)``: spread evenly, by its index."""
+    """Choose the sampled positions of each input's map, ``(N, P)``: spread evenly, by its index."""
     count = min(size, max(PICKED, math.ceil(_WANTED / length)))
     step = torch.arange(count, device=indices.device)
     turn = (indices[:, None] * count + step).double() * _GOLDEN
@@ -167,7 +170,7 @@ def picked(indices: Tensor, length: int, size: int) -> Tensor:
 
 
 def bin_of(values: Tensor) -> Tensor:
-    """The bin of each value; ``BINS`` for NaN.
+    """Return the bin of each value; ``BINS`` for NaN.
 
     >>> bin_of(torch.tensor([-1.0, 0.0, 1.0, 1.25, float("nan")])).tolist()
     [95, 192, 288, 289, 384]
@@ -182,7 +185,7 @@ def _leading(values: Tensor) -> Tensor:
 
 @cache
 def _bins(device: torch.device) -> Tensor:
-    """The bin of each `_leading`."""
+    """Return the bin of each `_leading`."""
     size = torch.arange(1024) - ((127 - OCTAVES // 2) * PARTS)
     size = size.clamp(0, BINS // 2 - 1)
     size[1021:] = BINS // 2  # NaN
@@ -192,7 +195,7 @@ def _bins(device: torch.device) -> Tensor:
 
 
 def edges() -> list[float]:
-    """Where the bins begin and end, ``BINS + 1`` values."""
+    """Return the edges of the bins, ``BINS + 1`` values."""
     octave = [2.0**power for power in range(-OCTAVES // 2, OCTAVES // 2)]
     upper = [start * (1 + part / PARTS) for start in octave for part in range(PARTS)]
     upper = [0.0, *upper[1:], 2.0 ** (OCTAVES // 2)]
@@ -271,11 +274,11 @@ class RunningStatistics:
 
     @property
     def width(self) -> int:
-        """How many channels all layers have."""
+        """Number of channels of all layers."""
         return sum(column.channels for column in self.layout)
 
     def slices(self) -> dict[Column, slice]:
-        """Where each layer's channels are."""
+        """Slice of each layer's channels."""
         found, start = {}, 0
         for column in self.layout:
             found[column] = slice(start, start + column.channels)
@@ -323,7 +326,7 @@ class RunningStatistics:
         return one
 
     def to(self, device: torch.device | str) -> RunningStatistics:
-        """A copy of it elsewhere."""
+        """Copy the statistics to a device."""
         twin = copy.copy(self)
         twin.data = {name: each.to(device, copy=True) for name, each in self.data.items()}
         twin.layout = dict(self.layout)
@@ -395,9 +398,278 @@ def pooled(parts: Tensor) -> Tensor:
 
 
 def _largest(pairs: Mapping[str, Tensor], k: int, in_order: bool = False) -> dict[str, Tensor]:
-    """The k largest of each channel, ties by index; ``in_order`` if equal values are so already."""
+    """Return each channel's k largest, ties by index; ``in_order``: equal ones are so already."""
     if not in_order:
         order = pairs["indices"].argsort(dim=0, stable=True)
         pairs = {name: each.gather(0, order) for name, each in pairs.items()}
     order = pairs["values"].argsort(dim=0, descending=True, stable=True)[:k]
     return {name: each.gather(0, order) for name, each in pairs.items()}
+
+
+HEADER = ("layer", "channels", "map", "mean", "std", "zeros", "≤ 0", "NaN", "classes")
+SPARE = ("std", "map", "mean")
+"""Columns that a terminal can do without, the first ones first."""
+
+
+def key_words(key: Key) -> str:
+    """Return a layer's name, with its run if it has several."""
+    return key or "(model)" if isinstance(key, str) else f"{key[0] or '(model)'} (call {key[1]})"
+
+
+def layer_row(layer: LayerSurvey) -> tuple[str, ...]:
+    """Return the layer as a line of the table."""
+    values, (count, mean, _) = layer.moments[0].sum(), layer.moments
+    middle = float((count * mean).sum() / values)
+    spread = float(((count * (mean - middle) ** 2 + layer.moments[2]).sum() / values) ** 0.5)
+    pure = [layer.classes(channel) for channel in range(len(layer))]
+    of_one = sum(len(each) == 1 for each in pure)
+    call = f" (call {layer.column.call})" if layer.column.call else ""
+    return (
+        f"{layer.name or '(model)'}{call}",
+        str(len(layer)),
+        "×".join(map(str, layer.shape)),
+        number(middle),
+        number(spread),
+        f"{100 * float(layer.data['zeros'].sum() / values):.3g} %",
+        str(int(layer.never_positive.sum())),
+        str(int(layer.nans.sum())),
+        f"{of_one} of one class" if any(pure) else "–",
+    )
+
+
+def layer_table(layer: LayerSurvey) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Title, header, and each channel in a line."""
+    header = ("channel", "max", "mean", "std", "zeros", "top inputs", "classes")
+    rows: list[tuple[str, ...]] = []
+    for each in layer._facts():
+        best = ", ".join(str(index) for index, *_ in layer.top(each["channel"], 5))
+        said = ", ".join(f"{name} {count}" for name, count in layer.classes(each["channel"])[:3])
+        top = "–" if each["max"] is None else number(each["max"])
+        rows.append(
+            (
+                *(str(each["channel"]), top, number(each["mean"]), number(each["std"])),
+                *(f"{100 * each['zeros']:.3g} %", best, said or "–"),
+            )
+        )
+    return f"{layer.name or '(model)'}, {layer.column.kind}", header, rows
+
+
+def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
+    """Describe a channel in few words: its classes and the spread of its values."""
+    named = ", ".join(f"{name} {count}" for name, count in layer.classes(channel)[:4])
+    facts = [f"mean {number(float(layer.mean[channel]))}"]
+    facts += [f"std {number(float(layer.std[channel]))}"]
+    facts += [f"zeros {100 * float(layer.zeros[channel]):.3g} %"] if layer.zeros[channel] else []
+    facts += ["never above 0"] if layer.never_positive[channel] else []
+    facts += [f"{int(layer.nans[channel]):,} NaN"] if layer.nans[channel] else []
+    return [*([named] if named else []), *facts]
+
+
+def nan_words(layer: LayerSurvey) -> str:
+    """Say in words where NaN occurred."""
+    channels = layer.nans.nonzero()[:, 0].tolist()
+    which = ", ".join(map(str, channels[:3])) + ", …" * (len(channels) > 3)
+    first = int(layer.data["first_nan"].min())
+    return (
+        f"{int(layer.nans.sum()):,} NaN in {layer.name or 'the model'}, channel"
+        f"{'s' * (len(channels) > 1)} {which}, first in input {first}"
+    )
+
+
+Key = str | tuple[str, int]
+"""A layer's name; of one that runs several times also which run, from 1 on."""
+
+Top = tuple[int, float, tuple[int, ...], tuple[int, ...] | None]
+RULE = ("size", "stride", "start", "input_size")
+"""A layer's receptive field, in each dimension: place p sees ``size`` from start + stride · p."""
+
+ORDERS = ("number", "largest value", "purity", "zeros")
+"""By which channels can be ordered; purity is how many of the top inputs are of one class."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSurvey:
+    """One layer of a `Survey`, in one of its runs."""
+
+    column: Column
+    shape: tuple[int, ...]  #: of a map; the largest, if they differ
+    data: dict[str, Tensor]  #: see `hookviz.studies.survey.channels.RunningStatistics`
+    class_names: list[str]
+    field: Mapping[str, Sequence[int]] | None = None  #: what a place sees, see `RULE`
+
+    @property
+    def name(self) -> str:
+        """The layer's."""
+        return self.column.name
+
+    def __len__(self) -> int:
+        return self.column.channels
+
+    @property
+    def moments(self) -> Tensor:
+        """Count, mean and squares about the mean of each channel's values, ``(3, C)``."""
+        return self.data["moments"]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean of each channel's values over all inputs and positions, ``(C,)`` in float64."""
+        return self.moments[1].where(self.moments[0] > 0, torch.nan)
+
+    @cached_property
+    def std(self) -> Tensor:
+        """Their standard deviation, ``(C,)`` in float64; divided by the count, not one less."""
+        return (self.moments[2] / self.moments[0]).clamp(min=0).sqrt()
+
+    @cached_property
+    def zeros(self) -> Tensor:
+        """The share of values that are zero, ``(C,)`` in float64."""
+        return self.data["zeros"] / self.moments[0]
+
+    @property
+    def nans(self) -> Tensor:
+        """Number of NaN among each channel's values, ``(C,)``; no other statistic includes them."""
+        return self.data["nans"]
+
+    @cached_property
+    def never_positive(self) -> Tensor:
+        """Mask of the channels that never had a value above zero, ``(C,)``: no ReLU passes them."""
+        return (self.data["values"][0] <= 0) & (self.moments[0] > 0)
+
+    def top(self, channel: int, count: int | None = None) -> list[Top]:
+        """Return the inputs that the channel responds to most, the strongest first.
+
+        Parameters
+        ----------
+        channel : int
+        count : int, optional
+            How many; all k.
+
+        Returns
+        -------
+        list of (index, value, position, box)
+            The input's index in the data set, the largest value of its map, where in the map that
+            is, and the box of its receptive field in the input, None where that is not known.
+            Equal values are in the order of their indices.
+        """
+        self._check(channel)
+        columns = (self.data[name][:count, channel] for name in ("indices", "values", "places"))
+        ranked = zip(*(each.tolist() for each in columns), strict=True)
+        tops = [(i, v, unpacked(p, self.column.dimensions)) for i, v, p in ranked if i != NONE]
+        return [(*each, self.box(each[2])) for each in tops]
+
+    def box(self, position: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the box of the input, in pixels, that a position depends on; None if unknown.
+
+        ``(top, left, bottom, right)``, half-open and cut off at the border, in a picture;
+        ``(begin, end)`` in a signal.
+        """
+        if self.field is None:
+            return None
+        rule = list(zip(*(self.field[name] for name in RULE), position, strict=True))
+        begins = [max(0, start + stride * at) for _, stride, start, _, at in rule]
+        ends = [min(whole, start + stride * at + size) for size, stride, start, whole, at in rule]
+        return (*begins, *ends)
+
+    def classes(self, channel: int) -> list[tuple[str | int, int]]:
+        """Return the classes of the channel's top inputs with their counts, most first."""
+        self._check(channel)
+        labels = self.data["labels"][:, channel].tolist()
+        known = Counter(each for each in labels if each >= 0)
+        ranked = sorted(known.items(), key=lambda each: (-each[1], each[0]))
+        return [(self.class_of(label), count) for label, count in ranked]
+
+    def quantile(self, q: float, channel: int | None = None) -> Tensor | float:
+        """Below which value a share ``q`` of a channel's values lie; of all channels ``(C,)``.
+
+        From a sketch: some values of each map, at places spread evenly, counted in bins a quarter
+        to an eighth of their size wide; linear within a bin. The largest is exact, the smallest
+        that of the values that were looked at.
+
+        Raises
+        ------
+        ValueError
+            ``q`` is not from 0 to 1.
+        """
+        if not 0 <= q <= 1:
+            raise ValueError(f"q={q} is no share: give 0 for the smallest to 1 for the largest.")
+        if channel is not None:
+            self._check(channel)
+        largest = self.data["values"][0].double()
+        found = largest if q == 1 else quantiles(self.data["bins"], q).minimum(largest)
+        found = found.where(self.moments[0] > 0, torch.nan)
+        return found if channel is None else float(found[channel])
+
+    def order(self, by: str = "number") -> list[int]:
+        """Sort the channels by one of ``ORDERS``: by number, or those with the most of it first.
+
+        Raises
+        ------
+        ValueError
+            There is no such order.
+        """
+        if by not in ORDERS:
+            raise ValueError(f"There is no order {by!r}: give one of {', '.join(ORDERS)}.")
+        if by == "number":
+            return list(range(len(self)))
+        share = {"zeros": self.zeros, "largest value": self.data["values"][0]}.get(by)
+        found = [self.purity(channel) for channel in range(len(self))] if share is None else share
+        sizes = torch.as_tensor(found, dtype=torch.float64).nan_to_num(nan=-torch.inf)
+        return sizes.argsort(descending=True, stable=True).tolist()
+
+    def purity(self, channel: int) -> float:
+        """Return the fraction of the channel's top inputs in one class; 0 without classes."""
+        ranked = int((self.data["indices"][:, channel] != NONE).sum())
+        return next((count / ranked for _, count in self.classes(channel)), 0.0)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One flat dict for each channel.
+
+        Returns
+        -------
+        list of dict
+            With the keys layer, call, channel, max, index, position, mean, std, zeros,
+            never_positive, nans, first_nan, median, and, where labels are known, class and
+            class_count: the most frequent class among the top inputs. Strict JSON: NaN is None,
+            an infinity is ``"inf"`` or ``"-inf"``.
+        """
+        return plain(self._facts())
+
+    def _facts(self) -> list[dict[str, Any]]:
+        """One dict for each channel, NaN and infinities as they are."""
+        columns: dict[str, list[Any]] = {
+            **{
+                name: getattr(self, name).tolist()
+                for name in ("mean", "std", "zeros", "never_positive")
+            },
+            "nans": self.nans.tolist(),
+            "first_nan": [None if i == NONE else i for i in self.data["first_nan"].tolist()],
+            "median": self.quantile(0.5).tolist(),  # type: ignore[union-attr]
+        }
+        found = []
+        for channel in range(len(self)):
+            index, value, position = next((each[:3] for each in self.top(channel, 1)), (None,) * 3)
+            named, count = next(iter(self.classes(channel)), (None, None))
+            found.append(
+                {"layer": self.name, "call": self.column.call, "channel": channel}
+                | {"max": value, "index": index, "position": position}
+                | {name: each[channel] for name, each in columns.items()}
+                | {"class": named, "class_count": count}
+            )
+        return found
+
+    def __repr__(self) -> str:
+        return text_table(*layer_table(self), ("std", "mean"))
+
+    def _repr_html_(self) -> str:
+        return html_table(*layer_table(self))
+
+    def class_of(self, label: int) -> str | int:
+        """Return a class's name, or its number if it has none."""
+        return self.class_names[label] if label < len(self.class_names) else label
+
+    def _check(self, channel: int) -> None:
+        if not 0 <= channel < len(self):
+            raise ValueError(
+                f"Layer {self.name!r} has no channel {channel}: its channels are 0 to "
+                f"{len(self) - 1}."
+            )

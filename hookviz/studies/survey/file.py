@@ -38,7 +38,7 @@ from .channels import Column, RunningStatistics
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a survey is of."""
+    """The fingerprint of a survey: its model, data set and settings."""
 
     model: str  #: its class
     structure: str  #: a digest of its layers and their settings
@@ -56,12 +56,12 @@ class Fingerprint:
 
 
 def mark_of(model: nn.Module, data: Any, transform: Any, layers: list[str], k: int) -> Fingerprint:
-    """The mark of a survey that begins now."""
+    """Return the fingerprint of a survey that begins now."""
     return Fingerprint(**model_marks(model), **data_marks(data, transform), layers=layers, k=k)
 
 
 def model_marks(model: nn.Module) -> dict[str, Any]:
-    """The part of a mark that is the model's. The weights are read once."""
+    """Return the model's part of a fingerprint. The weights are read once."""
     weights = {
         name: f"{'×'.join(map(str, each.shape))} {_digest(each)}"
         for name, each in model.state_dict().items()
@@ -72,7 +72,7 @@ def model_marks(model: nn.Module) -> dict[str, Any]:
 
 
 def data_marks(data: Any, transform: Any) -> dict[str, Any]:
-    """The part that is the data set's."""
+    """Return the data set's part of a fingerprint."""
     names = names_of(data)
     return {
         "data": type(data).__name__,
@@ -83,7 +83,7 @@ def data_marks(data: Any, transform: Any) -> dict[str, Any]:
 
 
 def described(function: Any) -> str:
-    """What a transform does, as far as it says: its code if it is a function, else its repr.
+    """Describe a transform: by its code if it is a function, otherwise by its repr.
 
     What it takes from elsewhere, and files that it reads, are not seen.
 
@@ -99,7 +99,7 @@ def described(function: Any) -> str:
 
 
 def differences(one: Fingerprint, other: Fingerprint) -> str:
-    """What keeps two surveys apart, in words; empty if nothing does."""
+    """Say in words why two surveys cannot be added; empty if they can."""
     if one.model != other.model:
         return f"one is of a {one.model}, the other of a {other.model}"
     if one.weights != other.weights or one.structure != other.structure:
@@ -133,7 +133,7 @@ def _first_difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
 
 
 def names_of(data: Any) -> list[str]:
-    """What the inputs are called: a folder's files, or those of torchvision's ImageFolder."""
+    """Return the inputs' names: a folder's files, or those of torchvision's ImageFolder."""
     if names := getattr(data, "names", None):
         return [str(each) for each in names]
     samples = getattr(data, "samples", None)
@@ -187,7 +187,7 @@ class IndexRanges:
         return IndexRanges([(max(a[0], b[0]), min(a[1], b[1])) for a, b in pairs])
 
     def missing(self, length: int) -> Iterator[tuple[int, int]]:
-        """The runs of what is not in it, of the numbers below ``length``."""
+        """Return the ranges that are missing, of the numbers below ``length``."""
         start = 0
         for run in [*self.runs, (length, length)]:
             if start < run[0]:
@@ -195,7 +195,7 @@ class IndexRanges:
             start = run[1]
 
     def batches(self, length: int, size: int) -> list[range]:
-        """What is not in it, cut where whole batches begin: the same ones, whatever is in it."""
+        """Return the missing indices, cut where whole batches begin: always at the same places."""
         return [
             range(max(start, at), min(stop, at + size))
             for start, stop in self.missing(length)

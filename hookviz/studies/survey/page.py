@@ -17,8 +17,8 @@ from ...draw.pieces import Piece, data_url, sheet, strip
 from ...hooking.select import close_names
 from ...hooking.tables import megabytes, number
 from ...run.inputs import ModelInput
+from .channels import ORDERS, RULE, Key, LayerSurvey, Top, channel_words, key_words
 from .file import Fingerprint, names_of
-from .layer_survey import ORDERS, RULE, Key, LayerSurvey, Top, channel_words, key_words
 from .reading import Reader
 
 NO_PICTURES = (
@@ -30,7 +30,7 @@ MOST = 64_000_000
 """Bytes of pictures that are remembered."""
 
 SHOWN = 12
-"""How many of a channel have room in a row."""
+"""Pictures of a channel in a row."""
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
@@ -47,7 +47,7 @@ class Patches:
         self._bytes = 0
 
     def of(self, layer: LayerSurvey, channel: int, count: int | None = None) -> list[Piece]:
-        """The pieces that a channel answers to most, the strongest first."""
+        """Make the pieces for a channel's top inputs, the strongest first."""
         labels = layer.data["labels"][:, channel].tolist()
         tops = layer.top(channel, count)
         return [self._piece(layer, *each) for each in zip(tops, labels, strict=False)]
@@ -97,7 +97,7 @@ def _size(inputs: ModelInput) -> tuple[int, ...]:
 
 
 def _shares(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[float, float]:
-    """Of a picture's height and width; a signal is one ``row`` of it, a volume a slice."""
+    """Return fractions of a picture's height and width; a signal has one ``row``."""
     found = [min(max(a / n, 0.0), 1.0) for a, n in zip(numbers, size, strict=True)]
     return (found[-2] if len(found) > 1 else row, found[-1])
 
@@ -125,7 +125,7 @@ class PatchMixin(Mapping[Key, LayerSurvey]):
         return Patches(self.reader)
 
     def patches(self, layer: Key, channel: int, count: int | None = None) -> list[Piece]:
-        """The pictures that a channel answers to most, each with the box of what its place sees.
+        """Return the pictures that a channel responds to most, each with its field's box.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ LEVELS = ((64, SHOWN), (48, 9), (40, 3), (34, 1))
 
 
 class Start(NamedTuple):
-    """Where a page begins: at a channel of a layer, the channels in an order."""
+    """The beginning of a page: a channel of a layer, the channels in an order."""
 
     layer: Key
     channel: int = 0
@@ -175,7 +175,7 @@ def write_page(
     on_progress: Callable[[float], object],
     start: Start | None = None,
 ) -> str:
-    """The page, see `Survey.to_html`; ``on_progress`` is called with the fraction done, 0 to 1."""
+    """Write the page, see `Survey.to_html`; ``on_progress`` gets the fraction done, 0 to 1."""
     if survey.dataset is None:
         raise ValueError(NO_PICTURES)
     keys = _chosen(survey, layers)
@@ -235,7 +235,7 @@ def _levels(
 def _channel(
     survey: PatchMixin, key: Key, channel: int, side: int, most: int, whole: bool
 ) -> dict[str, Any]:
-    """A channel as `hookviz/static/survey.js` has it."""
+    """Return a channel in the form that `hookviz/static/survey.js` reads."""
     layer = survey[key]
     found = survey.patches(key, channel, most)
     captions = [piece.caption for piece in found]

@@ -67,7 +67,7 @@ class PictureFolder:
 
     @property
     def names(self) -> list[str]:
-        """What the pictures are called, from the folder on."""
+        """Paths of the pictures, relative to the folder."""
         return [path.relative_to(self.folder).as_posix() for path in self.files]
 
 
@@ -83,7 +83,7 @@ class Batch:
 
 
 def as_data_set(given: Any) -> Any:
-    """A data set of what a user gave: it has a length and items.
+    """Make a data set with a length and items of a user's argument.
 
     Raises
     ------
@@ -134,7 +134,7 @@ class Reader:
 
     @property
     def rule(self) -> Any:
-        """What turns an item into an input; an error if it is not known."""
+        """Transform of an item into an input; an error if it is unknown."""
         return self.transform or self._own
 
     def input(self, index: int) -> ModelInput:
@@ -161,7 +161,7 @@ class Reader:
             raise self.rule
 
     def batches(self, spans: Sequence[range], workers: int) -> Iterator[Batch]:
-        """The batches of these spans, one after the other, read by so many processes."""
+        """Yield the batches of these spans in order, read by several processes."""
         # With a generator of its own, since it would draw a seed from everybody's.
         own = torch.Generator()
         spanned = _IndexDataset(self, spans)
@@ -218,7 +218,7 @@ class _IndexDataset(Dataset):
 
 
 def split(item: Any) -> tuple[Any, int]:
-    """An item of a data set as what goes in and its class, −1 if it has none."""
+    """Split an item of a data set into the input and its class, −1 if it has none."""
     label: Any = None
     if isinstance(item, Mapping) and "image" in item:  # as the rows of Hugging Face's data sets
         item, label = item["image"], item.get("label")

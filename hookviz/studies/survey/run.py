@@ -26,9 +26,8 @@ from ...run.progress import Progress
 from ...run.session import Session
 from ...run.target import class_names_of
 from ..receptive_field.field import receptive_fields
-from .channels import BatchStatistics, Column, RunningStatistics, rows_of
+from .channels import RULE, BatchStatistics, Column, RunningStatistics, rows_of
 from .file import Fingerprint, IndexRanges, differences, mark_of
-from .layer_survey import RULE
 from .reading import Batch, Reader, as_data_set
 from .survey import Survey, read
 
@@ -169,13 +168,13 @@ def survey(
 
 
 def _own_shard() -> tuple[int, int]:
-    """The share of this process of torch.distributed; all of it where there is but one."""
+    """Return this process's shard under torch.distributed; everything in a single process."""
     several = dist.is_available() and dist.is_initialized()
     return (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
 
 
 def _file_of(path: Path, rank: int, parts: int) -> Path:
-    """The file of a shard."""
+    """Return the file of a shard."""
     if not path.parent.is_dir():
         raise ValueError(
             f"There is no folder {str(path.parent)!r} for path={str(path)!r}: make it."
@@ -184,7 +183,7 @@ def _file_of(path: Path, rank: int, parts: int) -> Path:
 
 
 def _begun(file: Path | None, mark: Fingerprint) -> Survey | None:
-    """The survey that the file holds, if it is there."""
+    """Return the survey in the file, if the file exists."""
     if file is None or not file.exists():
         return None
     begun = read(file)
@@ -211,7 +210,7 @@ def _check(
 
 
 def _fields(model: nn.Module, layers: list[nn.Module], reader: Reader) -> dict[str, dict[str, Any]]:
-    """What the places of each layer's map see, as `RULE` has it."""
+    """Return the fields of the positions of each layer's map, in the form of `RULE`."""
     first = reader.read(range(1))
     if first.unread:
         return {}
@@ -285,7 +284,7 @@ class _Work(HookManager):
         super().__init__(hooks)
 
     def result(self) -> Survey:
-        """The survey so far."""
+        """Return the survey so far."""
         return replace(
             self._begun,
             channels=self._channels.to("cpu"),
@@ -316,7 +315,7 @@ class _Work(HookManager):
         self._take_in(batch, labels)
 
     def _check_fields(self, batch: Batch) -> None:
-        """What was found for the first input is true of others of its size only."""
+        """Drop the fields of the first input where inputs of another size come."""
         sizes = {tuple(each["input_size"]) for each in (self.fields or {}).values()}
         main = batch.inputs.main
         if main is not None and sizes - {tuple(main.shape[2:])}:
@@ -366,7 +365,7 @@ class _Work(HookManager):
 
 
 class _Pace:
-    """How fast it goes, and how long it will take, in words."""
+    """Describe speed and remaining time."""
 
     def __init__(self, total: int) -> None:
         self.total, self._start = total, time.monotonic()

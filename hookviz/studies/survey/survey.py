@@ -1,4 +1,4 @@
-"""What a survey found: of each layer, of each channel."""
+"""The result of a survey: layers and their channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...run.inputs import Transform
 from ...run.progress import Progress
 from ...run.target import class_index
 from ..showing import widget
-from .channels import NONE, RunningStatistics
+from .channels import HEADER, NONE, SPARE, Key, LayerSurvey, RunningStatistics, layer_row, nan_words
 from .file import (
     FORMAT,
     Fingerprint,
@@ -29,14 +29,13 @@ from .file import (
     pack,
     unpack,
 )
-from .layer_survey import HEADER, SPARE, Key, LayerSurvey, layer_row, nan_words
 from .page import PatchMixin, write_page
 from .reading import Reader, as_data_set
 
 
 @dataclass(frozen=True, eq=False)
 class Survey(PatchMixin):
-    """Of every channel of every layer: what it answers to most, and how its values are spread.
+    """The inputs that every channel responds to most, and the spread of its values.
 
     Made by `hookviz.survey` or `hookviz.load`. A mapping, layer name -> `LayerSurvey`; a
     layer that runs several times in a forward is there for each run, ``survey["relu", 1]``. What
@@ -106,7 +105,7 @@ class Survey(PatchMixin):
         return len(self.channels.layout)
 
     def __add__(self, other: Survey) -> Survey:
-        """What both found together.
+        """Add two surveys of parts of one data set.
 
         Raises
         ------
@@ -135,16 +134,16 @@ class Survey(PatchMixin):
 
     @property
     def complete(self) -> bool:
-        """Whether the whole data set has been taken in."""
+        """True if the whole data set has been taken in."""
         return len(self.done) == self.mark.length
 
     @property
     def seen(self) -> int:
-        """How many inputs the model was given."""
+        """Number of inputs that the model was given."""
         return len(self.done) - len(self.unread)
 
     def find(self, name: str | int, share: float = 1.0) -> list[tuple[Key, int, int]]:
-        """The channels whose top inputs are of one class.
+        """Return the channels whose top inputs are of one class.
 
         Parameters
         ----------
@@ -274,7 +273,7 @@ class Survey(PatchMixin):
 
     @property
     def title(self) -> str:
-        """Of what, how much of it, and what there is to be known about it."""
+        """The model, the progress and the remarks, in words."""
         of = f"{len(self.done):,} of {self.mark.length:,}"
         facts = [f"Survey of {self.mark.model}: {len(self)} layers, {self.channels.width:,} "]
         facts[0] += f"channels, {f'{self.mark.length:,}' if self.complete else of} inputs"
@@ -314,7 +313,7 @@ FORMATS = {FORMAT: lambda about, arrays: Survey(**unpack(about, arrays))}
 def with_data(
     survey: Survey, inputs: Any, model: nn.Module | None, transform: Transform | None
 ) -> Survey:
-    """A survey that has its pictures."""
+    """Return the survey if it has its pictures; otherwise raise."""
     data = as_data_set(inputs)
     reader = Reader(data, model, None, transform)
     known = data_marks(data, reader.rule) | ({} if model is None else model_marks(model))

@@ -1,24 +1,181 @@
-"""Every kind of hook on every module, for one forward and one backward, in the order they fire."""
+"""Every kind of hook on every module, for one forward and one backward, in the order they fire.
+
+Its page is one HTML file: its events are walked through without a kernel or a network.
+"""
 
 from __future__ import annotations
 
+import base64
 import os
 import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, overload
 
+from matplotlib.figure import Figure
 from torch import nn
 
+from ...draw import html
+from ...draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, to_levels
+from ...draw.document import document, fitting, json_text, script, style
+from ...draw.figures import small_png
 from ...files import page_to
 from ...hooking.select import module_names, type_name
+from ...hooking.tables import megabytes, number
 from ...run.errors import first_sentence, innermost_call
 from ...run.inputs import Transform, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target
 from ..showing import widget
-from .events import Event, event_html, event_text
-from .recorder import FULL, EventRecorder, InplaceTracker, Names, Refused
+from .events import (
+    BACKWARD,
+    FULL,
+    RECEIVED,
+    SIDES,
+    Event,
+    EventRecorder,
+    InplaceTracker,
+    Names,
+    Refused,
+    event_html,
+    event_picture,
+    event_text,
+    numbers,
+    shapes,
+    side,
+    when,
+)
+
+KEPT = ("forward", "full_backward", "forward_pre", "full_backward_pre", "tensor")
+"""Kinds in the order in which their pictures are kept if not all fit: a module's arguments are
+another one's output, and the gradient of its output is another one's gradient of its input."""
+
+PALETTES = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "dark": DARK}
+
+
+def write_page(
+    trace: Sequence[Event],
+    about: str,
+    tree: Sequence[tuple[str, str]],
+    max_bytes: float,
+    title: str | None,
+    start: int = 0,
+) -> str:
+    """Write the page of `Trace.to_html`.
+
+    ``about`` is the trace's own title, ``tree`` the name and type of every module,
+    ``start`` the index of the event that it begins with.
+    """
+    if not len(trace):
+        raise ValueError("There is no event to show: take a longer part of the trace.")
+    model, _, words = about.partition(": ")
+    named = title or f"Hooks of {model}"
+    still = html.data_url(small_png(_figure(trace)))
+    places = {name: place for place, (name, _) in enumerate(tree)}
+    events = [_said(event, places[event.layer]) for event in trace]
+    facts: dict[str, Any] = {
+        "title": named,
+        "words": words,
+        "tree": tree,
+        "kinds": [[kind, RECEIVED[kind], kind in BACKWARD] for kind in RECEIVED],
+        "palettes": {name: palette_text(cmap) for name, cmap in PALETTES.items()},
+        "note": _note(max_bytes, len(trace)),
+        "start": start,
+    }
+
+    def made(pictures: Sequence[Any]) -> str:
+        blocks = {"facts": facts, "events": events, "pictures": pictures}
+        texts = {name: json_text(value) for name, value in blocks.items()}
+        css = style("style", "trace")
+        return document(named, script("trace"), css, texts, f"{named}: {words}", still)
+
+    takes = (
+        f": this trace of {len(trace):,} events takes {{takes}} without any picture; give more, "
+    )
+    bare = fitting([made([])], max_bytes, takes + "or take a part: trace[:100]")
+    pictures, left = _pictures(trace, events, max_bytes - len(bare.encode()))
+    facts["note"] = _note(max_bytes, left) if left else ""
+    return made(pictures)
+
+
+def _note(max_bytes: float, left: int) -> str:
+    order = " hooks, then ".join(reversed(KEPT))
+    return (
+        f"To fit {megabytes(int(max_bytes))}, {left:,} pictures are left out: of {order} hooks, "
+        "of each kind the last events first."
+    )
+
+
+def _said(event: Event, module: int) -> dict[str, Any]:
+    """Return an event in the form that `hookviz/static/trace.js` reads, without empty fields."""
+    said: dict[str, Any] = {
+        "index": event.index,
+        "kind": event.kind,
+        "module": module,
+        "call": event.call,
+        "depth": event.depth,
+        "when": when(event),
+        "fired": event.fired,
+        "shapes": shapes(event),
+        "numbers": numbers(event),
+        "note": event.note,
+        "code": event.code,
+    }
+    if event.sample is not None:
+        said["picture"] = None  # there is one, which may be left out
+    return {name: value for name, value in said.items() if value not in ("", [])}
+
+
+def _pictures(
+    trace: Sequence[Event], events: list[dict[str, Any]], room: float
+) -> tuple[list[list[Any]], int]:
+    """Those that fit, each once, and how many events go without; told to the ``events``.
+
+    A picture is its height, its width and its levels; what one module returns another one takes,
+    so many are the same.
+    """
+    found: dict[tuple[int, int, bytes], int] = {}
+    full, left = False, 0
+    for place in sorted(range(len(trace)), key=lambda at: (KEPT.index(trace[at].kind), at)):
+        seen = event_picture(trace[place])
+        if seen is None:
+            continue
+        levels = to_levels(seen.values, seen.low, seen.high)
+        key = (*levels.shape, levels.tobytes())
+        said = {
+            "diverging": seen.cmap == DIVERGING,
+            "low": number(seen.low),
+            "high": number(seen.high),
+            "caption": seen.caption,
+            "alt": seen.alt,
+        }
+        takes = len(json_text(said)) + 40
+        if key not in found:
+            takes += 20 + 4 * len(key[2]) // 3
+        full = full or takes > room
+        if full:
+            left += 1
+            continue
+        room -= takes
+        events[place]["picture"] = said | {"at": found.setdefault(key, len(found))}
+    texts = [[h, w, base64.b64encode(levels).decode()] for h, w, levels in found]
+    return texts, left
+
+
+def _figure(trace: Sequence[Event]) -> Figure:
+    """All events in their order, each as high as its module is deep in the model."""
+    figure = Figure(figsize=(10, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for kind, (name, colour) in SIDES.items():
+        chosen = [event for event in trace if side(event) == kind]
+        if chosen:
+            at, high = zip(*((event.index, event.depth + 1) for event in chosen), strict=True)
+            wide = min(max(500 / len(trace), 0.5), 8)
+            axes.vlines(at, 0, high, color=colour, linewidth=wide, label=name)
+    axes.set(xlabel="hooks in the order in which they fired", ylabel="depth of the module")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(ncols=3, loc="lower right", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
 
 
 def trace(
@@ -111,7 +268,7 @@ class Trace(Sequence[Event]):
     missed : list of str
         Modules that did not run.
     scored : bool
-        Whether there was a score to go backward from.
+        True if there was a score to go backward from.
     """
 
     def __init__(
@@ -154,7 +311,7 @@ class Trace(Sequence[Event]):
         return [event.record() for event in self]
 
     def show(self) -> Any:
-        """The widget that a notebook shows for this trace; its trait ``event`` can be set.
+        """Return the widget that a notebook shows for this trace; its trait ``event`` can be set.
 
         Raises
         ------
@@ -207,8 +364,6 @@ class Trace(Sequence[Event]):
         >>> len(page) < 1e5, "http://" in page
         (True, False)
         """
-        from .page import write_page  # matplotlib, which a trace can do without
-
         return page_to(path, write_page(self, self.title, self._tree, max_bytes, title))
 
     def close(self) -> None:
@@ -245,7 +400,7 @@ class Trace(Sequence[Event]):
         return self.__dict__ | {"_player": None}  # a widget can be neither copied nor pickled
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
-        """The player, and the table for places without a kernel, such as GitHub."""
+        """Return the player, and the table for places without a kernel, such as GitHub."""
         data: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
         if len(self):
             data["application/vnd.jupyter.widget-view+json"] = self.show().view()

@@ -1,13 +1,32 @@
-"""All that is kept of a training, within its budget: what a file holds."""
+"""The record of a training, within its budget, and its file: one .npz of plain numbers, no pickle.
+
+========================  =====================================================================
+about                     text, JSON: format, model, layers, ``every``, and which steps and
+                          layouts the arrays are of
+statistics 0, ...         (steps, rows × 2 × 8) float32, see `measured.STATISTICS`
+bins 0, ...               (steps, rows × 2 × 132) uint16: the upper half of float32 numbers
+channels 0, ...           (steps, 2 × channels) uint16, the same
+weights 0, ...            (steps, layers × 3) float32, see `measured.NORMS`
+maps 0, ends 0, ...       uint8 and float32: the probe's maps, and what their ends stand for
+========================  =====================================================================
+
+A number is that of a layout; steps in which other layers ran have another one.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import time
+import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from ...files import read_arrays, write_arrays
 from .measured import BINS, NORMS, STATISTICS, Summary, from_bfloat16, to_bfloat16
 from .recorder import Row
 
@@ -17,7 +36,7 @@ _OWN = 200  # bytes that a step takes beside its arrays, about
 
 @dataclass(frozen=True)
 class Layout:
-    """What the numbers of a step are of. Steps that are alike share one."""
+    """The rows of a step's numbers. Steps that are alike share one."""
 
     rows: tuple[Row, ...]  #: in the order in which they ran
     channels: tuple[int, ...]  #: of each row
@@ -27,7 +46,7 @@ class Layout:
     ] = ()  #: of the probe: layer, channels, rows, columns
 
     def widths(self) -> dict[str, int]:
-        """How long each array of a step is."""
+        """Length of each array of a step."""
         rows = 2 * len(self.rows)
         return {
             "statistics": rows * len(STATISTICS),
@@ -76,7 +95,7 @@ class TrainingStep:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether any came."""
+        """True if any came."""
         return bool((self.statistics()[:, 1, -1] > 0).any())
 
     def statistics(self) -> np.ndarray:
@@ -99,7 +118,7 @@ class TrainingStep:
         return from_bfloat16(here).reshape(2, -1)
 
     def dead(self) -> np.ndarray:
-        """Of each row the share of channels that were zero everywhere, ``(rows,)``."""
+        """Fraction of each row's channels that were zero everywhere, ``(rows,)``."""
         means = from_bfloat16(self.arrays["channels"])
         found, start = np.zeros(len(self.layout.channels)), 0
         for place, count in enumerate(self.layout.channels):
@@ -108,7 +127,7 @@ class TrainingStep:
         return found
 
     def maps(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Of each layer the probe's maps as levels, and what the first and last level stand for."""
+        """Return each layer's probe maps as levels, and the values of the first and last level."""
         found, start, end = {}, 0, 0
         for layer, count, height, width in self.layout.maps:
             size = count * height * width
@@ -179,7 +198,7 @@ class History:
 
     @property
     def due(self) -> bool:
-        """Whether the step that comes now is to be recorded."""
+        """True if the step that comes now is to be recorded."""
         return self.seen % self.every == 0
 
     def add(self, step: TrainingStep) -> None:
@@ -280,7 +299,7 @@ class TrainingLog:
             largest.thin()
 
     def differences(self, other: TrainingLog) -> str:
-        """What differs, in words; empty if one may go on with the other."""
+        """Describe the differences; empty if one layout can continue the other."""
         if self.model != other.model:
             return f"its model is {self.model}, not {other.model}"
         if self.types != other.types:
@@ -303,7 +322,7 @@ class Recorded(Protocol):
 
 
 def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | None:
-    """The first NaN or Inf in a step: forward before backward, backward from the last layer on."""
+    """Return the first NaN or Inf in a step: forward, then backward from the last layer on."""
     counts = step.statistics()[:, :, [STATISTICS.index("nans"), STATISTICS.index("infs")]]
     for side, phase in enumerate(("forward", "backward")):
         places = np.flatnonzero(np.nan_to_num(counts[:, side]).any(1))
@@ -317,7 +336,7 @@ def first_trouble(step: TrainingStep, after: int | None) -> FirstNonFinite | Non
 def step_records(
     types: Mapping[str, str], step: TrainingStep, phase: str
 ) -> Iterator[dict[str, Any]]:
-    """What is known of each layer and call in a step, see `Training.records`."""
+    """Return the numbers of each layer and call in a step, see `Training.records`."""
     weights = dict(zip(step.layout.weighted, step.weights().tolist(), strict=True))
     silent = dict.fromkeys(step.layout.weighted)  # layers whose weights others use
     known = zip(step.layout.rows, step.statistics().tolist(), step.dead().tolist(), strict=True)
@@ -349,3 +368,104 @@ def _record(
     return found | {
         name: value if value == value else None for name, value in zip(NORMS, own, strict=True)
     }
+
+
+FORMAT = "hookviz watch 1"
+
+
+def read_log(path: str | os.PathLike) -> TrainingLog:
+    """Read the log in a file."""
+    return read_arrays(path, {FORMAT: unpack_log}, "watch")
+
+
+def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
+    """Write it whole or not at all: beside the old file, which it then replaces."""
+    groups: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+    about: dict[str, Any] = {"format": FORMAT, "model": log.model, "groups": groups}
+    for phase, history in log.histories.items():
+        about[phase] = {"every": history.every, "seen": history.seen}
+        for layout in dict.fromkeys(step.layout for step in history.steps):
+            own = [step for step in history.steps if step.layout == layout]
+            for name in KINDS:
+                arrays[f"{name} {len(groups)}"] = np.stack([step.arrays[name] for step in own])
+            steps = [[step.number, step.at] for step in own]
+            groups.append({"phase": phase, "steps": steps, **vars(layout)})
+    about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
+    about["holes"] = [list(each) for each in log.holes]
+    about["carried"] = {str(step): each for step, each in log.carried.items()}
+    about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
+    write_arrays(path, about, arrays, small=False)  # the training waits meanwhile
+
+
+def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
+    """Rebuild the log from a file's content; raise any of many errors for other content."""
+    histories = {phase: History(**about[phase]) for phase in PHASES}
+    for place, group in enumerate(about["groups"]):
+        rows = tuple(Row(*row) for row in group["rows"])
+        maps = tuple((layer, *shape) for layer, *shape in group["maps"])
+        layout = Layout(rows, tuple(group["channels"]), tuple(group["weighted"]), maps)
+        stacks = {name: held[f"{name} {place}"].astype(KINDS[name]) for name in KINDS}
+        for name, width in layout.widths().items():
+            if stacks[name].shape != (len(group["steps"]), width):
+                raise ValueError(f"{name} {place} has shape {stacks[name].shape}")
+        for row, (number, at) in enumerate(group["steps"]):
+            arrays = {name: stack[row].copy() for name, stack in stacks.items()}
+            histories[group["phase"]].add(TrainingStep(number, at, layout, arrays))
+    for history in histories.values():
+        history.steps.sort(key=lambda step: step.number)
+    trouble = about["first_trouble"]
+    return TrainingLog(
+        about["model"],
+        about["types"],
+        about["max_bytes"],
+        about["asked"],
+        histories,
+        None if trouble is None else FirstNonFinite(**trouble),
+        about["left_out"],
+        {int(step): each for step, each in about.get("carried", {}).items()},  # since 0.3
+        [(first, last) for first, last in about.get("holes", [])],
+    )
+
+
+class AutoSaver:
+    """Writes a log to a file: the first record at once, then at most once in a while.
+
+    Parameters
+    ----------
+    path : path
+        If there is a file, it is gone on with.
+    pause : float
+        So many seconds are between two writes.
+
+    Raises
+    ------
+    ValueError
+        There is no folder for the file, or it is broken.
+    """
+
+    def __init__(self, path: str | os.PathLike, pause: float = 60.0) -> None:
+        self._path = Path(path).absolute()  # another folder may be the current one by then
+        if not self._path.parent.is_dir():
+            raise ValueError(
+                f"There is no folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
+            )
+        self.had = read_log(path) if self._path.exists() else None
+        self._pause = pause
+        self._seen, self._written = -1, -math.inf
+
+    def keep(self, log: TrainingLog, *, now: bool = False) -> None:
+        """Write it if it is time, or ``now`` if there is anything new."""
+        seen = sum(history.seen for history in log.histories.values())
+        if seen == self._seen or not (now or time.monotonic() - self._written >= self._pause):
+            return
+        self._seen, self._written = seen, time.monotonic()
+        try:
+            write_log(log, self._path)
+        except OSError as error:  # a training does not end for its watcher's sake
+            warnings.warn(
+                f"The watch could not be written to {str(self._path)!r} ({error}); it tries again "
+                f"in {self._pause:g} seconds.",
+                RuntimeWarning,
+                stacklevel=2,
+            )

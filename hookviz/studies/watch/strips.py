@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from ...draw import html
 from ...draw.colours import DIVERGING, SEQUENTIAL, colormap, palette_text
 from ...draw.document import document, fitting, json_text, script, style
-from ...draw.shown import ShownFigure, no_formula, small_png
+from ...draw.figures import ShownFigure, no_formula, small_png
 from ...hooking.tables import number
 from .log import Layout, Recorded, TrainingStep
 from .measured import BINS, LEAST, NORMS, OCTAVES, STATISTICS, edges
@@ -23,7 +23,7 @@ from .recorder import Row
 
 OF_ROWS = tuple(name for name in STATISTICS if name != "count")
 NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
-"""What a strip's colours can be of."""
+"""The statistics that a strip can show."""
 
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
@@ -35,7 +35,7 @@ _MOST_NAMES = 40
 def strip(
     training: Recorded, statistic: str, phase: str = "train"
 ) -> tuple[list[Row], list[int], np.ndarray, np.ndarray]:
-    """A statistic of all layers in all recorded steps.
+    """Return a statistic of all layers in all recorded steps.
 
     Returns
     -------
@@ -122,19 +122,19 @@ def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
 
 
 def named(row: Row) -> str:
-    """A layer, its call and which of several tensors."""
+    """Name a layer, its call and the index of one of several tensors."""
     call = f" ({row.call})" if row.call else ""
     return (row.layer or "(model)") + call + row.path
 
 
 def said(statistic: str) -> str:
-    """A statistic in words."""
+    """Describe a statistic in words."""
     words = statistic.replace("_", " ")
     return {"dead": "share of dead channels", "zeros": "share of zeros"}.get(words, words)
 
 
 def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
-    """How a statistic's values become colours: by their order of magnitude, shares as they are.
+    """Choose the scale of a statistic's colours: orders of magnitude, fractions as they are.
 
     Three orders on either side of their median: a step that explodes must not hide all others.
     """
@@ -190,7 +190,7 @@ def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
 
 
 def _bin_name(place: int) -> str:
-    """Where a bin begins, toward zero."""
+    """Return the edge of a bin that is nearer to zero."""
     special = {0: "−Inf", OCTAVES + 1: "0", BINS - 2: "Inf", BINS - 1: "NaN"}
     if place in special:
         return special[place]
@@ -207,7 +207,7 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
 
 
 def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
-    """Where NaN or Inf was seen first."""
+    """Return the place where NaN or Inf was seen first."""
     if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
     at, row = found
@@ -217,7 +217,7 @@ def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], ph
 
 
 def first_seen(training: Recorded) -> tuple[int, Row] | None:
-    """The step and the row in which NaN or Inf were seen first."""
+    """Return the step and the row in which NaN or Inf were seen first."""
     if (trouble := training.first_trouble) is None:
         return None
     return trouble.step, Row(trouble.layer, trouble.call, trouble.path)
@@ -230,7 +230,7 @@ ORDER = ("statistics", "weights", "dead", "ends", "bins", "maps")
 
 
 def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
-    """What is said of all steps: which there are, and what their numbers are of."""
+    """Describe all steps: which there are, and which numbers they hold."""
     steps = training.history(phase).steps
     layouts = list(dict.fromkeys(step.layout for step in steps))
     model, _, words = training.title.partition(": ")
@@ -253,13 +253,13 @@ def facts_of(training: Recorded, phase: str = "train") -> dict[str, Any]:
 
 
 def bytes_of(step: TrainingStep) -> bytes:
-    """A step's arrays, one behind the other."""
+    """Concatenate a step's arrays as bytes."""
     arrays = step.arrays | {"dead": step.dead().astype(np.float32)}
     return b"".join(arrays[name].tobytes() for name in ORDER)
 
 
 def packed(step: TrainingStep) -> tuple[int, str]:
-    """A step for a page: its number, and its bytes as text."""
+    """Pack a step for a page: its number, and its bytes as text."""
     return step.at, _text(bytes_of(step))
 
 
@@ -276,7 +276,7 @@ def _text(content: bytes) -> str:
 
 
 def write_page(training: Recorded, phase: str, max_bytes: float, title: str | None = None) -> str:
-    """The page; steps are left out, as evenly as can be, until it fits.
+    """Write the page; steps are left out, as evenly as can be, until it fits.
 
     Raises
     ------

@@ -1,22 +1,134 @@
-"""What a watch saw of a training: a table, records, strips, a file."""
+"""The result of a watched training: a table, records, strips, a file, and findings in words."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...files import page_to
 from ...hooking.select import close_names
 from ...hooking.tables import html_table, megabytes, number, plain, text_table
-from ..diagnosis.findings import Diagnosis
+from ..diagnosis.findings import Diagnosis, Finding, also
 from ..showing import widget
-from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records
+from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
+from .measured import NORMS
 from .recorder import Row
-from .verdicts import LOOKED, verdicts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+TOO_FAR = 0.5
+"""A step that takes a layer's weights by this fraction of their norm is far too long."""
+FEW = 2
+"""Fewer steps than this allow no statement."""
+
+LOOKED = (
+    "NaN and Inf in the recorded steps",
+    "how far each step takes the weights",
+    "gradients that add up from step to step",
+)
+
+
+def verdicts(log: TrainingLog) -> list[Finding]:
+    """All that the recorded steps of training show."""
+    steps = log.histories["train"].steps
+    checks = (_not_finite(log), _too_far(steps), _still(steps), _adds_up(log))
+    return [finding for check in checks for finding in check]
+
+
+def _not_finite(log: TrainingLog) -> Iterator[Finding]:
+    first = log.first_trouble
+    if first is not None:
+        yield Finding(
+            "nan" if first.nans else "inf",
+            "error",
+            f"{first}.",
+            "Put `with hookviz.diagnose(model) as findings:` around that step: it names the "
+            "operation.",
+            first.layer,
+            first.call,
+            first.phase,
+        )
+
+
+def _norms(steps: list[TrainingStep], name: str) -> dict[str, np.ndarray]:
+    """By layer, a number of its weights in each step, NaN where there is none."""
+    found: dict[str, list[float]] = {}
+    for place, step in enumerate(steps):
+        column = step.weights()[:, NORMS.index(name)].tolist()
+        for layer, value in zip(step.layout.weighted, column, strict=True):
+            found.setdefault(layer, [np.nan] * place).append(value)
+    longest = len(steps)
+    return {
+        layer: np.array(each + [np.nan] * (longest - len(each))) for layer, each in found.items()
+    }
+
+
+def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
+    ratios = _norms(steps, "update_ratio")
+    sizes = _norms(steps, "weight_norm")
+    known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
+    known = {layer: each for layer, each in known.items() if len(each) >= FEW}
+    middles = {layer: float(np.median(each)) for layer, each in known.items()}
+    if not middles or np.median([*middles.values()]) <= TOO_FAR:
+        return
+    far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
+    yield Finding(
+        "learning rate",
+        "warning",
+        f"In the middle of the recorded steps each step takes the weights of {far[0]!r} by "
+        f"{number(middles[far[0]])} of their norm: the learning rate is far too high."
+        + (also(far[1:]) if far[1:] else ""),
+        "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
+        far[0],
+        phase="backward",
+        layers=far,
+        evidence={"update ratios": middles},
+    )
+
+
+def _still(steps: list[TrainingStep]) -> Iterator[Finding]:
+    """Layers that stay as they are although a gradient comes."""
+    ratios, slopes = _norms(steps, "update_ratio"), _norms(steps, "weight_gradient_norm")
+    still, moves = [], 0
+    for layer, each in ratios.items():
+        known = np.isfinite(each) & (slopes[layer] > 0)
+        if known.sum() >= FEW:
+            moved = bool((each[known] > 0).any())
+            moves += moved
+            still += [] if moved else [layer]
+    if still:
+        yield Finding(
+            "does not move",
+            "warning",
+            f"The weights of {still[0]!r} have a gradient and stay as they are."
+            + (also(still[1:]) if still[1:] else ""),
+            "Look whether the optimizer holds them: hookviz.diagnose(model, x, loss, optimizer=…)."
+            if moves
+            else "Look whether optimizer.step() is called, with a learning rate above 0, and "
+            "whether the gradients are clipped to 0 before.",
+            still[0],
+            phase="backward",
+            layers=still,
+        )
+
+
+def _adds_up(log: TrainingLog) -> Iterator[Finding]:
+    """Each recorded step but the first began with the gradients of the one before."""
+    later = [log.carried[step] for step in sorted(log.carried) if step > 0]
+    if len(later) > FEW and all(later):
+        yield Finding(
+            "adds up",
+            "warning",
+            f"In all of {len(later)} recorded steps backward added its gradients to those of the "
+            "step before.",
+            "Call optimizer.zero_grad() once a step, before backward().",
+            phase="backward",
+        )
+
 
 HEADER = (
     *("layer", "type", "call", "mean", "std", "min", "max", "zeros", "NaN, Inf"),
@@ -32,7 +144,7 @@ TOLD = "std", "gradient_std", "update_ratio", "dead"
 
 
 class Training:
-    """What every layer did in the recorded steps of a training.
+    """The layers' numbers in the recorded steps of a training.
 
     Made by `hookviz.watch` and `hookviz.load`.
 
@@ -54,12 +166,12 @@ class Training:
 
     @property
     def every(self) -> int:
-        """Of so many steps one is recorded now."""
+        """Interval of the recorded steps, as it is now."""
         return self.log.histories["train"].every
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the recorded steps take, at most ``max_bytes``."""
+        """Bytes of the recorded steps, at most ``max_bytes``."""
         return self.log.nbytes
 
     @property
@@ -68,13 +180,13 @@ class Training:
         return self.log.first_trouble
 
     def history(self, phase: str = "train") -> History:
-        """The recorded steps of ``"train"`` or of ``"eval"``."""
+        """Return the recorded steps of ``"train"`` or of ``"eval"``."""
         if phase not in PHASES:
             raise ValueError(f'phase={phase!r} is neither "train" nor "eval".')
         return self.log.histories[phase]
 
     def recorded(self, phase: str = "train") -> list[TrainingStep]:
-        """The same, of which there are some; ValueError, with what to do, where there are none."""
+        """Return the recorded steps; raise ValueError, with what to do, without any."""
         if steps := self.history(phase).steps:
             return steps
         raise ValueError(_nothing(self, phase))
@@ -88,7 +200,7 @@ class Training:
         return sorted(found, key=found.__getitem__)
 
     def row(self, layer: str, call: int = 0, phase: str = "train") -> Row:
-        """What a layer returned in a call; the first tensor of several."""
+        """Return the row of a layer's output in a call; the first tensor of several."""
         for row in self.rows(phase):
             if (row.layer, row.call) == (layer, call):
                 return row
@@ -144,7 +256,7 @@ class Training:
 
     @property
     def title(self) -> str:
-        """Of what, how much of it, at what cost."""
+        """The model, the recorded steps and their cost, in one line."""
         log, (history, validations) = self.log, self.log.histories.values()
         what = f"Watch of {log.model}: {len(log.types)} layers, {history.seen:,} steps"
         facts = [f"{what}, {len(history.steps):,} recorded (every {history.every:,})"]
@@ -161,11 +273,11 @@ class Training:
         return "; ".join([*facts, *self._notes()])
 
     def _notes(self) -> Sequence[str]:
-        """What else there is to be said."""
+        """Return further remarks."""
         return []
 
     def table(self, step: TrainingStep | None = None) -> list[tuple[str, ...]]:
-        """A recorded step as rows of text, under `HEADER`; the latest one if left out."""
+        """Return a recorded step as rows of text, under `HEADER`; the latest one if left out."""
         history = self.history()
         if step is None:
             step = history.steps[-1] if history.steps else None
@@ -271,14 +383,12 @@ class Training:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write it as one file, see `hookviz.load`."""
-        from .file import write
-
         self.history()  # as it is by now
-        write(self.log, path)
+        write_log(self.log, path)
 
 
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
-    """A record as text."""
+    """Return a record as text."""
 
     def said(name: str) -> str:
         return "–" if record[name] is None else number(record[name])
@@ -302,7 +412,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nothing(training: Training, phase: str) -> str:
-    """What to do where no step of a phase has been recorded."""
+    """Say what to do where no step of a phase has been recorded."""
     (other,) = set(PHASES) - {phase}
     advice = "put `with watch:` around a step"
     if training.history(other).steps:

@@ -14,8 +14,7 @@ from torch import nn
 from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
-from .file import AutoSaver
-from .log import History, TrainingLog, TrainingStep, step_of
+from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
 from .measured import Weights
 from .recorder import Maps, Probe, StepRecorder
 from .training import Training
@@ -223,7 +222,7 @@ class Watch(Block, Training):
         kind: type[BaseException] | None,
         *error: object,
     ) -> None:
-        """The hooks are off: take the numbers off the device."""
+        """Read the numbers off the device, once the hooks are off."""
         with suppress(*[] if kind is None else [Exception]):  # the user's own goes first
             found, norms = recorder.taken(scale)
             self.log.left_out |= recorder.left_out
@@ -271,7 +270,7 @@ class Watch(Block, Training):
 
 
 def _layers(name: str, module: nn.Module) -> bool:
-    """What ``layers=None`` stands for."""
+    """Return the default of ``layers=None``."""
     if isinstance(module, torch.jit.ScriptModule):
         return False
     within = next(module.children(), None) is not None
@@ -279,7 +278,7 @@ def _layers(name: str, module: nn.Module) -> bool:
 
 
 def rank() -> int:
-    """Which process of torch.distributed this is; 0 where there is but one."""
+    """Return the rank of this process in torch.distributed; 0 for a single one."""
     distributed = torch.distributed
     there = distributed.is_available() and distributed.is_initialized()
     return distributed.get_rank() if there else 0
