@@ -33,9 +33,9 @@ from ...view.payload import (
 )
 from ...view.settings import PRODUCT, heatmap_names
 from ...view.view import View, for_layer
+from ..figure import still_png
 from ..packing import Stream, raw
 from ..page import chosen_layers, packed_block
-from ..still import still_png
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
@@ -70,7 +70,10 @@ def write_network_page(
     ImportError
         A package of the extra ``network`` is missing.
     """
-    names = chosen_layers(view, layers)
+    # Attention is shown beside the layers, and is not what one of them returned.
+    names = [n for n in chosen_layers(view, layers) if not hasattr(view.cache[n], "attends")]
+    if not names:
+        raise ValueError("A page's network has no attention: choose layers that return maps.")
     runtime = load_runtime()
     view = view.with_settings(
         order="index" if view.settings.order == ABLATION else view.settings.order,
