@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import re
 import subprocess
@@ -22,12 +21,23 @@ from heavy import heavy_but
 from torch import nn
 
 import hookviz
+from hookviz.attribution import prepare_input
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 # How-tos that train, compile, write pages and figures: seconds each.
-HOWTOS = "attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"
+HOWTOS = (
+    "attributions",
+    "compiled",
+    "network-page",
+    "page",
+    "paper",
+    "port",
+    "side-by-side",
+    "survey",
+    "watch",
+)
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
 
 
@@ -95,55 +105,30 @@ def of_ones_own() -> dict[str, Any]:
     }
 
 
-def large() -> dict[str, Any]:
-    """A ResNet50, untrained, since the README names its layers and classes."""
-    from torchvision.models import ResNet50_Weights, resnet50
-
-    model = resnet50().eval()
-    model.class_names = ResNet50_Weights.DEFAULT.meta["categories"]
-    x = torch.rand(1, 3, 64, 64)
-    return {"model": model, "x": x, "explorer": hookviz.explore(model, x)}
-
-
 def small() -> dict[str, Any]:
     model, image = hookviz.demo_model(), hookviz.demo_images()[12]
     return {"model": model, "image": image}
 
 
+def small_tensor() -> dict[str, Any]:
+    model = hookviz.demo_model()
+    return {"model": model, "x": prepare_input(hookviz.demo_images()[12], model).args[0]}
+
+
 def several() -> dict[str, Any]:
-    """A small network, its port, a folder of pictures, and steps of a training."""
-    from torchvision.models import resnet18
-
-    model = resnet18(num_classes=10).eval()
-    x = torch.rand(1, 3, 64, 64)
-    folder = Path("pictures")
-    folder.mkdir()
-    for number, picture in enumerate(hookviz.demo_images()[:4]):
-        picture.save(folder / f"{number}.png")
-
-    def train_step(images: torch.Tensor, labels: torch.Tensor) -> None:
-        torch.nn.functional.cross_entropy(model(images), labels).backward()
-
-    return {
-        "model": model,
-        "x": x,
-        "port": copy.deepcopy(model),
-        "explorer": hookviz.explore(model, x),
-        "loader": [(torch.rand(2, 3, 64, 64), torch.tensor([1, 2]))],
-        "train_step": train_step,
-    }
+    """A small network that is healthy, and its port."""
+    return small_tensor() | {"port": hookviz.demo_model()}
 
 
 # What a page takes for granted, by the heading under which it does.
 PREPARED = {
     ("README.md", "hookviz"): small,
     ("README.md", "With a model of your own"): of_ones_own,
-    ("README.md", "The engine alone"): large,
-    ("README.md", "Two models, a whole data set, a training"): several,
+    ("README.md", "Teach"): small_tensor,
+    ("README.md", "Debug"): several,
     ("docs/index.md", "hookviz"): small,
 }
 LEFT_OUT = [
-    ("README.md", "In Colab"),
     ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # Colab
     ("docs/howto/places.md", "Use it in Colab, JupyterLab, VS Code and elsewhere"),  # marimo
 ]

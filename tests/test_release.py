@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
+import tomllib
 
+import pytest
 import yaml
 from environments import PINS, ROOT, pinned
 from release import faults
+
+spec = importlib.util.spec_from_file_location("front", ROOT / "assets/front.py")
+front = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(front)
 
 WORKFLOWS = {path.stem: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
 JOBS = {name: yaml.safe_load(text)["jobs"] for name, text in WORKFLOWS.items()}
@@ -37,6 +44,24 @@ def test_a_tag_that_disagrees_is_not_released(tmp_path):
     write("CHANGELOG.md", r"^## .*$", "## 9.8.7 (2030-01-02)")
     assert faults("v9.8.7", tmp_path) == []
     assert faults("v9.8.8", tmp_path)
+
+
+def test_the_repositorys_name_is_written_by_one_command(tmp_path, monkeypatch):
+    names = "README.md", "pyproject.toml", "CITATION.cff"
+    for name in names:
+        shutil.copy(ROOT / name, tmp_path / name)
+    for repository in ("someone/first", "Someone.Else/hook-viz"):  # once, and after a move
+        front.write(repository, tmp_path)
+        texts = {name: (tmp_path / name).read_text() for name in names}
+        source = f"https://github.com/{repository}"
+        assert tomllib.loads(texts["pyproject.toml"])["project"]["urls"]["Source"] == source
+        assert yaml.safe_load(texts["CITATION.cff"])["repository-code"] == source
+        opened = re.findall(r"/blob/main/(notebooks/\w+\.ipynb)", texts["README.md"])
+        assert len(opened) == 3 and all((ROOT / path).is_file() for path in opened)
+        assert f"{source}/actions/workflows/tests.yml/badge.svg" in texts["README.md"]
+    assert "someone/first" not in "".join(texts.values())
+    with pytest.raises(SystemExit, match="give OWNER/NAME"):
+        front.write("hookviz", tmp_path)
 
 
 def targets():

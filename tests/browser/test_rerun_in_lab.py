@@ -5,7 +5,8 @@ from __future__ import annotations
 from front_end import number, wait_for, wait_for_names
 
 CELL = """import hookviz, ipywidgets
-explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="stem.*")
+model, image = hookviz.demo_model(), hookviz.demo_images()[6]
+explorer = hookviz.explore(model, image, layers="stem.*", layer="stem.0", channel=0)
 explorer"""
 # The comms of widgets alone: a page opens another for a moment, when it asks what is there.
 COUNT = """module = ipywidgets.widgets.widget

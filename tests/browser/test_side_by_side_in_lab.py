@@ -8,7 +8,8 @@ from front_end import CANVAS_ON, WIDGETS, wait_for
 TWO_PICTURES = [
     "import hookviz",
     "model, pictures = hookviz.demo_model(), hookviz.demo_images()",
-    "both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()\nboth",
+    "both = hookviz.compare(model, model, pictures[6], inputs_b=pictures[9]).show()\n"
+    "both.layer, both.channel = 'stem.0', 0\nboth",
 ]
 FINE_TUNED = [
     "import copy, hookviz, torch",
