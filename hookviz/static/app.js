@@ -230,6 +230,7 @@ export class App {
     setText(this.parts.title, facts.model);
     setText(this.parts.factsLine, facts.summary.join(" · "));
     setText(this.parts.chip, facts.verdict.text);
+    visible(this.parts.chip, facts.verdict.text !== "");
     setAttribute(this.parts.chip, "data-kind", facts.verdict.kind);
     setAttribute(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
     this.parts.chip.disabled = facts.verdict.layer === null;
