@@ -16,11 +16,12 @@ from torchvision.models import Inception_V3_Weights, ResNet18_Weights, ResNet34_
 from torchvision.transforms import ToTensor, v2
 
 import hookviz
-from hookviz.draw.overlay import picture_of
+from hookviz.draw.overlay import as_fed, picture_of
 from hookviz.run.inputs import prepare_input
 from hookviz.run.pictures import load_picture
 from hookviz.run.session import Session
 from hookviz.run.target import class_names_of
+from hookviz.view.payload import model_payload
 
 RGB = nn.Conv2d(3, 2, 1)
 
@@ -426,3 +427,48 @@ def test_who_says_which_transform():
         made = prepare_input(picture, plain, **how)
         assert made.transform.startswith(words)
         assert made.guessed == words.startswith("ImageNet")
+
+
+def normed(mean, deviation):
+    """A small network that has learnt with inputs of this mean and deviation."""
+    model = nn.Sequential(nn.Conv2d(3, 3, 1, bias=False), nn.BatchNorm2d(3), nn.Flatten())
+    with torch.no_grad():
+        model[0].weight.copy_(torch.eye(3)[..., None, None])
+        model[1].running_mean.fill_(mean)
+        model[1].running_var.fill_(deviation**2)
+    return model.eval()
+
+
+def test_the_transform_is_on_the_screen():
+    """It is given, known or guessed; a guess that the first BatchNorm speaks against says so."""
+    photograph = hookviz.models.photographs()["chelsea"]
+    guessed = hookviz.explore(normed(0.0, 1.0), photograph)
+    words = guessed.frame.input.note
+    assert words == "transform guessed: ImageNet's"
+    facts = model_payload(guessed._view)["transform"]
+    assert facts["doubt"] == "" and facts["full"].startswith(
+        "ImageNet's transform, a guess: resize"
+    )
+    guessed.close()
+    of_bytes = hookviz.explore(normed(120.0, 60.0), photograph)
+    assert "does not fit: at the first BatchNorm, '1'" in of_bytes.frame.input.note
+    assert "Give transform= or weights=." in model_payload(of_bytes._view)["transform"]["doubt"]
+    of_bytes.close()
+    own = v2.Compose([v2.Resize([32, 32]), v2.PILToTensor(), v2.ToDtype(torch.float32)])
+    given = hookviz.explore(normed(120.0, 60.0), photograph, transform=own)
+    assert given.frame.input.note.endswith("transform given")
+    given.close()
+    tensor = hookviz.explore(normed(0.0, 1.0), torch.rand(1, 3, 8, 8))
+    assert model_payload(tensor._view)["transform"] is None
+    tensor.close()
+
+
+def test_the_network_s_numbers_follow_from_the_picture():
+    made = prepare_input(hookviz.models.photographs()["coffee"], normed(0.0, 1.0))
+    picture, _ = picture_of(made)
+    fed = as_fed(made)
+    seen = picture / 255 * np.array(fed["gain"]) + np.array(fed["shift"])
+    numbers = made.args[0][0].permute(1, 2, 0).numpy()
+    stretched = (numbers - numbers.min()) / np.ptp(numbers)
+    assert np.abs(seen - stretched).max() < 1 / 255
+    assert as_fed(prepare_input(torch.rand(1, 3, 8, 8), normed(0.0, 1.0))) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,6 +59,35 @@ def undoing(values: np.ndarray, inputs: ModelInput) -> tuple[np.ndarray, np.ndar
         return *guess, "ImageNet's normalization undone, a guess"
     span = max(most - least, 1e-12)
     return _ONE / span, -least * _ONE / span, f"stretched from {least:.3g} to {most:.3g}"
+
+
+def as_fed(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> dict[str, Any] | None:
+    """Return how the numbers that the network gets come from the picture of `picture_of`.
+
+    Returns
+    -------
+    dict or None
+        ``gain`` and ``shift`` of each colour: ``picture * gain + shift``, from 0 to 1, are the
+        numbers stretched from the least to the largest; and ``words``. None where they are not
+        three colours or one, or where the picture shows them already.
+    """
+    values = _values(inputs, sample, depth)
+    if values is None or len(values) not in (1, 3):
+        return None
+    scale, offset, _ = undoing(values, inputs)
+    least, most = float(values.min()), float(values.max())
+    span = max(most - least, 1e-12)
+    scale, offset = (np.broadcast_to(each.ravel(), 3) for each in (scale, offset))
+    if (scale == 1).all() and (offset == 0).all():
+        return None
+    if np.allclose(scale, 1 / span) and np.allclose(offset, -least / span):
+        return None
+    shift = (-offset / scale - least) / span
+    return {
+        "gain": [float(each) for each in 1 / (scale * span)],
+        "shift": [float(each) for each in shift],
+        "words": f"{least:.3g} (black) to {most:.3g} (white)".replace("-", "−"),
+    }
 
 
 UNDONE = "normalization undone"

@@ -10,6 +10,7 @@ import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
 import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
+import { asFed } from "./pictures.js";
 import { showPointed } from "./tooltip.js";
 import { State } from "./state.js";
 
@@ -346,10 +347,16 @@ export class App {
     const ratio = Math.min(Math.max(picture.height / picture.width, 0.3), 1.4);
     this.parts.pictures.style.setProperty("--ratio", String(ratio));
     const size = picture.size ? times(picture.size) : `${picture.height}×${picture.width}`;
-    input.title("input", size, "the input, as the network saw it");
-    input.draw(`${objectId(picture)}`, () => putPicture(input.canvas, picture));
+    const fed = Boolean(this.at.fed && picture.fed);
+    const alt = fed ? `the numbers that the network got, ${picture.fed.words}` : "the input, as a person sees it";
+    input.title(fed ? "input as fed" : "input", size, alt);
+    input.draw(`${objectId(picture)} ${fed}`, () => putPicture(input.canvas, fed ? asFed(picture) : picture));
     input.canvas.classList.add("hv-smooth");
-    this.inputWords = picture.words ?? "";
+    visible(this.parts.fed, Boolean(picture.fed));
+    setAttribute(this.parts.fed, "aria-pressed", fed ? "true" : "false");
+    const words = fed ? picture.fed.words : picture.words;
+    this.inputWords = [words, this.facts.transform?.short].filter(Boolean).join("; ");
+    setAttribute(this.parts.inputNote, "data-kind", this.facts.transform?.doubt ? "odd" : null);
     input.place();
   }
 
@@ -362,7 +369,9 @@ export class App {
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
-    return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...(facts.notes ?? []), ...first];
+    const { doubt = "", full = "" } = facts.transform ?? {};
+    const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
+    return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];
   }
 
   /** The layers that may be wanted next. */

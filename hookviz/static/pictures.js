@@ -5,11 +5,24 @@
  * @param {Uint8Array} rgb
  * @param {any} said Its height and width, and what is said of it.
  */
-export function pictureOf(rgb, { height, width, size, words }) {
+export function pictureOf(rgb, { height, width, size, words, fed }) {
   const pixels = new Uint8ClampedArray(4 * height * width);
   for (let i = 0; i < height * width; i++) {
     pixels.set(rgb.subarray(3 * i, 3 * i + 3), 4 * i);
     pixels[4 * i + 3] = 255;
   }
-  return { pixels, height, width, size, words };
+  return { pixels, height, width, size, words, fed };
+}
+
+/**
+ * The numbers that the network got, from the least, black, to the largest.
+ * @param {any} picture
+ */
+export function asFed({ pixels, height, width, fed }) {
+  const made = new Uint8ClampedArray(pixels);
+  for (let i = 0; i < made.length; i++) {
+    const colour = i % 4;
+    if (colour < 3) made[i] = 255 * ((pixels[i] / 255) * fed.gain[colour] + fed.shift[colour]);
+  }
+  return { pixels: made, height, width };
 }

@@ -9,7 +9,7 @@
  * @typedef {Settings & {
  *   targetClass: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,
- *   health: string}} Values
+ *   health: string, fed: boolean}} Values
  */
 
 /** The explorer's settings; all else is the browser's alone. */
@@ -31,6 +31,7 @@ export class State {
       ends: null,
       slopeEnds: null,
       health: "gradient",
+      fed: false,
       ...settings,
     };
     /** @type {Array<(changed: Set<string>) => void>} */

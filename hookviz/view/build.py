@@ -138,6 +138,8 @@ def _input(view: View) -> ImagePanel | None:
     height, width = inputs.main.shape[-2:]  # for a 1d signal: channels and length
     drawn = picture.shape[:2] if inputs.main.ndim > 3 else (height, picture.shape[1])
     notes = [html.shown_at((height, width), drawn), undone if undone != UNDONE else ""]
+    if view.transform is not None:
+        notes += [view.transform.doubt or view.transform.short]
     return ImagePanel(
         name="input",
         detail=f"{height}×{width}",

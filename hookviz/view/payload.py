@@ -16,7 +16,7 @@ import numpy as np
 from ..attribution.cam import HEATMAPS
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
-from ..draw.overlay import HEAT, UNDONE
+from ..draw.overlay import HEAT, UNDONE, as_fed
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .build import summary, versions_of
@@ -35,7 +35,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     Parameters
     ----------
     classes : bool
-        Whether the names of all classes come along, to choose from.
+        True if the names of all classes come along, to choose from.
     """
     run, names = view.run, view.session.class_names
     logits, target = run.logits, view.settings.target
@@ -63,6 +63,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
         "verdict": view.verdict._asdict(),
+        "transform": None if view.transform is None else view.transform._asdict(),
         "edits": edit_list(view),
         "language": known_language(),
     }
@@ -222,6 +223,8 @@ def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:
     if picture is None or main is None:
         return None
     said = {"height": picture.shape[0], "width": picture.shape[1], "size": list(main.shape[-2:])}
+    fed = as_fed(view.shown_inputs, view.input_sample, view.depth_share)
+    said |= {"fed": fed} if fed else {}
     return said | {"words": "" if words == UNDONE else words}, picture
 
 

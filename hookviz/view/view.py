@@ -21,6 +21,7 @@ from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.records import Call, CapturedTensor, LayerRecord
 from ..hooking.select import Layers
 from ..hooking.tables import number
+from ..run.inputs import ModelInput
 from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.target import Target
@@ -43,6 +44,7 @@ from .layer import (
 )
 from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .settings import INDICES, Settings, heatmap_names
+from .transform import TransformWords, transform_words_of
 
 
 class Memo:
@@ -320,12 +322,22 @@ class View:
     @property
     def picture_and_words(self) -> tuple[np.ndarray | None, str]:
         """The picture, and a note on the normalization."""
-        key = (self.input_sample, self.depth_share)
+        key, inputs = (self.input_sample, self.depth_share), self.shown_inputs
+        memo = self.input_memo if inputs is self.session.inputs else self.memo
+        return memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
+
+    @property
+    def shown_inputs(self) -> ModelInput:
+        """The input of the run, after the edits that change it."""
         if not any(each.of_input for each in self.session.edits):
-            inputs = self.session.inputs
-            return self.input_memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
-        edited = self.memo.get_or_compute("inputs", None, lambda: self.session.edited_inputs)
-        return self.memo.get_or_compute("picture", key, lambda: picture_of(edited, *key))
+            return self.session.inputs
+        return self.memo.get_or_compute("inputs", None, lambda: self.session.edited_inputs)
+
+    @property
+    def transform(self) -> TransformWords | None:
+        """The transform in words; None where no picture was given."""
+        make = lambda: transform_words_of(self.session)  # noqa: E731
+        return self.input_memo.get_or_compute("transform", None, make)
 
     @property
     def predictions(self) -> list[Prediction]:
