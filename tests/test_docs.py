@@ -266,6 +266,12 @@ def test_everything_public_is_named_in_the_reference() -> None:
     assert set(hookviz.__all__) <= set(named), "add them to a page of docs/api"
 
 
+def test_every_page_stands_in_a_group_of_the_first() -> None:
+    first = (DOCS / "index.md").read_text()
+    there = {f"howto/{page.stem}" for page in (DOCS / "howto").glob("*.md")}
+    assert there == set(re.findall(r"^howto/[\w-]+$", first, re.MULTILINE))
+
+
 def test_the_reference_names_what_is_there() -> None:
     """Each directive's object can be imported: the build of the pages is heavy, this is not."""
     directives = re.compile(
