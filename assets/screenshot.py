@@ -1,4 +1,4 @@
-"""Take the README's pictures of the running widget, one of them in motion.
+"""Take the README's pictures of the running widget, one of them in motion: Lite0 sees a cat.
 
     python assets/screenshot.py
 
@@ -27,8 +27,9 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 CELL = """import os
 os.environ["HOOKVIZ_CANVAS"] = "on"  # which the tests' server has off
 import hookviz
-model, pictures = hookviz.demo_model(), hookviz.demo_images()
-hookviz.explore(model, pictures[12], layer="layer3.0.conv1", order="weight")"""
+model, weights = hookviz.pretrained("efficientnet_lite0")
+cat = hookviz.models.photographs()["chelsea"]
+hookviz.explore(model, cat, weights=weights, layer="_blocks.9._depthwise_conv", order="weight")"""
 
 STILL, MOVING = ROOT / "assets/explorer.png", ROOT / "assets/explorer-moves.png"
 
@@ -75,14 +76,15 @@ class Film:
 
     def write(self, path: Path) -> None:
         """As an animated PNG: in exact colours, and a pixel that stays is transparent."""
-        shown = [np.asarray(frame) for frame, _ in self.frames]
+        high = min(frame.height for frame, _ in self.frames)  # a line of words may come and go
+        shown = [np.asarray(frame)[:high] for frame, _ in self.frames]
         changes = []
         for before, after in itertools.pairwise(shown):
             opaque = (before != after).any(-1, keepdims=True) * np.uint8(255)
             changes.append(Image.fromarray(np.dstack([after * (opaque > 0), opaque])))
         durations = [milliseconds for _, milliseconds in self.frames]
         motion = {"duration": durations, "loop": 0, "disposal": 0, "blend": 1}
-        first = self.frames[0][0].convert("RGBA")
+        first = Image.fromarray(shown[0]).convert("RGBA")
         first.save(path, save_all=True, append_images=changes, compress_level=9, **motion)
         print(f"{path.name}: {len(durations)} frames, {path.stat().st_size / 1e6:.2f} MB")
 

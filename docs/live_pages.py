@@ -1,4 +1,4 @@
-"""The pages that the documentation shows live: written when it is built, by the demo model."""
+"""The pages that the documentation shows live: written when it is built, by trained networks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ def write_pages(folder: Path, write: Callable[[Path, bytes], None]) -> None:
 
 
 def explorer() -> str:
-    """Every layer of one picture."""
-    shown = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], layer="layer2.0.conv1")
-    page = shown.to_html(max_bytes=LARGEST)
+    """Some layers of EfficientNet-Lite0, trained on ImageNet, on a photograph."""
+    model, weights = hookviz.pretrained("efficientnet_lite0")
+    cat = hookviz.models.photographs()["chelsea"]
+    layers = ["_conv_stem", "*._depthwise_conv", "_conv_head"]
+    shown = hookviz.explore(model, cat, weights=weights, layers=layers, layer=layers[-1])
+    page = shown.to_html(max_bytes=2 * LARGEST)
     shown.close()
     return page or ""
 
