@@ -12,17 +12,13 @@
  *   health: string, fed: boolean}} Values
  */
 
-/** The explorer's settings; all else is the browser's alone. */
-export const SETTINGS = ["layer", "channel", "call", "sample", "depth", "order", "cmap"].concat(
-  ["normalize", "heatmap", "alpha", "overlay", "strip", "place", "version"],
-);
-
 const FITTED = { k: 1, x: 0, y: 0 };
 
 /** Settings with one listener list. */
 export class State {
-  /** @param {Settings} settings */
+  /** @param {Settings} settings As Python declares them; all else is the browser's alone. */
   constructor(settings) {
+    this.names = Object.keys(settings);
     /** @type {Values} */
     this.values = {
       targetClass: null,
@@ -60,7 +56,7 @@ export class State {
   /** The explorer's own settings. */
   get settings() {
     const all = /** @type {any} */ (this.values);
-    return Object.fromEntries(SETTINGS.map((name) => [name, all[name]]));
+    return Object.fromEntries(this.names.map((name) => [name, all[name]]));
   }
 
   /** What is looked at, as shares of the pictures: under the pointer, or else the chosen place. */

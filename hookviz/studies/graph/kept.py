@@ -553,7 +553,7 @@ def _index(
 
 
 def _adds_up(value: float, terms: Terms, returned: Tensor) -> bool:
-    """Whether the terms' sum is the value, but for rounding in the layer's type of numbers."""
+    """Return True if the terms' sum is the value, up to rounding in the layer's dtype."""
     products = terms.kernel * terms.patch
     total = terms.bias + float(products.sum())
     if not torch.isfinite(torch.tensor([value, total])).all():
