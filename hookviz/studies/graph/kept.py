@@ -187,12 +187,13 @@ class KeptRun:
             index = _index(kept.returned, linear, sample, channel, tuple(position))
         except ValueError as error:
             raise ValueError(f"{named} {error}") from None
-        own: tuple[int, ...] | None = index
+        own = index
         if kept.arguments is not None:
             assert kept.made is not None
-            own = kept.made.index(kept.layout.offset(index))
-            if own is None:
+            inside = kept.made.index(kept.layout.offset(index))
+            if inside is None:
                 raise ValueError(f"{named} {_MORE}")
+            own = inside
             terms = convolution_terms(kept.arguments, own[0], own[1], own[2:])
         else:
             weight: Any = kept.module.weight
@@ -323,10 +324,10 @@ class KeptRun:
             if isinstance(event, _Call):
                 index = event.layout.index(offset) if event.layout is not None else None
                 if index is not None:
-                    last = isinstance(event.module, nn.Linear)
-                    index = index[1:] if len(index) > 1 else index
-                    channel, place = (index[-1], index[:-1]) if last else (index[0], index[1:])
-                    yield Origin(*event.place, channel, place, list(path[::-1]), value, exact)
+                    inside = list(index[1:] if len(index) > 1 else index) or [0]
+                    channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
+                    way = list(path[::-1])
+                    yield Origin(*event.place, channel, tuple(inside), way, value, exact)
                     return
                 continue
             layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
@@ -346,8 +347,8 @@ class KeptRun:
                     if each.read_values is not None:
                         arrived = float(each.read_values[back])
                     where = each.read_layout.offset(back)
-                    way, still = (*path, each.name), exact and each.move.exact
-                    yield from self._back(each.read, where, first, arrived, way, still)
+                    longer, still = (*path, each.name), exact and each.move.exact
+                    yield from self._back(each.read, where, first, arrived, longer, still)
             return
 
 

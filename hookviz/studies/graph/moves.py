@@ -26,15 +26,12 @@ _WINDOWS = {
 
 
 class Move(Protocol):
-    """The way of each number from a tensor that an operation reads into its result.
+    """The way of each number from a tensor that an operation reads into its result."""
 
-    Attributes
-    ----------
-    exact : bool
-        False if a number of the result was made of several of this tensor.
-    """
-
-    exact: bool
+    @property
+    def exact(self) -> bool:
+        """Return False if numbers of the result were made of several of this tensor."""
+        ...
 
     def forth(self, index: Index) -> Index | None:
         """Return where the number at an index goes; None if it does not go on by itself."""
@@ -155,8 +152,9 @@ class _Pooled:
         if values is None:
             return None
         spatial = index[2:] if len(index) > 2 else (0,) * len(self.windows)
-        slices = [axis[n] for axis, n in zip(self.windows, spatial, strict=True)]
-        part = values[(*index[:2], *slices)]
+        slices: list[slice] = [axis[n] for axis, n in zip(self.windows, spatial, strict=True)]
+        where: tuple[int | slice, ...] = (*index[:2], *slices)
+        part = values[where]
         if not part.numel():
             return None
         flat = int(part.abs().nan_to_num(torch.inf).argmax())
