@@ -12,6 +12,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.studies.graph import kept as kept_module
 from hookviz.studies.graph.kept import KeptRun
+from hookviz.view.reason import reason_payload, without_payload
 
 
 class Branching(nn.Module):
@@ -132,4 +133,33 @@ def test_of_an_explorer(branching):
     explorer.place = None
     with pytest.raises(ValueError, match="no position"):
         explorer.contributions()
+    explorer.close()
+
+
+def test_the_panels_answers(branching):
+    """Terms add up; switching channels off changes the value as predicted; the walk goes on."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one", "three"])
+    view = explorer._now
+    said, arrays = reason_payload(view, {"output": 2, "sample": 1})
+    assert (said["layer"], said["channel"], said["position"]) == ("last", 2, [])
+    total = float(said["bias"]) + sum(float(each["contribution"]) for each in said["terms"])
+    assert total + float(said["rest"]) == pytest.approx(float(said["value"]), rel=1e-5)
+    while said["layer"] != "input":
+        assert arrays["kernel"].shape == arrays["patch"].shape
+        question = {key: said[key] for key in ("layer", "call", "channel", "position", "sample")}
+        channels = [each["channel"] for each in said["terms"]][:2]
+        off = without_payload(view, question | {"channels": channels, "target": 2})
+        assert float(off["true"]) == pytest.approx(float(off["predicted"]), rel=1e-4, abs=1e-5)
+        if said["layer"] == "last":
+            assert float(off["score"]) == pytest.approx(float(off["true"]), abs=1e-5)
+        found = said["terms"][0]["origins"][-1]
+        if found["layer"] == "input":
+            break
+        said, arrays = reason_payload(view, found | {"sample": 1})
+    assert said["layer"] == "one"
+    assert arrays["maps"].shape[1:] == (7, 7)
+    (top, left), (bottom, right) = said["terms"][0]["window"]
+    row, column = said["position"]
+    assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
     explorer.close()

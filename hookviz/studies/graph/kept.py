@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...hooking.handles import HookManager
 from ...hooking.select import type_name
 from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Listener, ModuleCall, Operation
@@ -16,7 +17,7 @@ from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
 from .listening import INPUT, GraphListener, Place
 from .moves import Move, move_of
-from .terms import Layout, Terms, convolution_terms, linear_terms
+from .terms import MemoryLayout, Terms, convolution_terms, linear_terms
 
 BUDGET = 1_000_000_000
 """The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
@@ -70,12 +71,12 @@ class _Call:
     place: Place
     module: nn.Module
     given: Tensor | None = None  # a linear layer's input, or the convolution's
-    given_at: tuple[int | None, Layout] | None = None
+    given_at: tuple[int | None, MemoryLayout] | None = None
     began: int = 0  # the number of events before its convolution
     arguments: dict[str, Any] | None = None
-    made: Layout | None = None  # the convolution's output
+    made: MemoryLayout | None = None  # the convolution's output
     memory: int = -1
-    layout: Layout | None = None
+    layout: MemoryLayout | None = None
     returned: Tensor | None = None
     ended: int = 0
     weights: list[int] = field(default_factory=list)  # their versions
@@ -84,16 +85,16 @@ class _Call:
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class _Passage:
     """A tensor that an operation read, and the one that it made."""
 
     operation: int
     name: str
     read: int
-    read_layout: Layout
+    read_layout: MemoryLayout
     read_values: Tensor | None
     made: int
-    made_layout: Layout
+    made_layout: MemoryLayout
     values: Tensor | None
     move: Move
 
@@ -106,7 +107,7 @@ class _Taken:
 @dataclass(frozen=True)
 class _Overwritten:
     memory: int
-    layout: Layout
+    layout: MemoryLayout
 
 
 class KeptRun:
@@ -278,6 +279,58 @@ class KeptRun:
         offset, end = layout.offset(index), len(self._kept.events)
         return list(self._back(memory, offset, end, float(values[tuple(index)])))
 
+    def without(
+        self,
+        layer: str,
+        channel: int,
+        position: Sequence[int],
+        sample: int,
+        call: int,
+        channels: Sequence[int],
+    ) -> tuple[float, Any]:
+        """Run the model with channels of one layer's input set to zero in one call.
+
+        Returns
+        -------
+        float, Any
+            The layer's value then, and the model's output.
+        """
+        kept = self._call(layer, call)
+        linear, number = kept.arguments is None, kept.place[1]
+        found: list[float] = []
+        outputs: list[Any] = []
+        calls = [0]
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] - 1 != number or not args:
+                return None
+            given = args[0]
+            axis = -1 if linear else given.ndim - 1 - len(position)
+            off = torch.tensor(list(channels), device=given.device)
+            return (given.index_fill(axis, off, 0), *args[1:]), kwargs
+
+        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if calls[0] - 1 == number:
+                found.append(float(output[_index(output, linear, sample, channel, (*position,))]))
+
+        def last(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            outputs.append(output)
+
+        def observe() -> HookManager:
+            calls[0] = 0
+            model = self._session.model
+            return HookManager(
+                [
+                    (kept.module, "forward_pre", before),
+                    (kept.module, "forward", after),
+                    (model, "forward", last),
+                ]
+            )
+
+        self._session.forward(observe, grad=False)
+        return found[-1], outputs[-1]
+
     def _call(self, layer: str, call: int) -> _Call:
         calls = self._kept.calls.get(layer, [])
         if not calls:
@@ -298,7 +351,7 @@ class KeptRun:
         for event in self._kept.events[kept.ended :]:
             if isinstance(event, _Taken):
                 at.pop(event.memory, None)
-            elif isinstance(event, _Step) and event.operation != done and event.read in at:
+            elif isinstance(event, _Passage) and event.operation != done and event.read in at:
                 index = event.read_layout.index(at[event.read])
                 moved = None if index is None else event.move.forth(index)
                 if moved is not None and event.values is not None:
@@ -334,12 +387,12 @@ class KeptRun:
             index = layout.index(offset)
             if index is None:
                 continue
-            if isinstance(event, _Step):
+            if isinstance(event, _Passage):
                 first = number
                 while first and _operation(events[first - 1]) == event.operation:
                     first -= 1
                 for each in events[first : number + 1]:
-                    assert isinstance(each, _Step)
+                    assert isinstance(each, _Passage)
                     back = each.move.back(index, each.read_values)
                     if back is None:
                         continue
@@ -360,7 +413,7 @@ class _Keeper(Listener):
     calls : dict of str to list of _Call
     events : list
         What happened to memory, in its order.
-    outputs : list of (int or None, Layout, torch.Tensor or None)
+    outputs : list of (int or None, MemoryLayout, torch.Tensor or None)
         Where the model's outputs stand.
     """
 
@@ -368,8 +421,8 @@ class _Keeper(Listener):
         self, layers: dict[nn.Module, str], only: Collection[nn.Module] | None = None
     ) -> None:
         self.calls: dict[str, list[_Call]] = {}
-        self.events: list[_Call | _Step | _Taken | _Overwritten] = []
-        self.outputs: list[tuple[int | None, Layout, Tensor | None]] = []
+        self.events: list[_Call | _Passage | _Taken | _Overwritten] = []
+        self.outputs: list[tuple[int | None, MemoryLayout, Tensor | None]] = []
         self._layers, self._only = layers, only
         self._open: list[ModuleCall] = []
         self._running: dict[ModuleCall, _Call] = {}
@@ -381,7 +434,7 @@ class _Keeper(Listener):
         """Note what a layer takes."""
         if not self._open and not self.events:
             for number, each in enumerate(given):
-                taken = _Call((INPUT, number), nn.Identity(), layout=Layout.of(each))
+                taken = _Call((INPUT, number), nn.Identity(), layout=MemoryLayout.of(each))
                 taken.memory = self._number(each)
                 self.events.append(taken)
         self._open.append(call)
@@ -395,7 +448,7 @@ class _Keeper(Listener):
             kept = _Call((call.layer, call.call), call.module, began=len(self.events))
             if given and isinstance(call.module, nn.Linear):
                 kept.given, kept.beyond = self._copy(given[0])
-                kept.given_at = self._memory.get(given[0]), Layout.of(given[0])
+                kept.given_at = self._memory.get(given[0]), MemoryLayout.of(given[0])
             self._running[call], self._ran[call] = kept, []
 
     def after(self, operation: Operation) -> None:
@@ -405,9 +458,9 @@ class _Keeper(Listener):
             given = operation.argument["input"]
             inside = _Call(("", 0), nn.Identity(), began=len(self.events))
             inside.given, inside.beyond = self._copy(given)
-            inside.given_at = self._memory.get(given), Layout.of(given)
+            inside.given_at = self._memory.get(given), MemoryLayout.of(given)
             inside.arguments = operation.argument | {"input": inside.given}
-            inside.made = Layout.of(operation.output)
+            inside.made = MemoryLayout.of(operation.output)
             running.append((operation, inside, operation.output, operation.output._version))
         elif not operation.is_view:
             self._follow(operation)
@@ -423,12 +476,14 @@ class _Keeper(Listener):
             else:
                 self.calls.setdefault(call.layer, []).append(kept)
                 self._finish(kept, self._ran.pop(call), returned)
-            kept.memory, kept.layout = self._number(returned[0]), Layout.of(returned[0])
+            kept.memory, kept.layout = self._number(returned[0]), MemoryLayout.of(returned[0])
             self.events.append(kept)
             kept.ended = len(self.events)
         if not self._open:
             for each in returned:
-                self.outputs.append((self._memory.get(each), Layout.of(each), self._copy(each)[0]))
+                self.outputs.append(
+                    (self._memory.get(each), MemoryLayout.of(each), self._copy(each)[0])
+                )
 
     def _finish(self, kept: _Call, ran: list[Any], returned: list[Tensor]) -> None:
         if len(returned) != 1:
@@ -467,7 +522,7 @@ class _Keeper(Listener):
             for each in operation.written:
                 memory = self._memory.get(each)
                 if memory is not None:
-                    self.events.append(_Overwritten(memory, Layout.of(each)))
+                    self.events.append(_Overwritten(memory, MemoryLayout.of(each)))
             return
         self._operations += 1
         values = self._copy(made)[0]
@@ -479,14 +534,14 @@ class _Keeper(Listener):
             separate = (len(moves) > 1 or not move.exact) and not share_memory(each, made)
             before = self._copy(each)[0] if separate else None
             self.events.append(
-                _Step(
+                _Passage(
                     self._operations,
                     operation.name,
                     source,
-                    Layout.of(each),
+                    MemoryLayout.of(each),
                     before,
                     target,
-                    Layout.of(made),
+                    MemoryLayout.of(made),
                     values,
                     move,
                 )
@@ -521,12 +576,12 @@ def _versions(kept: _Call) -> list[int]:
     return [each._version for each in given if each is not None and not each.is_inference()]
 
 
-def _memory(event: _Call | _Step | _Overwritten) -> int:
-    return event.made if isinstance(event, _Step) else event.memory
+def _memory(event: _Call | _Passage | _Overwritten) -> int:
+    return event.made if isinstance(event, _Passage) else event.memory
 
 
 def _operation(event: Any) -> int:
-    return event.operation if isinstance(event, _Step) else -1
+    return event.operation if isinstance(event, _Passage) else -1
 
 
 def _along(value: Any, axis: int) -> int:

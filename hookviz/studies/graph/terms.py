@@ -89,12 +89,12 @@ def _bias(bias: Tensor | None, channel: int) -> float:
 
 
 @dataclass(frozen=True)
-class Layout:
+class MemoryLayout:
     """Where in its memory each number of a tensor stands; kept, it keeps no tensor alive.
 
     Examples
     --------
-    >>> layout = Layout.of(torch.zeros(2, 3).T)
+    >>> layout = MemoryLayout.of(torch.zeros(2, 3).T)
     >>> layout.index(4), layout.offset((1, 1))
     ((1, 1), 4)
     """
@@ -104,7 +104,7 @@ class Layout:
     start: int
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Layout:
+    def of(cls, tensor: Tensor) -> MemoryLayout:
         """Read it off a tensor."""
         return cls(tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
 
