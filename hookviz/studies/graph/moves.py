@@ -1,4 +1,4 @@
-"""Where a number goes by an operation, and where it came from."""
+"""Ways of single numbers through an operation, forth and back."""
 
 from __future__ import annotations
 
