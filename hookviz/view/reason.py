@@ -61,7 +61,7 @@ def contributions_of(
 
 
 SHOWN = 8
-"""How many of the largest terms the panel shows one by one."""
+"""The number of largest terms that the panel shows one by one."""
 
 
 def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -90,7 +90,7 @@ def _bias(bias: Tensor | None, channel: int) -> float:
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """Where in its memory each number of a tensor stands; kept, it keeps no tensor alive.
+    """Memory offsets of a tensor's numbers; they keep no tensor alive.
 
     Examples
     --------
