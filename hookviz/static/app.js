@@ -13,6 +13,7 @@ import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
 import { showPointed } from "./tooltip.js";
 import { State } from "./state.js";
+import { Why } from "./why.js";
 
 /**
  * Where facts and numbers come from: a kernel, or the page itself. What is not there yet is null,
@@ -28,6 +29,7 @@ import { State } from "./state.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   value: (at: any, row: number, column: number) => any,
+ *   why?: (question: any) => any,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
@@ -56,6 +58,7 @@ export class App {
     });
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
+    this.why = new Why(this);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -138,6 +141,7 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
+      w: () => this.why.toggle(),
       a: () => this.state.set({ strip: !this.at.strip }),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
@@ -216,6 +220,7 @@ export class App {
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
+    this.why.show();
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
     this.parts.readings.note(this.notes(shown));

@@ -139,6 +139,7 @@ class KernelSource {
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
+    if (said.ask === "why") return { ...said, arrays };
     return said.ask === "heatmaps" ? arrays : said;
   }
 
@@ -205,6 +206,15 @@ class KernelSource {
   /** @param {any} what */
   edit(what) {
     this.ask(what);
+  }
+
+  /**
+   * Terms of a value; one question at a time, so that the newest is next.
+   * @param {any} question
+   */
+  why(question) {
+    const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
+    return waiting ? null : this.get(question);
   }
 
   /**

@@ -22,6 +22,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
+from ..view.reason import reason_payload, without_payload
 from ..view.view import View, for_layer
 
 EXACT_BYTES = 8_000_000
@@ -141,6 +142,11 @@ class Canvas(anywidget.AnyWidget):
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
         if ask == "field":
             return field_payload(view), []
+        if ask == "why":
+            said, arrays = reason_payload(now, question)
+            return said, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "without":
+            return without_payload(now, question), []
         if ask == "value":
             place = question["channel"], question["row"], question["column"]
             tensors = {"maps": view.layer.maps, "gradients": view.layer.gradients}

@@ -38,12 +38,14 @@ from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
 from ..run.session import Session
 from ..run.target import Target, check_target
+from ..studies.graph.contributions import Contributions
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION
+from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
 from ..view.view import Memo, View
 from .below import TopInputs, Unfolding
@@ -643,6 +645,48 @@ class Explorer(LiveWidget, SettingTraits):
             No such method.
         """
         return heatmaps(self.cache, method or self.heatmap)
+
+    def contributions(
+        self,
+        layer: str | None = None,
+        *,
+        channel: int | None = None,
+        position: Sequence[int] | None = None,
+        sample: int | None = None,
+        call: int | None = None,
+    ) -> Contributions:
+        """Take one value of the explored run apart, as `hookviz.contributions` does.
+
+        The first time the model runs once more, with what its layers were given kept; after that
+        nothing runs for any layer, channel or position.
+
+        Parameters
+        ----------
+        layer, channel, sample, call : optional
+            The shown ones if left out. Any convolution or linear layer that ran, shown or not.
+        position : sequence of int, optional
+            The chosen place if left out.
+
+        Returns
+        -------
+        Contributions
+
+        Raises
+        ------
+        ValueError
+            As `hookviz.contributions`; or the position is left out, and no place is chosen.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> why = explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
+        >>> why.by_channel.shape, why.sources
+        (torch.Size([96]), [('layer3.1.conv1', 0)])
+        >>> explorer.close()
+        """
+        view = displayed_view(self._now)
+        return contributions_of(view, layer, channel, position, sample, call)
 
     def to_html(
         self,

@@ -12,15 +12,13 @@ from torch import Tensor, nn
 
 from ...draw.document import plain_document
 from ...files import page_to
-from ...hooking.select import select_layers, type_name
+from ...hooking.select import select_layers
 from ...hooking.tables import html_table, number, text_table
-from ...hooking.tensors import StorageMap, share_memory
 from ...run.inputs import Transform, prepare_input
-from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
-from .graph import chosen_layers, observing
-from .listening import GraphListener, Place
-from .terms import Terms, convolution_terms, index_at, linear_terms, offset_of
+from .graph import chosen_layers
+from .kept import KeptRun, Value
+from .listening import Place
 
 
 def contributions(
@@ -85,40 +83,29 @@ def contributions(
     """
     ((module, (name, *_)),) = _one(select_layers(model, [layer]))
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
-    chosen = chosen_layers(model, None) | {module: name}
-    listeners: list[tuple[GraphListener, _Listener]] = []
+    layers = chosen_layers(model, None) | {module: name}
+    kept = KeptRun(session, only=[module], layers=layers)
+    return contributions_in(kept, kept.value(name, channel, position, sample, call))
 
-    def observe() -> Any:
-        pair = GraphListener(chosen), _Listener(module, chosen, channel, tuple(position), sample)
-        listeners.append(pair)
-        return observing(session, chosen, *pair)
 
-    session.forward(observe, grad=False)
-    seen, found = listeners[-1]
-    named = f"Layer {name!r} ({type_name(module)})"
-    count = len(found.values)
-    if not count:
-        raise ValueError(f"{named} did not run: there is no value to take apart.")
-    if not -count <= call < count:
-        raise ValueError(f"{named} ran {count} time{'s' * (count != 1)}: there is no call={call}.")
-    value = found.values[call]
-    if isinstance(value, str):
-        raise ValueError(f"{named} {value}")
-    place = name, call % count
+def contributions_in(kept: KeptRun, value: Value) -> Contributions:
+    """Return the terms of a value of a kept run."""
     terms = value.terms
     products = terms.kernel * terms.patch
+    layer, call = value.place
     return Contributions(
-        *place,
-        channel,
-        tuple(position),
-        sample,
+        layer,
+        call,
+        value.channel,
+        value.position,
+        value.sample,
         value.value,
         terms.bias,
         terms.kernel,
         terms.patch,
         products,
         products.flatten(1).sum(1) if products.ndim > 1 else products,
-        seen.sources[place],
+        kept.graph.sources(layer, call),
         value.after,
         value.value - (terms.bias + float(products.sum())),
     )
@@ -235,165 +222,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(each) for each in value]
     return value if abs(value) < float("inf") else None  # NaN is not less, either
-
-
-@dataclass(eq=False)
-class _Value:
-    """One call's value, its terms, and what became of it."""
-
-    value: float
-    terms: Terms
-    after: list[tuple[str, float]]
-
-
-class _Listener(Listener):
-    """Takes the value apart in each call of a layer, and follows it until a layer takes it.
-
-    Attributes
-    ----------
-    values : list of _Value or str
-        By call; or why there is none, as the end of a sentence.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        layers: dict[nn.Module, str],
-        channel: int,
-        position: tuple[int, ...],
-        sample: int,
-    ) -> None:
-        self.values: list[_Value | str] = []
-        self._module, self._layers = module, layers
-        self._channel, self._position, self._sample = channel, position, sample
-        self._given: Tensor | None = None
-        self._ran: list[tuple[Operation, dict[str, Any], Tensor, int]] = []
-        self._at: StorageMap[tuple[int, _Value]] = StorageMap()  # where the value stands
-
-    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
-        """Stop following what a layer takes; copy what this one is given."""
-        if call.module in self._layers:
-            for each in given:
-                self._at.pop(each)
-        if call.module is self._module:
-            self._ran, self._given = [], given[0].detach().clone() if given else None
-
-    def after(self, operation: Operation) -> None:
-        """Keep the layer's convolutions; follow the value."""
-        if operation.call is not None and operation.call.module is self._module:
-            if operation.name == "convolution":
-                kept = dict(operation.argument)
-                kept["input"] = kept["input"].detach().clone()
-                self._ran.append((operation, kept, operation.output, operation.output._version))
-        elif not operation.is_view:
-            self._follow(operation)
-
-    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
-        """Take the value apart."""
-        if call.module is not self._module:
-            return
-        found = self._apart(returned[0]) if len(returned) == 1 else _NOT_LINEAR
-        self.values.append(found)
-        if isinstance(found, _Value):
-            index = self._index(returned[0], isinstance(self._module, nn.Linear))
-            self._at[returned[0]] = offset_of(returned[0], index), found
-        self._ran, self._given = [], None
-
-    # The value
-
-    def _apart(self, returned: Tensor) -> _Value | str:
-        made = next((each for each in self._ran if share_memory(each[2], returned)), None)
-        is_linear = isinstance(self._module, nn.Linear)
-        if made is None and not is_linear:
-            if self._ran:
-                return "does more than a convolution: it is not linear in its input."
-            return _NOT_LINEAR
-        if made is not None and made[2]._version != made[3]:
-            return "overwrites what its convolution made: it is not linear in its input."
-        try:
-            index = self._index(returned, is_linear)
-        except ValueError as error:
-            return str(error)
-        if made is not None:
-            inside = index_at(made[2], offset_of(returned, index))
-            if inside is None:
-                return "does more than a convolution: it is not linear in its input."
-            sample, channel, *position = inside
-            terms = convolution_terms(made[1], sample, channel, position)
-        else:
-            assert self._given is not None
-            weight: Any = self._module.weight
-            bias: Any = self._module.bias
-            terms = linear_terms(self._given[index[:-1]], weight, bias, self._channel)
-        value = float(returned[index])
-        if not _adds_up(value, terms, returned):
-            return "does more than multiply and add: it is not linear in its input."
-        return _Value(value, terms, [])
-
-    def _index(self, returned: Tensor, channels_last: bool) -> tuple[int, ...]:
-        """Return the value's index in the layer's output."""
-        batched = returned.ndim == len(self._position) + 2
-        inner = (
-            (*self._position, self._channel) if channels_last else (self._channel, *self._position)
-        )
-        index = (self._sample, *inner) if batched else inner
-        if len(index) != returned.ndim or (not batched and self._sample):
-            shape = "×".join(map(str, returned.shape))
-            raise ValueError(f"returned {shape}: position={self._position} is none of its map.")
-        names = ["sample"] * batched + (
-            ["position"] * len(self._position) + ["channel"]
-            if channels_last
-            else ["channel"] + ["position"] * len(self._position)
-        )
-        for name, each, size in zip(names, index, returned.shape, strict=True):
-            if not 0 <= each < size:
-                raise ValueError(f"has no {name} {each}: there are {size}, counted from 0.")
-        return index
-
-    # What becomes of it
-
-    def _follow(self, operation: Operation) -> None:
-        self._at.prune()
-        for tensor in operation.reads:
-            held = self._at.get(tensor)
-            made = operation.outputs
-            if held is None or not made:
-                continue
-            index = index_at(tensor, held[0])
-            moved = None if index is None else _moved(operation, tensor, made[0], index)
-            if moved is not None:
-                held[1].after.append((operation.name, float(made[0][moved])))
-                self._at[made[0]] = offset_of(made[0], moved), held[1]
-                return
-
-
-_NOT_LINEAR = (
-    "is no convolution and no linear layer: contributions need a layer that is linear in its input."
-)
-
-
-def _moved(
-    operation: Operation, tensor: Tensor, made: Tensor, index: tuple[int, ...]
-) -> tuple[int, ...] | None:
-    """Return a number's index after an operation that works number by number, or joins."""
-    if operation.name == "cat":
-        axis, shift = operation.argument["dim"] % made.ndim, 0
-        for each in operation.argument["tensors"]:
-            if each is tensor:
-                return (*index[:axis], index[axis] + shift, *index[axis + 1 :])
-            shift += each.shape[axis] if each.ndim == made.ndim else 0
-        return None
-    return index if made.shape == tensor.shape and made.is_floating_point() else None
-
-
-def _adds_up(value: float, terms: Terms, returned: Tensor) -> bool:
-    """Return True if the terms' sum is the value, up to rounding in the layer's dtype."""
-    products = terms.kernel * terms.patch
-    total = terms.bias + float(products.sum())
-    if not torch.isfinite(torch.tensor([value, total])).all():
-        return True  # NaN and Inf are told as they are
-    eps = torch.finfo(returned.dtype).eps
-    if returned.is_cuda and returned.dtype == torch.float32:
-        eps = 2.0**-10  # TF32
-    size = abs(terms.bias) + float(products.abs().sum())
-    return abs(value - total) <= (products.numel() + 4) * eps * size

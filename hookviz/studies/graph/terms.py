@@ -85,28 +85,40 @@ def _exact(tensor: Tensor) -> Tensor:
 
 
 def _bias(bias: Tensor | None, channel: int) -> float:
-    return 0.0 if bias is None else float(bias[channel])
+    return 0.0 if bias is None else float(bias.detach()[channel])
 
 
-def index_at(tensor: Tensor, offset: int) -> tuple[int, ...] | None:
-    """Return the index in a tensor of an offset in its memory; None if there is none.
+@dataclass(frozen=True)
+class MemoryLayout:
+    """Memory offsets of a tensor's numbers; they keep no tensor alive.
 
-    >>> index_at(torch.zeros(2, 3).T, 4)
-    (1, 1)
+    Examples
+    --------
+    >>> layout = MemoryLayout.of(torch.zeros(2, 3).T)
+    >>> layout.index(4), layout.offset((1, 1))
+    ((1, 1), 4)
     """
-    left = offset - int(tensor.storage_offset())
-    index = [0] * tensor.ndim
-    strides: list[int] = list(tensor.stride())
-    for axis in sorted(range(tensor.ndim), key=lambda axis: -strides[axis]):
-        stride = strides[axis]
-        if stride and tensor.shape[axis] > 1:
-            index[axis] = left // stride
-            left -= index[axis] * stride
-    fits = all(0 <= n < size for n, size in zip(index, tensor.shape, strict=True))
-    return tuple(index) if left == 0 and fits else None
 
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    start: int
 
-def offset_of(tensor: Tensor, index: Sequence[int]) -> int:
-    """Return the offset in memory of a tensor's number."""
-    pairs = zip(index, tensor.stride(), strict=True)
-    return int(tensor.storage_offset()) + sum(n * stride for n, stride in pairs)
+    @classmethod
+    def of(cls, tensor: Tensor) -> MemoryLayout:
+        """Read it off a tensor."""
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), int(tensor.storage_offset()))
+
+    def index(self, offset: int) -> tuple[int, ...] | None:
+        """Return the index of the number at an offset of the memory; None if it is elsewhere."""
+        left, index = offset - self.start, [0] * len(self.shape)
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            stride = self.strides[axis]
+            if stride and self.shape[axis] > 1:
+                index[axis] = left // stride
+                left -= index[axis] * stride
+        fits = all(0 <= n < size for n, size in zip(index, self.shape, strict=True))
+        return tuple(index) if left == 0 and fits else None
+
+    def offset(self, index: Sequence[int]) -> int:
+        """Return the offset in memory of the number at an index."""
+        return self.start + sum(n * stride for n, stride in zip(index, self.strides, strict=True))

@@ -1,0 +1,381 @@
+// Why a value is what it is: its bias and terms, and the way back to the pixels.
+
+import { el, setAttribute, setText, visible } from "./dom.js";
+import { paint, toLevels } from "./levels.js";
+import { short } from "./numbers.js";
+
+/**
+ * One number of the network.
+ * @typedef {{layer: string, call: number, channel: number, position: number[], output?: number}} Spot
+ * @typedef {{channel: number, contribution: string, tap: number[], window: number[][],
+ *   origins: Array<Spot & {path: string[], value: string, exact: boolean}>}} Term
+ */
+
+/** A panel below the pictures; it follows the chosen place while it is open. */
+export class Why {
+  /** @param {import("./app.js").App} app */
+  constructor(app) {
+    this.app = app;
+    this.open = false;
+    /** @type {Spot[]} From the first value that was asked for, back towards the input. */
+    this.trail = [];
+    this.index = 0;
+    this.followed = "";
+    this.drawn = "";
+    /** @type {Set<number>} Input channels that are marked to be switched off. */
+    this.marked = new Set();
+    /** @type {any} What was asked to be switched off. */
+    this.off = null;
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "why the value at the chosen place is what it is (key w)" }, "why?");
+    this.button.addEventListener("click", () => this.toggle());
+    this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
+    this.logit = el("button", { class: "hv-toggle", type: "button" });
+    this.logit.addEventListener("click", () => this.begin({ layer: "", call: -1, channel: 0, position: [], output: this.target() ?? 0 }));
+    this.sum = el("div", { class: "hv-why-sum" });
+    this.onward = el("div", { class: "hv-dim" });
+    this.terms = el("div", { class: "hv-why-terms" });
+    this.cell = el("div", { class: "hv-why-cell hv-dim", "aria-live": "polite" });
+    this.switch = el("button", { class: "hv-toggle", type: "button" }, "switch these off");
+    this.switch.addEventListener("click", () => this.test());
+    this.checked = el("span", {});
+    this.root = el(
+      "div",
+      { class: "hv-why", role: "region", "aria-label": "why this value", hidden: true },
+      el("div", { class: "hv-why-head" }, el("b", {}, "why"), this.way, this.logit),
+      this.sum,
+      this.onward,
+      this.terms,
+      this.cell,
+      el("div", { class: "hv-line" }, this.switch, this.checked),
+    );
+    app.parts.map.head.append(this.button);
+    app.parts.strip.root.before(this.root);
+  }
+
+  toggle() {
+    this.open = !this.open;
+    this.followed = "";
+    this.app.schedule();
+  }
+
+  /** The number of the class whose gradient is shown, if it is one. */
+  target() {
+    const { at, facts } = this.app;
+    const number = at.targetClass ?? facts.target.number;
+    return typeof number === "number" ? number : null;
+  }
+
+  /** @param {Spot} spot */
+  begin(spot) {
+    this.trail = [spot];
+    this.go(0);
+  }
+
+  /** @param {number} index */
+  go(index) {
+    this.index = index;
+    this.marked.clear();
+    this.off = null;
+    this.app.schedule();
+  }
+
+  /**
+   * Walk to where a term came from; the explorer goes along where it has the layer.
+   * @param {Spot} spot
+   */
+  follow(spot) {
+    this.trail = [...this.trail.slice(0, this.index + 1), spot];
+    this.go(this.index + 1);
+    this.lead(spot);
+  }
+
+  /** @param {Spot} spot */
+  lead({ layer, channel, position }) {
+    const known = this.app.facts.layers.find((/** @type {any} */ each) => each.name === layer);
+    if (!known) return;
+    const size = String(known.size).split("×").map(Number);
+    const [high, wide] = size.length > 1 ? size.slice(-2) : [1, size[0]];
+    const [row, column] = position.length > 1 ? position.slice(-2) : [0, position[0] ?? 0];
+    if (!high || !wide || row === undefined || column === undefined) return;
+    /** @type {[number, number]} */
+    const place = [(row + 0.5) / high, (column + 0.5) / wide];
+    this.followed = key({ ...this.app.at, layer, channel, place });
+    this.app.state.set({ layer, channel, place });
+  }
+
+  /** What is asked of the kernel. */
+  question() {
+    const { at } = this.app;
+    const spot = this.trail[this.index];
+    if (!spot) return null;
+    if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
+    const { layer, call, channel } = spot;
+    const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: /** @type {any} */ (spot).place };
+    return { ask: "why", layer, call, channel, sample: at.sample, ...where };
+  }
+
+  show() {
+    const { app } = this;
+    const { at, source } = app;
+    setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
+    visible(this.root, this.open);
+    if (!this.open) return undefined;
+    const target = this.target();
+    visible(this.logit, source.live && target !== null);
+    setText(this.logit, `from ${app.facts.target.name}`);
+    const now = key(at);
+    if (at.place && now !== this.followed) {
+      this.followed = now;
+      const { layer, call, channel, place } = at;
+      const spot = /** @type {any} */ ({ layer, call, channel, position: [], place });
+      this.trail = [spot];
+      this.index = 0;
+      this.marked.clear();
+      this.off = null;
+    }
+    const question = this.question();
+    if (!source.live) return this.say("Why needs the notebook: this page holds no weights.");
+    if (!question) return this.say("Click a value in the feature map, or begin from the prediction.");
+    const found = source.why?.(question);
+    if (!found) return this.drawn ? undefined : this.say("on its way …");
+    if (found.none !== undefined) return this.say(found.none);
+    const off = this.off && source.why?.(this.off);
+    this.tellOff(off);
+    const drawn = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
+    if (drawn === this.drawn) return undefined;
+    this.drawn = drawn;
+    Object.assign(/** @type {any} */ (this.trail[this.index]), { said: found });
+    this.fill(found);
+    return undefined;
+  }
+
+  /** @param {string} words */
+  say(words) {
+    this.drawn = "";
+    this.way.replaceChildren();
+    this.terms.replaceChildren();
+    for (const each of [this.onward, this.cell, this.checked]) setText(each, "");
+    visible(this.switch, false);
+    setText(this.sum, words);
+  }
+
+  /** @param {any} found */
+  fill(found) {
+    const { layer, channel, position, value, bias, rest, others, terms } = found;
+    this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
+    const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
+    const more = others ? [added(rest, `${others} others`)] : [];
+    const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
+    setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
+    const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
+    const where = position.length ? ` at (${position.join(", ")})` : "";
+    const then = after.length ? `; then ${after.join(" → ")}` : "";
+    setText(this.onward, `${layer}, channel ${channel}${where}${then}`);
+    const sizes = [bias, rest, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
+    const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
+    const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
+    const head = el("div", { class: "hv-why-term hv-why-columns" }, ...names.map((name) => el("span", {}, name)));
+    this.terms.replaceChildren(
+      head,
+      plain("bias", bias, most),
+      ...terms.map((/** @type {Term} */ each, /** @type {number} */ place) => this.term(found, each, place, most)),
+      ...(others ? [plain(`${others} others`, rest, most)] : []),
+    );
+    setText(this.cell, "Point at a kernel or patch for each product.");
+    visible(this.switch, this.marked.size > 0);
+  }
+
+  /**
+   * @param {any} spot
+   * @param {number} place
+   */
+  chip(spot, place) {
+    const { layer, channel, position } = spot.said ?? spot;
+    const where = position.length ? ` (${position.join(", ")})` : "";
+    const words = spot.output !== undefined && !spot.said ? "prediction" : `${layer} · ${channel}${where}`;
+    const made = el("button", { type: "button", title: words, "aria-current": place === this.index ? "true" : "false" }, words);
+    made.addEventListener("click", () => {
+      this.go(place);
+      if (spot.said) this.lead(spot.said);
+    });
+    return place ? [el("span", { class: "hv-dim" }, "←"), made] : [made];
+  }
+
+  /**
+   * @param {any} found
+   * @param {Term} term
+   * @param {number} place
+   * @param {number} most
+   */
+  term(found, term, place, most) {
+    const mark = el("input", { type: "checkbox", "aria-label": `switch channel ${term.channel} off` });
+    mark.checked = this.marked.has(term.channel);
+    mark.addEventListener("change", () => {
+      if (mark.checked) this.marked.add(term.channel);
+      else this.marked.delete(term.channel);
+      this.off = null;
+      visible(this.switch, this.marked.size > 0);
+      setText(this.checked, "");
+    });
+    const { kernel, patch, maps } = found.arrays;
+    const [, height = 1, width = 1] = maps?.shape ?? [];
+    const whole = maps?.values.subarray(place * height * width, (place + 1) * height * width);
+    const taps = kernel.shape[1] ?? 1;
+    const own = (/** @type {any} */ array) => array.values.subarray(place * taps, (place + 1) * taps);
+    const [high, wide] = found.size.length > 1 ? found.size.slice(-2) : [1, found.size[0] ?? 1];
+    const tall = taps / wide || high;
+    const cells = [own(kernel), own(patch)];
+    const pictures = cells.map((values, which) => {
+      const picture = this.picture(values, tall, wide, which === 0 ? `kernel of channel ${term.channel}` : `patch of channel ${term.channel}`, which === 0, which ? whole : undefined);
+      picture.addEventListener("pointermove", (event) => {
+        const box = picture.getBoundingClientRect();
+        const row = Math.min(Math.floor(((event.clientY - box.top) / box.height) * tall), tall - 1);
+        const column = Math.min(Math.floor(((event.clientX - box.left) / box.width) * wide), wide - 1);
+        const at = row * wide + column;
+        const [one, two] = [cells[0][at], cells[1][at]];
+        setText(this.cell, `channel ${term.channel}, tap (${row}, ${column}): kernel ${short(one)} × patch ${short(two)} = ${short(one * two)}`);
+      });
+      return picture;
+    });
+    let map = el("span", {});
+    if (maps) {
+      const shown = this.picture(whole, height, width, `map of input channel ${term.channel}`, false);
+      const [from, to] = term.window;
+      if (from && to) {
+        const box = el("i");
+        const share = (/** @type {number} */ part, /** @type {number} */ all) => `${(100 * part) / all}%`;
+        const [top = 0, left = 0] = from;
+        const [bottom = 0, right = 0] = to;
+        box.style.top = share(top, height);
+        box.style.left = share(left, width);
+        box.style.height = share(bottom + 1 - top, height);
+        box.style.width = share(right + 1 - left, width);
+        shown.append(box);
+      }
+      map = shown;
+    }
+    const from = el("span", { class: "hv-why-from" }, ...term.origins.map((origin) => this.origin(origin)));
+    if (!term.origins.length) from.append(el("span", { class: "hv-dim" }, "padding, or mixed on its way"));
+    return el(
+      "div",
+      { class: "hv-why-term" },
+      mark,
+      el("span", {}, `channel ${term.channel}`),
+      bar(number(term.contribution), most),
+      el("span", { class: "hv-why-number" }, short(number(term.contribution))),
+      map,
+      ...pictures,
+      from,
+    );
+  }
+
+  /** @param {Term["origins"][number]} origin */
+  origin(origin) {
+    const { layer, channel, position, path, value, exact } = origin;
+    const where = position.length ? ` (${position.join(", ")})` : "";
+    const words = `${short(number(value))} ← ${layer} · ${channel}${where}`;
+    if (layer === "input") return el("span", {}, words);
+    const by = path.length ? `by ${path.join(", ")}` : "directly";
+    const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : "; the largest of those pooled"}` }, words);
+    made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position }));
+    return made;
+  }
+
+  /**
+   * A small picture of values in its own range; the kernel's middle is zero.
+   * @param {any} values
+   * @param {number} height
+   * @param {number} width
+   * @param {string} label
+   * @param {boolean} diverging
+   * @param {any} [all] The values whose range it is, where these are a part.
+   */
+  picture(values, height, width, label, diverging, all = values) {
+    const canvas = el("canvas", { width, height });
+    const finite = Array.from(all).filter(Number.isFinite).map(Number);
+    const least = finite.reduce((one, other) => Math.min(one, other), Infinity);
+    const most = finite.reduce((one, other) => Math.max(one, other), -Infinity);
+    const signed = diverging || least < 0;
+    const size = Math.max(Math.abs(least), Math.abs(most)) || 1;
+    const range = signed ? { low: -size, high: size } : { low: finite.length ? least : 0, high: most > least ? most : least + 1 };
+    const palette = this.app.colours.palette(this.app.colours.automatic(signed));
+    paint(canvas, toLevels(values, { ...range, precision: "double" }), width, height, palette);
+    return el("span", { class: "hv-why-picture", role: "img", "aria-label": label }, canvas);
+  }
+
+  /** Ask what the terms' channels make, when they are set to zero. */
+  test() {
+    const spot = /** @type {any} */ (this.trail[this.index])?.said;
+    if (!spot || !this.marked.size) return;
+    const { layer, call, channel, position, sample } = spot;
+    const target = this.target();
+    this.off = { ask: "without", layer, call, channel, position, sample, channels: [...this.marked].sort((a, b) => a - b), target };
+    this.app.schedule();
+  }
+
+  /** @param {any} off */
+  tellOff(off) {
+    if (!this.off) return setText(this.checked, "");
+    if (!off) return setText(this.checked, "on its way …");
+    if (off.none !== undefined) return setText(this.checked, off.none);
+    const score = off.score === undefined ? "" : `; score ${plus(off.score)}`;
+    return setText(this.checked, `predicted ${plus(off.predicted)}, true ${plus(off.true)}${score}`);
+  }
+}
+
+/** @param {any} at */
+function key({ layer, call, channel, sample, place }) {
+  return JSON.stringify([layer, call, channel, sample, place]);
+}
+
+/** @param {string} text As Python writes a number. */
+function number(text) {
+  return Number(text.replace("inf", "Infinity"));
+}
+
+/**
+ * @param {string} text
+ * @param {string} name
+ */
+function added(text, name) {
+  const value = number(text);
+  return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${name})`;
+}
+
+/** @param {string} text */
+function plus(text) {
+  const value = number(text);
+  return value < 0 ? short(value) : `+${short(value)}`;
+}
+
+/**
+ * @param {number} value
+ * @param {number} most
+ */
+function bar(value, most) {
+  const made = el("span", { class: "hv-why-bar", "aria-hidden": "true" });
+  const inner = el("i", { class: value < 0 ? "hv-less" : "hv-more" });
+  const wide = Number.isFinite(value) ? (50 * Math.abs(value)) / most : 50;
+  inner.style.width = `${wide}%`;
+  inner.style.left = `${value < 0 ? 50 - wide : 50}%`;
+  made.append(inner);
+  return made;
+}
+
+/**
+ * A line without pictures.
+ * @param {string} name
+ * @param {string} text
+ * @param {number} most
+ */
+function plain(name, text, most) {
+  const value = number(text);
+  return el(
+    "div",
+    { class: "hv-why-term" },
+    el("span", {}),
+    el("span", {}, name),
+    bar(value, most),
+    el("span", { class: "hv-why-number" }, short(value)),
+  );
+}

@@ -1,0 +1,621 @@
+"""One forward, kept: any layer's value is taken apart, and traced back, without another run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...hooking.handles import HookManager
+from ...hooking.select import type_name
+from ...hooking.tensors import StorageMap, share_memory
+from ...run.recorder import Listener, ModuleCall, Operation
+from ...run.session import Session
+from .graph import Graph, chosen_layers, observing
+from .listening import INPUT, GraphListener, Place
+from .moves import Move, move_of
+from .terms import MemoryLayout, Terms, convolution_terms, linear_terms
+
+BUDGET = 1_000_000_000
+"""The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The number of an earlier layer that an input of a layer was made of, number by number.
+
+    Attributes
+    ----------
+    layer, call : str, int
+        Which layer's; ``("input", 0)`` is the model's input.
+    channel : int
+    position : tuple of int
+    path : list of str
+        The operations in between, in their order.
+    value : float
+        What arrives on this way: where several meet in a sum, the summand.
+    exact : bool
+        False if a pooling lies between; then ``position`` is that of its largest magnitude.
+    """
+
+    layer: str
+    call: int
+    channel: int
+    position: tuple[int, ...]
+    path: list[str]
+    value: float
+    exact: bool
+
+
+@dataclass(eq=False)
+class Value:
+    """A layer's number and its terms."""
+
+    place: Place
+    sample: int
+    channel: int
+    position: tuple[int, ...]
+    value: float
+    terms: Terms
+    after: list[tuple[str, float]]
+    index: tuple[int, ...] = field(repr=False)  # of the convolution's own output
+
+
+@dataclass(eq=False)
+class _Call:
+    """A layer's call: what it was given and returned, with what it takes to take it apart."""
+
+    place: Place
+    module: nn.Module
+    given: Tensor | None = None  # a linear layer's input, or the convolution's
+    given_at: tuple[int | None, MemoryLayout] | None = None
+    began: int = 0  # the number of events before its convolution
+    arguments: dict[str, Any] | None = None
+    made: MemoryLayout | None = None  # the convolution's output
+    memory: int = -1
+    layout: MemoryLayout | None = None
+    returned: Tensor | None = None
+    ended: int = 0
+    weights: list[int] = field(default_factory=list)  # their versions
+    refused: str = ""  # why there are no terms, as the end of a sentence
+    beyond: bool = False  # the budget
+
+
+@dataclass(frozen=True, eq=False)
+class _Passage:
+    """A tensor that an operation read, and the one that it made."""
+
+    operation: int
+    name: str
+    read: int
+    read_layout: MemoryLayout
+    read_values: Tensor | None
+    made: int
+    made_layout: MemoryLayout
+    values: Tensor | None
+    move: Move
+
+
+@dataclass(frozen=True)
+class _Taken:
+    memory: int
+
+
+@dataclass(frozen=True)
+class _Overwritten:
+    memory: int
+    layout: MemoryLayout
+
+
+class KeptRun:
+    """A forward of a session whose layers' inputs and outputs were kept.
+
+    Parameters
+    ----------
+    session : Session
+        Its model runs once, with its edits.
+    only : collection of torch.nn.Module, optional
+        Keep these layers alone; None is all convolutions and linear layers, within `BUDGET`.
+    layers : dict of torch.nn.Module to str, optional
+        The graph's layers; None is those of `hookviz.graph`.
+
+    Attributes
+    ----------
+    graph : Graph
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from hookviz.run.inputs import prepare_input
+    >>> model, x = hookviz.demo_model(), hookviz.demo_images()[6]
+    >>> kept = KeptRun(Session(model, prepare_input(x, model)))
+    >>> value = kept.value("layer3.1.conv2", channel=17, position=(5, 8))
+    >>> value.terms.kernel.shape[1:]
+    torch.Size([3, 3])
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        only: Collection[nn.Module] | None = None,
+        layers: dict[nn.Module, str] | None = None,
+    ) -> None:
+        layers = chosen_layers(session.model, None) if layers is None else layers
+        runs: list[tuple[GraphListener, _Keeper]] = []
+
+        def observe() -> Any:
+            runs.append((GraphListener(layers), _Keeper(layers, only)))
+            return observing(session, layers, *runs[-1])
+
+        session.forward(observe, grad=False)
+        seen, self._kept = runs[-1]
+        self._session, self._layers, self._only = session, layers, only
+        ran = {node.layer for node in seen.nodes}
+        unused = [name for name in layers.values() if name not in ran]
+        self.graph = Graph(session.name, seen, unused)
+
+    def value(
+        self,
+        layer: str,
+        channel: int,
+        position: Sequence[int] = (),
+        sample: int = 0,
+        call: int = -1,
+    ) -> Value:
+        """Take a layer's value apart.
+
+        Raises
+        ------
+        ValueError
+            As `hookviz.contributions`.
+        """
+        kept = self._call(layer, call)
+        named = f"Layer {layer!r} ({type_name(kept.module)})"
+        if kept.beyond:
+            alone = KeptRun(self._session, only=[kept.module], layers=self._layers)
+            return alone.value(layer, channel, position, sample, call)
+        if kept.refused:
+            raise ValueError(f"{named} {kept.refused}")
+        if kept.weights != _versions(kept):
+            raise ValueError(f"{named} has other weights by now: run the model again.")
+        assert kept.returned is not None and kept.layout is not None and kept.given is not None
+        linear = kept.arguments is None
+        try:
+            index = _index(kept.returned, linear, sample, channel, tuple(position))
+        except ValueError as error:
+            raise ValueError(f"{named} {error}") from None
+        own = index
+        if kept.arguments is not None:
+            assert kept.made is not None
+            inside = kept.made.index(kept.layout.offset(index))
+            if inside is None:
+                raise ValueError(f"{named} {_MORE}")
+            own = inside
+            terms = convolution_terms(kept.arguments, own[0], own[1], own[2:])
+        else:
+            weight: Any = kept.module.weight
+            bias: Any = kept.module.bias
+            terms = linear_terms(kept.given[index[:-1]], weight, bias, channel)
+        value = float(kept.returned[index])
+        if not _adds_up(value, terms, kept.returned):
+            said = "does more than multiply and add: it is not linear in its input."
+            raise ValueError(f"{named} {said}")
+        after = self._after(kept, kept.layout.offset(index))
+        return Value(kept.place, sample, channel, tuple(position), value, terms, after, own)
+
+    def inputs_of(self, layer: str, sample: int = 0, call: int = -1) -> Tensor:
+        """Return what a layer was given, channels first: ``(C, *spatial)``."""
+        kept = self._call(layer, call)
+        if kept.given is None:
+            raise ValueError(f"The inputs of layer {layer!r} were not kept.")
+        if kept.arguments is None:
+            return kept.given if kept.given.ndim == 1 else kept.given[sample].movedim(-1, 0)
+        return kept.given[sample]
+
+    def shape(self, layer: str, call: int = -1) -> tuple[int, ...] | None:
+        """Return the shape of a layer's output; None if it was not kept."""
+        returned = self._call(layer, call).returned
+        return None if returned is None else tuple(returned.shape)
+
+    def tap(self, value: Value, tap: Sequence[int]) -> tuple[int, ...]:
+        """Return where in the layer's input a tap of the kernel stands; may be in the padding."""
+        arguments = self._call(*value.place).arguments
+        if arguments is None:
+            return ()
+        found = []
+        for axis, (n, k) in enumerate(zip(value.index[2:], tap, strict=True)):
+            stride, padding, dilation = (
+                _along(arguments[name], axis) for name in ("stride", "padding", "dilation")
+            )
+            if arguments["transposed"]:
+                found.append((n + padding - k * dilation) // stride)
+            else:
+                found.append(n * stride - padding + k * dilation)
+        return tuple(found)
+
+    def origins(self, value: Value, channel: int, tap: Sequence[int] = ()) -> list[Origin]:
+        """Trace an input of a layer back to the layers whose numbers it was made of.
+
+        Parameters
+        ----------
+        value : Value
+            Of `value`.
+        channel : int
+            Which of the layer's input channels.
+        tap : sequence of int
+            Which place of the kernel.
+
+        Returns
+        -------
+        list of Origin
+            One for each branch of a sum; empty in the padding, and where what lies between does
+            not go number by number or pool.
+        """
+        kept = self._call(*value.place)
+        if kept.given_at is None or kept.given is None or kept.given_at[0] is None:
+            return []
+        memory, layout = kept.given_at
+        assert memory is not None
+        if kept.arguments is None:
+            index: tuple[int, ...] = (*value.index[:-1], channel)
+        else:
+            index = (value.index[0], channel, *self.tap(value, tap))
+        if not all(0 <= n < size for n, size in zip(index, layout.shape, strict=True)):
+            return []
+        start = float(kept.given[index])
+        return list(self._back(memory, layout.offset(index), kept.began, start))
+
+    def output_origins(self, index: Sequence[int], output: int = 0) -> list[Origin]:
+        """Trace a number of the model's output back, as `origins` does."""
+        if output >= len(self._kept.outputs):
+            return []
+        memory, layout, values = self._kept.outputs[output]
+        if memory is None or values is None or len(index) != len(layout.shape):
+            return []
+        offset, end = layout.offset(index), len(self._kept.events)
+        return list(self._back(memory, offset, end, float(values[tuple(index)])))
+
+    def without(
+        self,
+        layer: str,
+        channel: int,
+        position: Sequence[int],
+        sample: int,
+        call: int,
+        channels: Sequence[int],
+    ) -> tuple[float, Any]:
+        """Run the model with channels of one layer's input set to zero in one call.
+
+        Returns
+        -------
+        float, Any
+            The layer's value then, and the model's output.
+        """
+        kept = self._call(layer, call)
+        linear, number = kept.arguments is None, kept.place[1]
+        found: list[float] = []
+        outputs: list[Any] = []
+        calls = [0]
+
+        def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] - 1 != number or not args:
+                return None
+            given = args[0]
+            axis = -1 if linear else given.ndim - 1 - len(position)
+            off = torch.tensor(list(channels), device=given.device)
+            return (given.index_fill(axis, off, 0), *args[1:]), kwargs
+
+        def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            if calls[0] - 1 == number:
+                found.append(float(output[_index(output, linear, sample, channel, (*position,))]))
+
+        def last(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            outputs.append(output)
+
+        def observe() -> HookManager:
+            calls[0] = 0
+            model = self._session.model
+            return HookManager(
+                [
+                    (kept.module, "forward_pre", before),
+                    (kept.module, "forward", after),
+                    (model, "forward", last),
+                ]
+            )
+
+        self._session.forward(observe, grad=False)
+        return found[-1], outputs[-1]
+
+    def _call(self, layer: str, call: int) -> _Call:
+        calls = self._kept.calls.get(layer, [])
+        if not calls:
+            module = next((m for m, name in self._layers.items() if name == layer), None)
+            if module is None or (self._only is not None and module not in self._only):
+                raise ValueError(f"Layer {layer!r} {NOT_LINEAR}")
+            named = f"Layer {layer!r} ({type_name(module)})"
+            raise ValueError(f"{named} did not run: there is no value to take apart.")
+        if not -len(calls) <= call < len(calls):
+            named = f"Layer {layer!r} ({type_name(calls[0].module)})"
+            times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
+            raise ValueError(f"{named} ran {times}: there is no call={call}.")
+        return calls[call]
+
+    def _after(self, kept: _Call, offset: int) -> list[tuple[str, float]]:
+        """Follow a layer's number until a layer takes it."""
+        at, found, done = {kept.memory: offset}, [], -1
+        for event in self._kept.events[kept.ended :]:
+            if isinstance(event, _Taken):
+                at.pop(event.memory, None)
+            elif isinstance(event, _Passage) and event.operation != done and event.read in at:
+                index = event.read_layout.index(at[event.read])
+                moved = None if index is None else event.move.forth(index)
+                if moved is not None and event.values is not None:
+                    found.append((event.name, float(event.values[moved])))
+                    at[event.made] = event.made_layout.offset(moved)
+                    done = event.operation
+        return found
+
+    def _back(
+        self,
+        memory: int,
+        offset: int,
+        end: int,
+        value: float,
+        path: tuple[str, ...] = (),
+        exact: bool = True,
+    ) -> Iterator[Origin]:
+        events = self._kept.events
+        for number in range(end - 1, -1, -1):
+            event = events[number]
+            if isinstance(event, _Taken) or _memory(event) != memory:
+                continue
+            if isinstance(event, _Call):
+                index = event.layout.index(offset) if event.layout is not None else None
+                if index is not None:
+                    inside = list(index[1:] if len(index) > 1 else index) or [0]
+                    channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
+                    way = list(path[::-1])
+                    yield Origin(*event.place, channel, tuple(inside), way, value, exact)
+                    return
+                continue
+            layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
+            index = layout.index(offset)
+            if index is None:
+                continue
+            if isinstance(event, _Passage):
+                first = number
+                while first and _operation(events[first - 1]) == event.operation:
+                    first -= 1
+                for each in events[first : number + 1]:
+                    assert isinstance(each, _Passage)
+                    back = each.move.back(index, each.read_values)
+                    if back is None:
+                        continue
+                    arrived = value
+                    if each.read_values is not None:
+                        arrived = float(each.read_values[back])
+                    where = each.read_layout.offset(back)
+                    longer, still = (*path, each.name), exact and each.move.exact
+                    yield from self._back(each.read, where, first, arrived, longer, still)
+            return
+
+
+class _Keeper(Listener):
+    """Keeps what layers are given and return, and how numbers move between them.
+
+    Attributes
+    ----------
+    calls : dict of str to list of _Call
+    events : list
+        What happened to memory, in its order.
+    outputs : list of (int or None, MemoryLayout, torch.Tensor or None)
+        Where the model's outputs stand.
+    """
+
+    def __init__(
+        self, layers: dict[nn.Module, str], only: Collection[nn.Module] | None = None
+    ) -> None:
+        self.calls: dict[str, list[_Call]] = {}
+        self.events: list[_Call | _Passage | _Taken | _Overwritten] = []
+        self.outputs: list[tuple[int | None, MemoryLayout, Tensor | None]] = []
+        self._layers, self._only = layers, only
+        self._open: list[ModuleCall] = []
+        self._running: dict[ModuleCall, _Call] = {}
+        self._ran: dict[ModuleCall, list[tuple[Operation, _Call, Tensor, int]]] = {}
+        self._memory: StorageMap[int] = StorageMap()
+        self._count, self._operations, self._bytes = 0, 0, 0
+
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        """Note what a layer takes."""
+        if not self._open and not self.events:
+            for number, each in enumerate(given):
+                taken = _Call((INPUT, number), nn.Identity(), layout=MemoryLayout.of(each))
+                taken.memory = self._number(each)
+                self.events.append(taken)
+        self._open.append(call)
+        if call.module not in self._layers:
+            return
+        for each in given:
+            memory = self._memory.get(each)
+            if memory is not None:
+                self.events.append(_Taken(memory))
+        if self._only is None or call.module in self._only:
+            kept = _Call((call.layer, call.call), call.module, began=len(self.events))
+            if given and isinstance(call.module, nn.Linear):
+                kept.given, kept.beyond = self._copy(given[0])
+                kept.given_at = self._memory.get(given[0]), MemoryLayout.of(given[0])
+            self._running[call], self._ran[call] = kept, []
+
+    def after(self, operation: Operation) -> None:
+        """Keep the convolution of a layer; note which numbers moved."""
+        running = self._ran.get(operation.call) if operation.call is not None else None
+        if running is not None and operation.name == "convolution":
+            given = operation.argument["input"]
+            inside = _Call(("", 0), nn.Identity(), began=len(self.events))
+            inside.given, inside.beyond = self._copy(given)
+            inside.given_at = self._memory.get(given), MemoryLayout.of(given)
+            inside.arguments = operation.argument | {"input": inside.given}
+            inside.made = MemoryLayout.of(operation.output)
+            running.append((operation, inside, operation.output, operation.output._version))
+        elif not operation.is_view:
+            self._follow(operation)
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        """Keep what a layer returned."""
+        if call in self._open:
+            del self._open[self._open.index(call) :]
+        if call.module in self._layers and returned:
+            kept = self._running.pop(call, None)
+            if kept is None:
+                kept = _Call((call.layer, call.call), call.module)
+            else:
+                self.calls.setdefault(call.layer, []).append(kept)
+                self._finish(kept, self._ran.pop(call), returned)
+            kept.memory, kept.layout = self._number(returned[0]), MemoryLayout.of(returned[0])
+            self.events.append(kept)
+            kept.ended = len(self.events)
+        if not self._open:
+            for each in returned:
+                self.outputs.append(
+                    (self._memory.get(each), MemoryLayout.of(each), self._copy(each)[0])
+                )
+
+    def _finish(self, kept: _Call, ran: list[Any], returned: list[Tensor]) -> None:
+        if len(returned) != 1:
+            kept.refused = NOT_LINEAR
+            return
+        made = next((each for each in ran if share_memory(each[2], returned[0])), None)
+        if made is not None:
+            if made[2]._version != made[3]:
+                kept.refused = (
+                    "overwrites what its convolution made: it is not linear in its input."
+                )
+                return
+            inside = made[1]
+            kept.given, kept.given_at, kept.began = inside.given, inside.given_at, inside.began
+            kept.arguments, kept.made, kept.beyond = inside.arguments, inside.made, inside.beyond
+        elif not isinstance(kept.module, nn.Linear):
+            kept.refused = _MORE if ran else NOT_LINEAR
+            return
+        kept.weights = _versions(kept)
+        kept.returned, beyond = self._copy(returned[0])
+        kept.beyond = kept.beyond or beyond
+
+    def _follow(self, operation: Operation) -> None:
+        self._memory.prune()
+        outputs = operation.outputs
+        if not outputs:
+            return
+        made = outputs[0]
+        read = operation.reads
+        if operation.name in ("copy", "fill", "zero"):
+            read = [each for each in read if each is not operation.argument.get("self")]
+        known = [each for each in read if each in self._memory]
+        moves = [(each, move_of(operation, each, made)) for each in known]
+        moves = [(each, move) for each, move in moves if move is not None]
+        if not moves:
+            for each in operation.written:
+                memory = self._memory.get(each)
+                if memory is not None:
+                    self.events.append(_Overwritten(memory, MemoryLayout.of(each)))
+            return
+        self._operations += 1
+        values = self._copy(made)[0]
+        sources = [self._number(each) for each, _ in moves]
+        target = self._number(made)
+        for (each, move), source in zip(moves, sources, strict=True):
+            assert move is not None
+            # An in-place operation has overwritten what it read.
+            separate = (len(moves) > 1 or not move.exact) and not share_memory(each, made)
+            before = self._copy(each)[0] if separate else None
+            self.events.append(
+                _Passage(
+                    self._operations,
+                    operation.name,
+                    source,
+                    MemoryLayout.of(each),
+                    before,
+                    target,
+                    MemoryLayout.of(made),
+                    values,
+                    move,
+                )
+            )
+
+    def _number(self, tensor: Tensor) -> int:
+        known = self._memory.get(tensor)
+        if known is None:
+            self._count += 1
+            self._memory[tensor] = known = self._count
+        return known
+
+    def _copy(self, tensor: Tensor) -> tuple[Tensor | None, bool]:
+        size = tensor.numel() * tensor.element_size()
+        if self._only is None and self._bytes + size > BUDGET:
+            return None, True
+        self._bytes += size
+        return tensor.detach().clone(), False
+
+
+NOT_LINEAR = (
+    "is no convolution and no linear layer: contributions need a layer that is linear in its input."
+)
+_MORE = "does more than a convolution: it is not linear in its input."
+
+
+def _versions(kept: _Call) -> list[int]:
+    held: Any = kept.module if kept.arguments is None else None
+    given = [held.weight, held.bias] if held is not None else []
+    if kept.arguments is not None:
+        given = [kept.arguments["weight"], kept.arguments["bias"]]
+    return [each._version for each in given if each is not None and not each.is_inference()]
+
+
+def _memory(event: _Call | _Passage | _Overwritten) -> int:
+    return event.made if isinstance(event, _Passage) else event.memory
+
+
+def _operation(event: Any) -> int:
+    return event.operation if isinstance(event, _Passage) else -1
+
+
+def _along(value: Any, axis: int) -> int:
+    values = [value] if isinstance(value, int) else list(value)
+    return int(values[axis] if len(values) > 1 else values[0])
+
+
+def _index(
+    returned: Tensor, channels_last: bool, sample: int, channel: int, position: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return a value's index in a layer's output."""
+    batched = returned.ndim == len(position) + 2
+    inner = (*position, channel) if channels_last else (channel, *position)
+    index = (sample, *inner) if batched else inner
+    if len(index) != returned.ndim or (not batched and sample):
+        shape = "×".join(map(str, returned.shape))
+        raise ValueError(f"returned {shape}: position={position} is none of its map.")
+    places = ["position"] * len(position)
+    inside = [*places, "channel"] if channels_last else ["channel", *places]
+    names = ["sample"] * batched + inside
+    for name, each, size in zip(names, index, returned.shape, strict=True):
+        if not 0 <= each < size:
+            raise ValueError(f"has no {name} {each}: there are {size}, counted from 0.")
+    return index
+
+
+def _adds_up(value: float, terms: Terms, returned: Tensor) -> bool:
+    """Return True if the terms' sum is the value, up to rounding in the layer's dtype."""
+    products = terms.kernel * terms.patch
+    total = terms.bias + float(products.sum())
+    if not torch.isfinite(torch.tensor([value, total])).all():
+        return True  # NaN and Inf are told as they are
+    eps = torch.finfo(returned.dtype).eps
+    if returned.is_cuda and returned.dtype == torch.float32:
+        eps = 2.0**-10  # TF32
+    size = abs(terms.bias) + float(products.abs().sum())
+    return abs(value - total) <= (products.numel() + 4) * eps * size

@@ -1,0 +1,192 @@
+"""Why a value of a view's run is what it is, from one forward that is kept beside the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..hooking.interrupts import allow_interrupts
+from ..run.target import logits_of
+from ..studies.graph.contributions import Contributions, contributions_in
+from ..studies.graph.kept import KeptRun, Value
+from .view import View
+
+
+def kept_run(view: View) -> KeptRun:
+    """Return the view's forward with all layers' inputs kept; it runs once for each run."""
+    return view.memo.get_or_compute("kept", None, lambda: allow_interrupts(KeptRun, view.session))
+
+
+def chosen_position(view: View, kept: KeptRun, layer: str, call: int) -> tuple[int, ...]:
+    """Return the chosen place as a position in a layer's map.
+
+    Raises
+    ------
+    ValueError
+        The layer has a map, and no place is chosen.
+    """
+    shape = kept.shape(layer, call)
+    count = 0 if shape is None else len(shape) - 2
+    place = view.settings.place
+    if count <= 0:
+        return ()
+    if place is None:
+        raise ValueError("There is no position: choose a place in the map, or give position=.")
+    assert shape is not None
+    fractions = (*([0.0] if count > 2 else []), *place)[-count:]
+    sizes = shape[2:]
+    found = [int(part * size) for part, size in zip(fractions, sizes, strict=True)]
+    if count > 2:
+        found[0] = view.settings.depth
+    return tuple(min(max(n, 0), size - 1) for n, size in zip(found, sizes, strict=True))
+
+
+def contributions_of(
+    view: View,
+    layer: str | None,
+    channel: int | None,
+    position: Sequence[int] | None,
+    sample: int | None,
+    call: int | None,
+) -> Contributions:
+    """Take a value of the view's run apart; what is left out is the shown one."""
+    at, kept = view.settings, kept_run(view)
+    layer = at.layer if layer is None else layer
+    channel = at.channel if channel is None else channel
+    call = at.call if call is None else call
+    sample = at.sample if sample is None else sample
+    if position is None:
+        position = chosen_position(view, kept, layer, call)
+    return contributions_in(kept, kept.value(layer, channel, position, sample, call))
+
+
+SHOWN = 8
+"""The number of largest terms that the panel shows one by one."""
+
+
+def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Answer the panel's question about one value.
+
+    Parameters
+    ----------
+    view : View
+    question : dict
+        ``layer channel sample call`` and ``position``, a list, or ``place``, fractions of the
+        map; or ``output``, a number of the model's output, in place of a layer.
+
+    Returns
+    -------
+    dict, dict
+        The words, with numbers as text, which has NaN and infinity; and the arrays: for each of
+        the `SHOWN` largest terms its input channel's ``maps`` ``(n, H, W)``, and ``kernel`` and
+        ``patch`` ``(n, taps)`` in float64. No maps where the layer's input has no two dimensions.
+
+    Raises
+    ------
+    ValueError
+        As `hookviz.contributions`; or the output cannot be followed back to a layer.
+    """
+    kept, sample = kept_run(view), int(question.get("sample", 0))
+    layer, call = question.get("layer", ""), int(question.get("call", -1))
+    channel, position = int(question.get("channel", 0)), question.get("position")
+    if "output" in question:
+        first = kept.output_origins((sample, int(question["output"])))
+        if not first:
+            raise ValueError("The output is not a layer's number: walk from a layer instead.")
+        layer, call = first[0].layer, first[0].call
+        channel, position = first[0].channel, first[0].position
+    if position is None:
+        at = view.with_settings(place=tuple(question["place"]))
+        position = chosen_position(at, kept, layer, call)
+    value = kept.value(layer, channel, tuple(position), sample, call)
+    why = contributions_in(kept, value)
+    order = why.by_channel.abs().nan_to_num(float("inf")).argsort(descending=True, stable=True)
+    shown = [n for n in order.tolist()[:SHOWN] if why.kernel[n].any() or why.patch[n].any()]
+    others = order.tolist()[len(shown) :]
+    terms = [_term(kept, value, why, n) for n in shown]
+    said = {
+        "layer": why.layer,
+        "call": why.call,
+        "channel": why.channel,
+        "position": list(why.position),
+        "sample": sample,
+        "value": str(why.value),
+        "bias": str(why.bias),
+        "remainder": str(why.remainder),
+        "rest": str(float(why.by_channel[others].sum())),
+        "others": len(others),
+        "size": list(why.kernel.shape[1:]),
+        "terms": terms,
+        "after": [[name, str(number)] for name, number in why.after],
+        "sources": [list(each) for each in why.sources],
+    }
+    arrays = {"kernel": why.kernel[shown].reshape(len(shown), -1).numpy()} if shown else {}
+    if shown:
+        arrays["patch"] = why.patch[shown].reshape(len(shown), -1).numpy()
+        given = kept.inputs_of(layer, sample, call)
+        if given.ndim == 3 and len(why.kernel.shape) == 3:
+            arrays["maps"] = given[shown].detach().float().cpu().numpy()
+    return said, arrays
+
+
+def _term(kept: KeptRun, value: Value, why: Contributions, channel: int) -> dict[str, Any]:
+    """Return an input channel's term, with the numbers that its largest product came from."""
+    products = why.products[channel]
+    flat = int(products.abs().nan_to_num(float("inf")).argmax())
+    tap: list[int] = []
+    for size in reversed(products.shape):
+        flat, place = divmod(flat, size)
+        tap.insert(0, place)
+    ends = [[0] * len(tap), [size - 1 for size in products.shape]]
+    return {
+        "channel": channel,
+        "contribution": str(float(why.by_channel[channel])),
+        "tap": tap,
+        "window": [list(kept.tap(value, end)) for end in ends] if tap else [],
+        "origins": [
+            {
+                "layer": each.layer,
+                "call": each.call,
+                "channel": each.channel,
+                "position": list(each.position),
+                "path": each.path,
+                "value": str(each.value),
+                "exact": each.exact,
+            }
+            for each in kept.origins(value, channel, tap)
+        ],
+    }
+
+
+def without_payload(view: View, question: dict[str, Any]) -> dict[str, Any]:
+    """Switch input channels of a layer off, and compare with what its terms predict.
+
+    The model runs once more with these channels of the layer's input set to zero.
+
+    Parameters
+    ----------
+    question : dict
+        ``layer call channel position sample``, and ``channels``, those that are switched off.
+
+    Returns
+    -------
+    dict
+        As text: ``predicted`` and ``true``, the changes of the value; ``target`` and ``score``, the
+        change of the score whose gradient is shown, where it is a class.
+    """
+    kept = kept_run(view)
+    layer, call, sample = question["layer"], int(question["call"]), int(question["sample"])
+    place = int(question["channel"]), tuple(question["position"])
+    why = contributions_in(kept, kept.value(layer, *place, sample, call))
+    channels = [int(each) for each in question["channels"]]
+    value, output = allow_interrupts(kept.without, layer, *place, sample, call, channels)
+    said = {
+        "predicted": str(-float(why.by_channel[channels].sum())),
+        "true": str(value - why.value),
+    }
+    number = question.get("target")
+    before, after = view.run.logits, logits_of(output)
+    if number is not None and before is not None and after is not None:
+        changed = after[sample, int(number)] - before[sample, int(number)]
+        said["score"] = str(float(changed))
+    return said

@@ -1,0 +1,53 @@
+"""Why a value, in JupyterLab: its terms, the walk back, and the check by switching off."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from front_end import CANVAS_ON, WIDGETS, wait_for
+
+MAKE = (
+    "import hookviz\n"
+    "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6],"
+    " layer='layer3.1.conv2', channel=17)\n"
+    "explorer"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_why_a_value(open_notebook, shots):
+    notebook = open_notebook([CANVAS_ON, MAKE])
+    app = notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    app.get_by_role("button", name="why?", exact=True).click()
+    why = app.locator(".hv-why")
+    assert "Click a value" in why.inner_text()
+    app.locator(".hv-activation .hv-frame").click()
+    terms, chips = why.locator("input[type=checkbox]"), why.locator(".hv-why-trail button")
+    wait_for(lambda: terms.count() == 8, "the largest terms")
+    assert re.search(r"= bias .* \(88 others\)", why.locator(".hv-why-sum").inner_text())
+    assert "layer3.1.conv2, channel 17 at" in why.inner_text()
+
+    why.locator(".hv-why-picture").nth(1).hover()
+    assert re.search(r"kernel \S+ × patch \S+ = \S+", why.locator(".hv-why-cell").inner_text())
+    terms.first.check()
+    why.get_by_role("button", name="switch these off").click()
+    checked = lambda: re.search(r"predicted (\S+), true (\S+);", why.inner_text())  # noqa: E731
+    wait_for(checked, "the run without the channel")
+    predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
+    assert predicted == pytest.approx(true, rel=0.02, abs=1e-3)
+    notebook.page.screenshot(path=shots / "why.png")
+
+    why.locator(".hv-why-from button").first.click()
+    wait_for(lambda: "layer3.1.conv1, channel" in why.inner_text(), "the layer before")
+    assert chips.count() == 2
+    assert (
+        app.get_by_label("layer", exact=True)
+        .first.get_attribute("aria-valuetext")
+        .startswith("layer3.1.conv1")
+    )
+    chips.first.click()
+    wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
+    assert chips.count() == 2
+    assert notebook.errors == []

@@ -1,0 +1,165 @@
+"""A kept run: any value is taken apart and traced back, and nothing runs again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import hookviz
+from hookviz.run.inputs import prepare_input
+from hookviz.run.session import Session
+from hookviz.studies.graph import kept as kept_module
+from hookviz.studies.graph.kept import KeptRun
+from hookviz.view.reason import reason_payload, without_payload
+
+
+class Branching(nn.Module):
+    """Sums, a concatenation, a gate, padding of its own, pooling, and in-place operations."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.two, self.gate = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.three, self.last = nn.Conv2d(8, 4, 2, stride=2), nn.Linear(4, 3)
+
+    def forward(self, x):
+        y = F.relu_(self.norm(self.one(x)))
+        z = self.two(y)
+        z = z * self.gate(z.mean((2, 3), keepdim=True)).sigmoid()
+        z = F.pad(torch.cat([y + z, y], 1), (1, 0, 1, 0))
+        return self.last(F.max_pool2d(self.three(z), 2).mean((2, 3)))
+
+
+@pytest.fixture
+def branching():
+    torch.manual_seed(0)
+    model = Branching().eval()
+    nn.init.uniform_(model.norm.running_mean)
+    return model, torch.randn(2, 2, 7, 7)
+
+
+def kept_of(model, x):
+    return KeptRun(Session(model, prepare_input(x, model)))
+
+
+def test_values_as_contributions_without_another_run(branching):
+    model, x = branching
+    kept, ran = kept_of(model, x), []
+    handle = model.register_forward_pre_hook(lambda *given: ran.append(given))
+    places = {"one": (2, 3), "two": (6, 0), "gate": (0, 0), "three": (3, 1), "last": ()}
+    found = {name: kept.value(name, 2, position, sample=1) for name, position in places.items()}
+    assert not ran
+    handle.remove()
+    for name, value in found.items():
+        wanted = hookviz.contributions(model, x, name, channel=2, position=places[name], sample=1)
+        assert (value.value, value.after) == (wanted.value, wanted.after)
+        assert torch.equal(value.terms.kernel, wanted.kernel)
+        assert torch.equal(value.terms.patch, wanted.patch)
+        assert kept.graph.sources(name) == wanted.sources
+
+
+def test_origins_are_where_numbers_came_from(branching):
+    """A branch's value is what its layer's number has become; a sum's branches add up."""
+    model, x = branching
+    kept = kept_of(model, x)
+    value = kept.value("three", 1, (1, 2), sample=1)
+    for channel in range(8):
+        found = kept.origins(value, channel, (1, 0))
+        taken = value.terms.patch[channel, 1, 0].item()
+        places = {(each.layer, each.channel, each.position) for each in found}
+        y = ("one", channel % 4, (2, 3))
+        assert y in places
+        if channel >= 4:
+            assert places == {y}
+            continue
+        assert places == {y, ("two", channel, (2, 3)), ("gate", channel, (0, 0))}
+        by_layer = {each.layer: each for each in found}
+        for name in ("one", "two", "gate"):
+            own = by_layer[name]
+            start = kept.value(name, own.channel, own.position, sample=1)
+            ends = [start.value, *(number for _, number in start.after)]
+            assert own.value in ends
+            assert own.exact
+        one, two, gate = (by_layer[name].value for name in ("one", "two", "gate"))
+        assert one + two * gate == pytest.approx(taken, rel=1e-5)
+    assert kept.origins(kept.value("three", 1, (0, 0)), 0, (0, 0)) == []  # in the padding
+
+
+def test_origins_through_pooling_and_to_the_input(branching):
+    model, x = branching
+    kept = kept_of(model, x)
+    (logit,) = kept.output_origins((1, 2))
+    assert (logit.layer, logit.channel, logit.position, logit.path) == ("last", 2, (), [])
+    (found,) = kept.origins(kept.value("last", 2, sample=1), 3)
+    assert (found.layer, found.channel, found.exact) == ("three", 3, False)
+    assert found.path == ["max_pool2d_with_indices", "mean"]
+    first = kept.value("one", 0, (3, 4), sample=1)
+    (pixel,) = kept.origins(first, 1, (0, 2))
+    assert (pixel.layer, pixel.channel, pixel.position) == ("input", 1, (2, 5))
+    assert pixel.value == x[1, 1, 2, 5].item() == first.terms.patch[1, 0, 2].item()
+
+
+def test_beyond_the_budget_it_runs_again(branching, monkeypatch):
+    model, x = branching
+    monkeypatch.setattr(kept_module, "BUDGET", 1000)
+    kept = kept_of(model, x)
+    value = kept.value("three", 1, (1, 2), sample=1)
+    assert value.value == kept_of(model, x).value("three", 1, (1, 2), sample=1).value
+
+
+def test_changed_weights_are_told(branching):
+    model, x = branching
+    kept = kept_of(model, x)
+    with torch.no_grad():
+        model.two.weight.mul_(2)
+    with pytest.raises(ValueError, match="has other weights by now"):
+        kept.value("two", 1, (1, 2))
+
+
+def test_of_an_explorer(branching):
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one", "three"], layer="one", channel=2)
+    explorer.sample, explorer.place = 1, (0.5, 0.2)
+    runs = []
+    handle = model.register_forward_pre_hook(lambda *given: runs.append(given))
+    why = explorer.contributions()
+    assert (why.layer, why.channel, why.position, why.sample) == ("one", 2, (3, 1), 1)
+    other = explorer.contributions("last", channel=1)
+    assert other.value == pytest.approx(model(x)[1, 1].item(), rel=1e-5)
+    assert len(runs) == 2  # the kept run, and this test's own
+    handle.remove()
+    explorer.place = None
+    with pytest.raises(ValueError, match="no position"):
+        explorer.contributions()
+    explorer.close()
+
+
+def test_the_panels_answers(branching):
+    """Terms add up; switching channels off changes the value as predicted; the walk goes on."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one", "three"])
+    view = explorer._now
+    said, arrays = reason_payload(view, {"output": 2, "sample": 1})
+    assert (said["layer"], said["channel"], said["position"]) == ("last", 2, [])
+    total = float(said["bias"]) + sum(float(each["contribution"]) for each in said["terms"])
+    assert total + float(said["rest"]) == pytest.approx(float(said["value"]), rel=1e-5)
+    while said["layer"] != "input":
+        assert arrays["kernel"].shape == arrays["patch"].shape
+        question = {key: said[key] for key in ("layer", "call", "channel", "position", "sample")}
+        channels = [each["channel"] for each in said["terms"]][:2]
+        off = without_payload(view, question | {"channels": channels, "target": 2})
+        assert float(off["true"]) == pytest.approx(float(off["predicted"]), rel=1e-4, abs=1e-5)
+        if said["layer"] == "last":
+            assert float(off["score"]) == pytest.approx(float(off["true"]), abs=1e-5)
+        found = said["terms"][0]["origins"][-1]
+        if found["layer"] == "input":
+            break
+        said, arrays = reason_payload(view, found | {"sample": 1})
+    assert said["layer"] == "one"
+    assert arrays["maps"].shape[1:] == (7, 7)
+    (top, left), (bottom, right) = said["terms"][0]["window"]
+    row, column = said["position"]
+    assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
+    explorer.close()
