@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -499,3 +500,25 @@ def test_explore_opens_at_the_layer(x):
 def test_no_model():
     with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not str"):
         hookviz.diagnose("resnet18")
+
+
+def test_the_way_to_an_error_is_drawn():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(7, 2))
+    before = snapshot(model)
+    findings = hookviz.diagnose(model, torch.ones(1, 3, 8, 8))
+    assert_untouched(model, before)
+    for html in (findings._repr_html_(), findings.to_html()):
+        (svg,) = re.findall("<svg.*?</svg>", html)
+        (failed,) = re.findall('<g class="failed">.*?</g>', svg)
+        assert "✗ 3<" in failed and "3: the forward failed here" in failed and "#c00" in failed
+        assert re.findall("<title>(.*?)</title>", svg)[:2] == ["input", "0"]
+    assert "<svg" not in hookviz.diagnose(nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8))._repr_html_()
+
+
+def test_the_way_to_an_error_is_drawn_in_the_models_own_mode():  # one number a channel
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    assert (
+        "1.error: the forward failed here"
+        in hookviz.diagnose(model, torch.ones(1, 3))._repr_html_()
+    )
+    assert "<svg" not in hookviz.diagnose(model.eval(), torch.ones(1, 3))._repr_html_()

@@ -14,6 +14,8 @@ from ...hooking.tensors import tensors_in
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
+from ..graph.graph import failing
+from ..graph.page import drawing
 from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
@@ -142,6 +144,8 @@ def diagnose(
             [*looked, LOOKED],
         )
     diagnosis.set_findings(found, looked, partial(_explored, session, seen))
+    if seen.error is not None and (ran := failing(session)) is not None:
+        diagnosis.set_drawing(drawing(ran))
     return diagnosis
 
 

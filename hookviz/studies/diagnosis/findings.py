@@ -119,6 +119,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
         self._name, self._keep = name, keep
         self._findings: list[Finding] = []
         self._explore: Callable[[Finding], Any] | None = None
+        self._drawing = ""
         self.looked_at: list[str] = []
 
     def set_findings(
@@ -131,6 +132,10 @@ class Diagnosis(TablePage, Sequence[Finding]):
         found = self._keep(list(findings))
         self._findings = sorted(found, key=lambda each: SEVERITIES.index(each.severity))
         self.looked_at, self._explore = list(looked_at), explore
+
+    def set_drawing(self, drawing: str) -> None:
+        """Add a picture of the way to an error, as SVG, to the table of the findings."""
+        self._drawing = drawing
 
     @overload
     def __getitem__(self, index: int) -> Finding: ...
@@ -240,8 +245,17 @@ class Diagnosis(TablePage, Sequence[Finding]):
         return (
             f"<p><b>{escape(self._name)}</b> {_chip(self._counts, worst)}</p>"
             + (f"<table>{rows}</table>" if rows else "")
+            + (_SCROLLED.format(self._drawing) if self._drawing else "")
             + f"<details><summary>What was looked at</summary>{looked_at}.</details>"
         )
+
+
+# A tall drawing begins at its end, where the error is.
+_SCROLLED = (
+    "<details open><summary>What ran until the forward failed</summary><div "
+    'style="max-height: 420px; overflow: auto; display: flex; flex-direction: column-reverse; '
+    'align-items: flex-start">{}</div></details>'
+)
 
 
 def _row(place: int, each: Finding) -> str:

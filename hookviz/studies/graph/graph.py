@@ -23,7 +23,7 @@ from ...hooking.tables import html_table, text_table
 from ...run.errors import first_line
 from ...run.inputs import Transform, prepare_input
 from ...run.recorder import OperationRecorder
-from ...run.session import Session
+from ...run.session import Session, clone_inputs
 from .listening import INPUT, GraphListener, Node, Place, own_memory
 
 
@@ -104,10 +104,37 @@ def graph(
     except Exception as error:
         if not listeners or not listeners[0].nodes:
             raise
-        seen, said = listeners[0], first_line(error)
+        return _ended(session, chosen, listeners[0], error)
+    return _ended(session, chosen, listeners[-1])
+
+
+def failing(session: Session) -> Graph | None:
+    """Return the graph up to the error of a model that raises as it stands, in its own mode.
+
+    None if its forward does not fail, or fails before anything of it has run.
+    """
+    chosen = chosen_layers(session.model, None)
+    seen = GraphListener(chosen)
+    given = session.inputs.args, session.inputs.kwargs
+    try:
+        with session.active(grad=False, keep_mode=True):
+            args, kwargs, _ = clone_inputs(session.model, *given)
+            with observing(session, chosen, seen):
+                session.call(*args, **kwargs)
+    except Exception as error:
+        return _ended(session, chosen, seen, error) if seen.nodes else None
+    return None
+
+
+def _ended(
+    session: Session,
+    chosen: dict[nn.Module, str],
+    seen: GraphListener,
+    error: Exception | None = None,
+) -> Graph:
+    if error is not None:
         seen.fail()
-    else:
-        seen, said = listeners[-1], ""
+    said = "" if error is None else first_line(error)
     ran = {node.layer for node in seen.nodes}
     unused = [name for name in chosen.values() if name not in ran]
     return Graph(session.name, seen, unused, said)

@@ -65,15 +65,21 @@ def drawing(graph: Drawn) -> str:
     ]
     for box, name in enumerate(names):
         x, y = centre[box] - _WIDE / 2, ranks[box] * _STEP
-        css = ' class="failed"' if box in failed else ""
+        css, title, label, fill, line = "", name, _cut(name), "#fff", "#56708f"
+        if box in failed:
+            css, fill, line = ' class="failed"', "#ffd9d6", "#c00"
+            title, label = f"{name}: the forward failed here", f"✗ {_cut(name, 22)}"
         parts.append(
-            f'<g{css}><title>{escape(name)}</title><rect x="{x:.0f}" y="{y}" width="{_WIDE}" '
-            f'height="{_HIGH}" rx="5"/><text x="{centre[box]:.0f}" y="{y + 17}" '
-            f'text-anchor="middle">{escape(_cut(name))}</text></g>'
+            f'<g{css}><title>{escape(title)}</title><rect x="{x:.0f}" y="{y}" width="{_WIDE}" '
+            f'height="{_HIGH}" rx="5" fill="{fill}" stroke="{line}"/>'
+            f'<text x="{centre[box]:.0f}" y="{y + 17}" fill="#1b2733" text-anchor="middle">'
+            f"{escape(label)}</text></g>"
         )
+    # Attributes, which a page's style sheet may override: a notebook's output has no sheet.
     return (
         f'<svg role="img" aria-label="{escape(graph.verdict)}" width="{width:.0f}" '
-        f'viewBox="{-width / 2:.0f} -4 {width:.0f} {height}">{"".join(parts)}</svg>'
+        f'viewBox="{-width / 2:.0f} -4 {width:.0f} {height}" font-family="system-ui, sans-serif" '
+        f'font-size="11" fill="none" stroke-width="1.2">{"".join(parts)}</svg>'
     )
 
 
@@ -136,10 +142,11 @@ def _line(
     half = (_STEP - _HIGH) / 2
     if lane is None:
         bend = f"C{x:.0f} {y + half} {to_x:.0f} {to_y - half} {to_x:.0f} {to_y}"
-        return f'<path d="M{x:.0f} {y}{bend}"/>'
+        return f'<path stroke="#8796a6" d="M{x:.0f} {y}{bend}"/>'
     aside = room + _GAP / 2 + 7 * lane
     return (
-        f'<path d="M{x:.0f} {y}C{x:.0f} {y + half} {aside:.0f} {y} {aside:.0f} {y + half}'
+        f'<path stroke="#8796a6" d="M{x:.0f} {y}'
+        f"C{x:.0f} {y + half} {aside:.0f} {y} {aside:.0f} {y + half}"
         f"V{to_y - half}C{aside:.0f} {to_y} {to_x:.0f} {to_y - half} {to_x:.0f} {to_y}"
         '"/>'
     )
