@@ -1,4 +1,4 @@
-"""What attends in a run, and its weights: a listener to the one recorder of operations.
+"""The modules that attend in a run, and their weights: a listener to the recorder of operations.
 
 Attention is a softmax of products of two activations, of which each row weighs other activations:
 ``softmax(Q K^T) V``. A fused operation is all of it. Where the parts are operations of their own,
@@ -70,7 +70,7 @@ class AttentionListener(Listener):
     store : TensorStore, optional
         Has the budget that weights, and their gradients, are taken from.
     gradients : bool
-        Whether a backward follows, whose gradients at the weights are kept.
+        True if a backward follows, whose gradients at the weights are kept.
     ran : callable, optional
         Returns the number of captured layers that have run, to tell the order among them.
 

@@ -356,7 +356,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
 
     @property
     def verdict(self) -> str:
-        """What attends, in one line."""
+        """The modules that attend, in one line."""
         if not self and not self.over_budget:
             return f"{self.model}: nothing attends"
         heads = sum(each.shape[1] for each in self._weights.values())

@@ -36,7 +36,7 @@ def attention_weights(
     mask : torch.Tensor, optional
         Broadcasts to the weights: bool, true where a query may look, or added before the softmax.
     causal : bool
-        Whether a query looks at no later key.
+        True if a query looks at no later key.
     scale : float, optional
         ``1 / sqrt(d)`` if left out.
 

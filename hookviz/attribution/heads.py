@@ -136,7 +136,7 @@ def _row(tensor: Tensor, query: int) -> Tensor:
 def with_attention(model: nn.Module, layers: Layers) -> Layers:
     """Return the layers of an explorer: with None, a transformer's blocks, too.
 
-    Whether a model attends is told by its code, see `may_attend`.
+    `may_attend` tells by its code if a model attends.
     """
     if layers is not None or not isinstance(model, nn.Module):
         return layers

@@ -198,7 +198,7 @@ def _settings(step: Step, number: int, view: View, names: Sequence[str]) -> dict
 
 
 MARKS = {True: "✓", False: "✗", None: "–"}
-"""Of right, wrong and not judged; an empty cell is not answered."""
+"""Marks of right, wrong and not judged; an empty cell is not answered."""
 
 
 @dataclass(frozen=True)

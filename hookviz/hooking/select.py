@@ -1,4 +1,4 @@
-"""Which modules: patterns, types and predicates become names and modules."""
+"""Selection of modules: patterns, types and predicates become names and modules."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def prepare_input(
         ``weights``. Without either, it is what timm's ``model.pretrained_cfg`` says, or
         ImageNet's: resize to 256, centre crop of 224.
     finite : bool
-        Whether NaN and Inf are refused.
+        True if NaN and Inf are refused.
 
     Raises
     ------

@@ -24,7 +24,7 @@ from ..run.errors import legible
 
 
 class HookFunction(NamedTuple):
-    """What is known of the function that runs in the end."""
+    """Facts about the function that runs in the end."""
 
     name: str  #: ``save``, ``Recorder.save``, ``<lambda>``; of an object that is called, its class
     module: str  #: where Python imported it from, ``__main__`` for a notebook
@@ -150,7 +150,7 @@ _GLOBAL = {kind: held for kind, held in _ON_MODULES.items() if "state_dict" not 
 }
 
 GLOBAL = "global "
-"""How the kinds of those hooks begin that are called for every module of every model."""
+"""Prefix of the kinds of hooks that are called for every module of every model."""
 
 KINDS = (
     *_ON_MODULES,
@@ -256,17 +256,17 @@ class HookInfo:
 
     @property
     def removable(self) -> bool:
-        """Whether ``hookviz.remove_hooks(model)`` takes it off."""
+        """True if ``hookviz.remove_hooks(model)`` takes it off."""
         return not self.why
 
     @property
     def repeated(self) -> bool:
-        """Whether the same function is there several times, as when a cell is run twice."""
+        """True if the same function is there several times, as when a cell is run twice."""
         return self.times > 1
 
     @property
     def name(self) -> str:
-        """What it is on, for people."""
+        """Its target in words."""
         return "(all models)" if self.kind.startswith(GLOBAL) else self.layer or "(model)"
 
     @property
@@ -418,7 +418,7 @@ class HookTable(TablePage, Sequence[HookInfo]):
 
     @property
     def title(self) -> str:
-        """How many there are, and whether some are there several times."""
+        """The number of hooks, and of those that are registered several times."""
         names = _some((hook.function for hook in self.repeated), 3)
         told = f"; several times: {names}. Was a cell run twice?" if names else ""
         return f"{_count(self).capitalize()} on {self._model}{told}"
@@ -448,7 +448,7 @@ class RemovedHooks(HookTable):
 
     @property
     def title(self) -> str:
-        """How many were removed, and how many are left."""
+        """The numbers of removed and of remaining hooks."""
         return f"Removed {_count(self)} from {self._model}; {_count(self.left)} left"
 
     def __repr__(self) -> str:
@@ -593,7 +593,7 @@ def _rows(found: Iterable[HookInfo]) -> list[tuple[str, ...]]:
 
 
 def _times(row: Sequence[HookInfo]) -> str:
-    """How often the function is on each of these modules."""
+    """Count how often the function is registered on each of these modules."""
     most, least = max(hook.times for hook in row), min(hook.times for hook in row)
     each = " each" if len({hook.name for hook in row}) > 1 else ""
     return "" if most < 2 else f"{most} times{each}" if most == least else f"up to {most} times"

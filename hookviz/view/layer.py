@@ -291,7 +291,7 @@ class Cell:
     silent : int or None
         How many channels are zero everywhere; None where the values were not kept.
     weighted : bool
-        Whether it is a convolution or a linear layer: a ReLU's channels may well be zero.
+        True if it is a convolution or a linear layer: a ReLU's channels may well be zero.
     away : int
         How many of the silent channels have weights next to zero: trained away.
     zero_weights : bool
@@ -321,7 +321,7 @@ class Cell:
 
     @property
     def quiet(self) -> int:
-        """How many channels are silent, and not trained away."""
+        """Number of channels that are silent and not trained away."""
         return (self.silent or 0) - self.away
 
     def dead(self, samples: int) -> bool:

@@ -35,7 +35,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     Parameters
     ----------
     classes : bool
-        Whether the names of all classes come along, to choose from.
+        True if the names of all classes come along, to choose from.
     """
     run, names = view.run, view.session.class_names
     logits, target = run.logits, view.settings.target

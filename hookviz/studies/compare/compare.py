@@ -52,7 +52,7 @@ class SharedTensorStore(TensorStore):
 
 @dataclass(eq=False)
 class ComparedTensor(CapturedTensor):
-    """How far a tensor, and its gradient, are from those of the first run; no values.
+    """The distance of a tensor and its gradient from those of the first run; no values.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class ComparedTensor(CapturedTensor):
 
     @property
     def has_gradient(self) -> bool:
-        """Whether a gradient arrived."""
+        """True if a gradient arrived."""
         return self.reached
 
 
@@ -372,7 +372,7 @@ def _for_both(target: Target, logits: Tensor | None) -> Target:
 
 
 def _halves(names: list[str], cache: FeatureCache, max_bytes: int | None) -> list[list[str]]:
-    """Of layers that do not fit into the budget together, half and half."""
+    """Split layers that do not fit into the budget together, half and half."""
     if len(names) == 1:
         every = (each for record in cache.values() for each in record.calls)
         tensors = {id(each): each for call in every for each in (*call.inputs, *call.outputs)}

@@ -1,4 +1,4 @@
-"""What a comparison found: a sequence of layers, as text, as HTML, as a figure and for pandas."""
+"""The result of a comparison: a sequence of layers, as text, HTML, a figure and for pandas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far two tensors are apart, in numbers, without copies of them."""
+"""The distance of two tensors in numbers, without copies of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AT_ONCE = 1 << 20  # how many numbers are looked at in one go: what is computed
 
 @dataclass(frozen=True)
 class TensorDifference:
-    """How far tensor b is from tensor a, over all places where both are finite.
+    """The distance of tensor b from tensor a, over all positions where both are finite.
 
     Attributes
     ----------
@@ -63,12 +63,12 @@ class TensorDifference:
 
     @property
     def equal(self) -> bool:
-        """Whether there is no difference at all."""
+        """True if there is no difference at all."""
         return not self.why and self.share == 0
 
 
 def difference(a: Tensor, b: Tensor) -> TensorDifference:
-    """How far b is from a, in double precision where the device knows it.
+    """Measure the distance of b from a, in double precision where the device supports it.
 
     >>> import torch
     >>> found = difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5]))
@@ -105,7 +105,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
 
 
 def _sums(a: Tensor, b: Tensor) -> list[float]:
-    """Of a part: the largest |a − b|; sums of it, (a − b)², a², b², ab; how many ≠, are odd."""
+    """Measure a part: largest |a − b|; sums of it, (a − b)², a², b², ab; counts of ≠ and odd."""
     # MPS has no double precision.
     a, b = (each.float() if each.device.type == "mps" else each.double() for each in (a, b))
     differing = (a != b) & ~(a.isnan() & b.isnan())
@@ -145,7 +145,7 @@ def _smallest(tensor: Tensor) -> float:
 # Of a layer, in one line
 
 ROUNDINGS, GROWTH = 16, 8
-"""What is explained: so many times the type's rounding, and of what was there before."""
+"""Tolerances: so many times the type's rounding, and the growth of an earlier difference."""
 
 HEADER = (
     *("layer", "type", "shape", "largest", "mean", "relative", "dB", "cosine", "differ"),
@@ -159,7 +159,7 @@ SPARE = ("type", "shape", "mean", "cosine", "dB", "differ")
 
 @dataclass(frozen=True, eq=False)
 class LayerDifference:
-    """How far a layer's run in b is from that in a.
+    """The distance of a layer's run in b from that in a.
 
     Attributes
     ----------
@@ -199,12 +199,12 @@ class LayerDifference:
 
     @property
     def inputs_differ(self) -> bool:
-        """Whether what it was given differs already, by more than rounding."""
+        """True if what it was given differs already, by more than rounding."""
         given = self.inputs
         return given is not None and given.distance > ROUNDINGS * given.epsilon
 
     def differs(self, tolerance: float | None = None) -> bool:
-        """Whether it differs by more than the tolerance, or than is explained."""
+        """Return True if it differs by more than the tolerance, or than is explained."""
         allowed = self.explained if tolerance is None else tolerance
         return not self.output.distance <= allowed
 
@@ -280,7 +280,7 @@ def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) 
 
 
 def _rounding_of_weights(module: nn.Module) -> float:
-    """Of all weights within; torch.ao's quantized layers, which hide them, have eight bits."""
+    """Return the coarsest rounding of all weights; eight bits for torch.ao's hidden ones."""
     hidden = any(".quantized." in type(each).__module__ for each in module.modules())
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 

@@ -1,4 +1,4 @@
-"""Which layer of one model is compared with which of the other, and what has no partner."""
+"""Pairs of layers, one of each model, and the layers without a partner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LayerRun:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is compared, and what is not.
+    """The layers that are compared, and those that are not.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class CallOrder(HookManager):
         self._runs: dict[str, int] = {}
 
     def runs(self, name: str) -> int:
-        """How often a layer ran."""
+        """Count a layer's runs."""
         return self._runs.get(name, 0)
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:

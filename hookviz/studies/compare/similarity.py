@@ -93,7 +93,7 @@ class LinearCKA:
         return torch.as_tensor(self._crossed) / (own[0][:, None] * own[1])
 
     def constant(self) -> list[Tensor]:
-        """Of each model, which layers never varied, ``(A,)`` and ``(B,)``."""
+        """Masks of each model's layers that never varied, ``(A,)`` and ``(B,)``."""
         return [torch.as_tensor(each) <= 0 for each in self._own]
 
 
@@ -108,7 +108,7 @@ LEAST = 4
 
 @dataclass(frozen=True, eq=False)
 class Similarity(TablePage):
-    """How alike the layers of two models are; `hookviz.similarity` measures it.
+    """The similarity of the layers of two models; `hookviz.similarity` measures it.
 
     Attributes
     ----------
@@ -190,7 +190,7 @@ def similarity(
     *,
     layers_b: Layers = None,
 ) -> Similarity:
-    """How alike the layers of two models are: linear CKA, over a data set, one forward of each.
+    """Measure how similar two models' layers are: linear CKA over a data set, one forward each.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ class _Watched:
 
 
 def _as_input(batch: Any) -> ModelInput:
-    """Of a tuple the first, since the others are labels."""
+    """Return the first of a tuple, since the others are labels."""
     if isinstance(batch, Mapping):
         return ModelInput((), dict(batch))
     return ModelInput((batch[0] if isinstance(batch, (tuple, list)) else batch,))

@@ -90,7 +90,7 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _closed(finding: Finding) -> bool:
-    """Whether nothing comes through a layer, forward or back."""
+    """Return True if nothing comes through a layer, forward or back."""
     whole = finding.evidence.get("channels") == finding.evidence.get("of")
     return finding.kind == "zero weights" or (finding.kind == "dead" and whole)
 
@@ -99,7 +99,7 @@ _TO_INF = " In the end it is more than the type holds, and NaN comes of it."
 
 
 def _overflown(finding: Finding) -> bool:
-    """Whether it says that a result was too large, or what comes of that."""
+    """Return True if it says that a result was too large, or what comes of that."""
     given = " ".join(finding.evidence.get("given", ()))
     too_large = "than its type holds" in finding.message or "its sums are larger" in finding.message
     return too_large or finding.phase == "backward" or "e+" in given

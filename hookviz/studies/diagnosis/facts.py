@@ -15,8 +15,8 @@ MAPS = {"convolution", "batch_norm", "group_norm"}
 NORMS = {"batch_norm", "cudnn_batch_norm", "group_norm", "layer_norm", "batch_norm_with_update"}
 WEIGHTED = {"convolution", "addmm", "mm", "bmm", "linear"}
 NEAR = 0.01
-"""How near to its end a sigmoid's or a tanh's value counts as saturated, as a fraction of the way
-from end to end."""
+"""Distance to its end at which a sigmoid's or a tanh's value counts as saturated, as a fraction of
+the way from end to end."""
 FAR = 1.0
 """A channel that stays below zero by this many times its range is silent by no chance."""
 
@@ -90,7 +90,7 @@ def _ranges_before(seen: Seen) -> tuple[Tensor, Tensor] | None:
 
 
 def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
-    """Which channels stay below zero by far more than they vary."""
+    """Return the mask of channels that stay below zero by far more than they vary."""
     return most < -FAR * (most - least)
 
 
@@ -113,11 +113,11 @@ STUCK = 16.0
 
 _PASSING = {"cat", "clone", "dropout", "mean", "constant_pad_nd", "relu", "gelu", "silu", "elu"}
 _PASSING |= {"hardtanh", "leaky_relu", "hardswish", "sigmoid", "tanh", "clamp", "threshold"}
-"""What hands on what it is given, channel by channel; a product does not."""
+"""Operations that pass values on channel by channel; a product does not."""
 
 
 def look_at_uses(seen: Seen) -> None:
-    """Where the output of an operation goes: into weights, into a norm, onto a product."""
+    """Return the use of an operation's output: by weights, by a norm, in a product."""
     if seen.record.phase == "backward":
         return
     name = seen.record.name
@@ -136,12 +136,12 @@ def look_at_uses(seen: Seen) -> None:
 
 
 def _begins_at_zero(given: Sequence[Tensor]) -> bool:
-    """Whether a layer's weights and biases are 0 throughout, as a residual branch's last ones."""
+    """Return True if a layer's weights and biases are all 0, as a residual branch's last ones."""
     return len(given) > 1 and not any(_has_any(each) for each in given[1:3])
 
 
 def _has_any(tensor: Tensor) -> bool:
-    """Whether a number is not 0; nearly always the first one is not."""
+    """Return True if a number is not 0; nearly always the first one is not."""
     first = tensor.detach().flatten()[:1]
     return bool(first.any()) or bool(tensor.any())
 
@@ -153,7 +153,7 @@ def _channels(output: Tensor, maker: OperationRecord | None) -> int:
 
 
 def look_at_batchnorm(seen: Seen) -> None:
-    """How the batch differs from a BatchNorm's statistics, where these are next to nothing."""
+    """Compare the batch with a BatchNorm's statistics where these are next to zero."""
     record, argument = seen.record, seen.operation.argument
     if not is_batchnorm(record):
         return
@@ -181,7 +181,7 @@ def look_at_batchnorm(seen: Seen) -> None:
 
 
 def is_batchnorm(record: OperationRecord) -> bool:
-    """Whether it is a BatchNorm's forward; they have several names."""
+    """Return True if it is a BatchNorm's forward; they have several names."""
     return record.phase == "forward" and record.name.endswith("batch_norm")
 
 
@@ -189,7 +189,7 @@ FLAT = 1e-9
 """Below it, or below a tenth of it times the squared mean, a variance is of rounding errors."""
 
 BLOWN, NONE = 20.0, 1e-8
-"""How large a BatchNorm's output is too large, as root mean square where 1 is expected, if there
+"""Root mean square above which a BatchNorm's output is too large where 1 is expected, if there
 was no variance in training. A channel that is for rare things has some, and reaches 13 in
 EfficientNet-Lite0 on a cat."""
 
@@ -200,7 +200,7 @@ def _channel_values(tensor: Tensor) -> Tensor:
 
 
 def look_at_scale(seen: Seen) -> None:
-    """How far the batch is from the statistics of the first BatchNorm: the input's own doing."""
+    """Measure the batch's distance from the first BatchNorm's statistics: the input's own doing."""
     record, argument = seen.record, seen.operation.argument
     if not is_batchnorm(record) or not seen.first:
         return
@@ -257,7 +257,7 @@ def away_from(
 HALF = (torch.float16, torch.bfloat16)
 
 _SCALING = {"to_copy", "mul", "div", "pow"}
-"""What makes a number small, but never 0 of another."""
+"""Operations that make a number small, but never 0 of another."""
 
 
 def look_at_precision(seen: Seen) -> None:
@@ -300,7 +300,7 @@ def look_at_wiring(seen: Seen) -> None:
 
 
 def _pairs(seen: Seen) -> bool:
-    """Whether (N, 1) and (N,) have become (N, N): each sample against each other's truth."""
+    """Return True if (N, 1) and (N,) have become (N, N): each sample against each other's truth."""
     one, two = seen.given[:2]
     if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():
         return False  # each with each, as a ranking has it
@@ -368,4 +368,4 @@ LOOKS = (
     look_at_precision,
     look_at_wiring,
 )
-"""Who adds facts to an operation that has just run."""
+"""Functions that add facts to an operation that has just run."""

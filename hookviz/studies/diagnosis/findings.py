@@ -1,4 +1,4 @@
-"""What was found: a sequence of findings, worst first, as text, as HTML and for pandas."""
+"""The result of a diagnosis: findings, worst first, as text, as HTML and for pandas."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """What it is, and where, in words."""
+        """The fault and its place, in words."""
         phase = "" if self.phase == "forward" else f" ({self.phase})"
         return f"{self.kind}{phase} in {self.where}"
 
@@ -144,7 +144,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
 
     @property
     def healthy(self) -> bool:
-        """Whether the model was looked at, and there is nothing but notes."""
+        """True if the model was looked at, and there is nothing but notes."""
         return bool(self.looked_at) and all(each.severity == "note" for each in self)
 
     @property

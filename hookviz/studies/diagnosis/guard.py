@@ -299,7 +299,7 @@ class Guard(HookManager, Diagnosis):
             yield from off_scale(module, self._names[module], shift, spread, count)
 
     def _lacking(self) -> bool:
-        """Whether there was a backward and some weights have no part in it."""
+        """Return True if there was a backward and some weights have no part in it."""
         named = self._core.named_parameters()
         learns = {name for name, parameter in named if parameter.requires_grad}
         return bool(self._graded) and (self._idle or bool(learns - self._graded))

@@ -1,4 +1,4 @@
-"""How the score is wired: what is given to a loss that it does not take, and what comes back."""
+"""Checks of the loss: wrong arguments, and samples without a gradient."""
 
 from __future__ import annotations
 

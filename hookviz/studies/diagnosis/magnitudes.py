@@ -1,4 +1,4 @@
-"""How large activations and gradients are along the layers: growing, shrinking, lost."""
+"""Checks of magnitudes along the layers: activations and gradients that grow, shrink or vanish."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT = 1e6
 
 
 def scales(seen: Observation) -> Iterator[Finding]:
-    """Whether activations grow or shrink too much on their way, or gradients on theirs.
+    """Report activations that grow or shrink too much on their way, or gradients on theirs.
 
     A branch that is small, such as one that begins at zero, is no trouble while another way is
     open: what has vanished is the largest of all that lie further on.
@@ -178,7 +178,7 @@ def _run(look: LayerCall, several: bool) -> str:
 
 
 MANY = 8
-"""Of fewer steps none can be said to be one of many."""
+"""Fewer steps than this are not many."""
 
 
 def _everywhere(steps: list[float], sizes: list[float]) -> list[int]:

@@ -146,7 +146,7 @@ def mended(error: BaseException, look: LayerCall | None, seen: Observation | Non
 
 
 def _classes(error: BaseException) -> int:
-    """How many classes a loss was given scores of, read off its frame in the traceback."""
+    """Read the number of classes that a loss was given off its frame in the traceback."""
     traced, found = error.__traceback__, 0
     while traced is not None:
         given = traced.tb_frame.f_locals.get("input")
@@ -187,7 +187,7 @@ MENDED = {
     "Double|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the weights: "
     "x.float(), or x.to(next(model.parameters()).dtype).",
 }
-"""What stands in an error -> what to write instead."""
+"""Text of an error -> the code to write instead."""
 
 
 def _innermost(seen: Observation, error: Exception) -> LayerCall | None:

@@ -20,7 +20,7 @@ MOST = 3
 
 
 def nan_and_inf(seen: Observation) -> Iterator[Finding]:
-    """Where NaN and Inf arose that left a layer or reached a weight."""
+    """Report where NaN and Inf arose that left a layer or reached a weight."""
     told = [source for source in seen.sources if source.propagated or not _fine(source)]
     told += [each for each in seen.operations if each.propagated and each.origin is each]
     for phase in ("forward", "backward"):
@@ -99,7 +99,7 @@ SOURCES = {
         "Look for float('inf') or float('nan') in this layer's forward.",
     ),
 }
-"""Where numbers came from that no operation made -> what is said of it, and what to do."""
+"""Origins of numbers that no operation made -> title and cure."""
 
 
 def cause(operation: OperationRecord) -> str:
@@ -120,7 +120,7 @@ def cause(operation: OperationRecord) -> str:
 
 
 SUMMING = {"convolution", "addmm", "mm", "bmm", "baddbmm", "addbmm", "sum", "mean", "cumsum"}
-"""Of finite numbers these make NaN in one way only."""
+"""Operations that make NaN of finite numbers in one way only."""
 
 
 def _no_cause(given: Given) -> str:

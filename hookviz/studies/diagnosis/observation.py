@@ -49,11 +49,11 @@ class LayerCall:
         Root mean square of its first output, if it has weights, and Euclidean norm of the gradient
         that reached it, if there are no modules in it; None where there is none.
     tracked : bool
-        Whether autograd follows what it gave out.
+        True if autograd follows what it gave out.
     overwritten : OperationRecord or None
         What wrote over what it gave out.
     leaf : bool
-        Whether there are no modules in it.
+        True if there are no modules in it.
     """
 
     layer: str
@@ -89,7 +89,7 @@ class Cut:
     after : int
         So many calls of layers had begun.
     flat : bool
-        Whether the graph goes on, and each gradient in it is 0, as behind ``round``.
+        True if the graph goes on, and each gradient in it is 0, as behind ``round``.
     behind : frozenset of str
         The layers in the graph up to there; empty if it is not known.
     """
@@ -110,7 +110,7 @@ class Cut:
 
 @dataclass(eq=False)
 class Observation:
-    """What was seen of a model in one forward and one backward."""
+    """The record of a model in one forward and one backward."""
 
     model: nn.Module
     names: dict[nn.Module, str]
@@ -157,7 +157,7 @@ class RunObserver(Listener):
     begin : callable, optional
         Called when the hooks are on, before the model runs.
     thorough : bool
-        Whether each operation of the backward is looked at, too, and not only what reaches layers.
+        True if each operation of the backward is looked at, too, and not only what reaches layers.
 
     Attributes
     ----------
@@ -364,7 +364,7 @@ class RunObserver(Listener):
         given: list[Tensor],
         writers: list[OperationRecord | None],
     ) -> None:
-        """Of a backward the layers' gradients say whether each operation has to be looked at."""
+        """Decide by the layers' gradients if each operation of a backward has to be checked."""
         if operation.outputs[0].dtype in HALF:
             record.made = tuple(filter(None, map(range_of, operation.outputs)))
             if record.finite and not record.again:
@@ -412,7 +412,7 @@ class RunObserver(Listener):
         self.found.cuts.append(Cut(record, begun, flat, node=given.grad_fn))
 
     def _is_kept(self, tensor: Tensor) -> bool:
-        """Whether autograd detaches it: it does so next where a gradient needs the result."""
+        """Return True if autograd detaches it, as it does where a gradient needs the result."""
         return tensor.data_ptr() == self._kept and hasattr(tensor.grad_fn, "_saved_result")
 
     def _note_kept(self, operation: Operation) -> None:
@@ -430,7 +430,7 @@ class RunObserver(Listener):
                 self.found.foreign.setdefault(id(each), record)
 
     def _is_held(self, tensor: Tensor) -> bool:
-        """Whether a module keeps the tensor as a plain attribute."""
+        """Return True if a module keeps the tensor as a plain attribute."""
         return any(each is tensor for m in self.found.names for each in vars(m).values())
 
     def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
@@ -449,7 +449,7 @@ class RunObserver(Listener):
 
 
 def _cuts(operation: Operation) -> bool:
-    """Whether the graph ends here: what is returned are truths or whole numbers, or detached."""
+    """Return True if the graph ends here: the result is boolean, integer or detached."""
     if operation.name in _CUTTING:
         return True
     kinds = [t.dtype for t in operation.outputs]

@@ -30,12 +30,12 @@ class Range:
 
     @property
     def finite(self) -> bool:
-        """Whether there is no NaN and no Inf."""
+        """True if there is no NaN and no Inf."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property
     def nan(self) -> bool:
-        """Whether there is a NaN."""
+        """True if there is a NaN."""
         return math.isnan(self.low)
 
     @property
@@ -107,12 +107,12 @@ class OperationRecord:
 
     @property
     def finite(self) -> bool:
-        """Whether all that it made is."""
+        """True if all that it made is."""
         return all(each.finite for each in self.made)
 
     @property
     def nan(self) -> bool:
-        """Whether a NaN is in what it made."""
+        """True if a NaN is in what it made."""
         return any(each.nan for each in self.made)
 
     @property
@@ -122,7 +122,7 @@ class OperationRecord:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Where it ran, by the names that a `Finding` has for it."""
+        """The operation's place, by the names that a `Finding` has for it."""
         return {
             "layer": "" if self.layer == OUTSIDE else self.layer,
             "call": self.call,
@@ -242,7 +242,7 @@ def _is(record: OperationRecord, label: object) -> bool:
 
 
 def _spoiled(node: object) -> bool:
-    """Whether one of the tensors that a node keeps has been overwritten."""
+    """Return True if one of the tensors that a node keeps has been overwritten."""
     for name in dir(node):
         if name.startswith("_saved_"):
             try:

@@ -88,7 +88,7 @@ def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
 def _lengths(
     model: nn.Module, optimizer: Any, names: Mapping[int, str], slopes: Mapping[str, float]
 ) -> Iterator[Finding]:
-    """How far a first step takes the weights: Adam by its rate, plain descent by the gradient."""
+    """Return the length of a first step: Adam's by its rate, plain descent's by the gradient."""
     kind = type(optimizer).__name__
     ratios: dict[str, float] = {}
     for group in optimizer.param_groups:

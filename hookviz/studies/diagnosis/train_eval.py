@@ -1,4 +1,4 @@
-"""How layers work: one way in training and another in eval, or in place."""
+"""Checks of the mode: layers that differ between training and eval, or work in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes no part: layers that never run, weights that no gradient reaches, hooks of before."""
+"""Checks of unused parts: layers that never run, weights without gradients, leftover hooks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def unused(seen: Observation) -> Iterator[Finding]:
 
 
 def _is_routed(seen: Observation, name: str) -> bool:
-    """Whether layers beside this one share the batch among them, as experts do."""
+    """Return True if layers beside this one share the batch among them, as experts do."""
     beside = name.rpartition(".")[0]
     rows: dict[str, int] = {}
     for each in seen.calls:

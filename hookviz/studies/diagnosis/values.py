@@ -1,4 +1,4 @@
-"""What an operation's values say: dead, constant or saturated; lost in half precision."""
+"""Checks of an operation's values: dead, constant or saturated; lost in half precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .operations import OperationRecord, Range
 from .weights import is_zero, weighted
 
 FEW = 16
-"""Of fewer values of a channel, or fewer channels, nothing can be said."""
+"""Fewer values of a channel, or fewer channels, allow no statement."""
 
 
 def silent_maps(seen: Observation) -> Iterator[Finding]:
@@ -117,7 +117,7 @@ def _inputs(seen: Observation) -> str:
 
 
 def _no_chance(seen: Observation, operation: OperationRecord, kind: str) -> bool:
-    """Whether other inputs would hardly wake it: far below zero, or not one of many channels."""
+    """Return True if other inputs hardly wake it: far below zero, or not one of many channels."""
     channels, values = operation.facts["channels"]
     if kind == "constant":
         return True
@@ -133,7 +133,7 @@ SMALL = 1e-2
 
 
 def _trained_away(seen: Observation, operation: OperationRecord) -> int:
-    """Of the channels that say nothing, how many have a scale or a kernel next to zero."""
+    """Count the silent channels that have a scale or a kernel next to zero."""
     still: Tensor = operation.facts["still"].clone()
     away = torch.zeros_like(still)
     name, seen_names = operation.layer, set()
@@ -228,7 +228,7 @@ _WHAT = {"forward": "numbers", "backward": "gradients"}
 
 
 def _share_of_largest(operation: OperationRecord) -> float:
-    """How near an operation's results came to the largest number of their half-precision type."""
+    """Measure how near an operation's results came to the limit of their half-precision type."""
     halves = [each for each in operation.made if each.dtype in HALF]
     if not halves or operation.constant or operation.origin not in (None, operation):
         return 0.0

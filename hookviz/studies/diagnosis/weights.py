@@ -63,7 +63,7 @@ LINEAR = (nn.modules.conv._ConvNd, nn.Linear)
 
 
 def _channels_alike(weight: Tensor, groups: int) -> bool:
-    """Whether all rows of each group are one row; of a depthwise convolution there is but one."""
+    """Return True if all rows of each group are equal; a depthwise convolution has a single one."""
     if weight.ndim < 2 or len(weight) // groups < 2 or weight.is_meta:
         return False
     rows = weight.detach()
@@ -81,7 +81,7 @@ def weighted(seen: Observation) -> list[Held]:
 
 
 def is_zero(module: nn.Module) -> bool:
-    """Whether a layer's weight is 0 throughout."""
+    """Return True if a layer's weight is 0 throughout."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.is_meta or not weight.numel():
         return False
@@ -90,12 +90,12 @@ def is_zero(module: nn.Module) -> bool:
 
 
 def learns(seen: Observation, name: str) -> bool:
-    """Whether a gradient other than 0 reaches a layer's weight."""
+    """Return True if a gradient other than 0 reaches a layer's weight."""
     return seen.gradient_norms.get(f"{name}.weight" if name else "weight", 0.0) > 0
 
 
 def _by_design(seen: Observation, name: str, learning: set[str]) -> bool:
-    """Whether a layer of zeros is one that begins so: the next step moves it, or that behind it."""
+    """Return True if a layer of zeros begins so: the next step moves it, or the one behind it."""
     made = [each for each in seen.operations if each.layer == name and each.phase == "forward"]
     if any(each.facts.get("normed") or each.facts.get("feeds") for each in made):
         return False  # a norm makes noise of it, and the next layer has nothing to learn from

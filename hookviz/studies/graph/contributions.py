@@ -375,7 +375,7 @@ _NOT_LINEAR = (
 def _moved(
     operation: Operation, tensor: Tensor, made: Tensor, index: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Where a number goes by an operation that works number by number, or joins."""
+    """Return a number's index after an operation that works number by number, or joins."""
     if operation.name == "cat":
         axis, shift = operation.argument["dim"] % made.ndim, 0
         for each in operation.argument["tensors"]:
@@ -387,7 +387,7 @@ def _moved(
 
 
 def _adds_up(value: float, terms: Terms, returned: Tensor) -> bool:
-    """Whether the terms' sum is the value, but for rounding in the layer's type of numbers."""
+    """Return True if the terms' sum is the value, up to rounding in the layer's dtype."""
     products = terms.kernel * terms.patch
     total = terms.bias + float(products.sum())
     if not torch.isfinite(torch.tensor([value, total])).all():

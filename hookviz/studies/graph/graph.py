@@ -1,4 +1,4 @@
-"""What ran, and from where to where: the layers of a model as one forward connects them."""
+"""The layers of a model as one forward connects them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def graph(
         As in `hookviz.capture`; None is every layer that holds a matrix or kernels: convolutions,
         linear, recurrent and embedding layers.
     keep : bool
-        Whether each node keeps a copy of its value.
+        True if each node keeps a copy of its value.
     weights, transform : optional
         As in `hookviz.explore`.
 
@@ -144,7 +144,7 @@ def observing(session: Session, layers: dict[nn.Module, str], *listeners: Any) -
 
 
 class Graph:
-    """What ran in one forward, and from where to where; `hookviz.graph` makes it.
+    """The operations of one forward and their connections; `hookviz.graph` makes it.
 
     Attributes
     ----------

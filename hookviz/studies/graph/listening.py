@@ -1,4 +1,4 @@
-"""What the graph notes while the model runs: layers, joins, and which reaches which."""
+"""The record of a graph while the model runs: layers, joins, and which reaches which."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Node:
     module : str
         The module whose code ran it.
     failed : bool
-        Whether the forward ended here, in an error.
+        True if the forward ended here, in an error.
     """
 
     name: str
@@ -61,7 +61,7 @@ class GraphListener(Listener):
     layers : collection of torch.nn.Module
         Each call of one of these is a node.
     keep : bool
-        Whether to keep a copy of each node's value.
+        If True, keep a copy of each node's value.
 
     Attributes
     ----------

@@ -10,7 +10,7 @@ from .listening import Node
 
 
 class Drawn(Protocol):
-    """What is drawn of a `Graph`."""
+    """The drawing of a `Graph`."""
 
     nodes: list[Node]
     edges: list[tuple[int, int]]
@@ -106,7 +106,7 @@ def _ranks(count: int, edges: set[tuple[int, int]]) -> list[int]:
 
 
 def _centres(rows: dict[int, list[int]], edges: set[tuple[int, int]]) -> dict[int, float]:
-    """Where boxes stand in their rows: each as near to those before it as there is room."""
+    """Place boxes in their rows: each as near to those before it as there is room."""
     centre: dict[int, float] = {}
     for _, row in sorted(rows.items()):
         wanted = {}

@@ -1,4 +1,4 @@
-"""Which sources each number in memory was made of: a set of them beside every tensor's memory.
+"""The sources of each number in memory: a set of them beside every tensor's memory.
 
 Nearly all tensors are made of the same sources throughout, and one set does for all their numbers.
 Where sources meet side by side, as channels do in a concatenation, each number has a set of its
@@ -43,7 +43,7 @@ class _Shadow:
 
 
 class Provenance:
-    """Which sources the numbers of tensors were made of, as operations are told to `follow`.
+    """The sources of tensors' numbers, as operations are told to `follow`.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class Provenance:
         return [NOTHING if each is None else self._from_planes(each, sources) for each in several]
 
     def planes(self, tensor: Tensor, sources: list[Key]) -> Tensor | None:
-        """Where a tensor has each of the sources: 1, elsewhere EMPTY; the first for any of them."""
+        """Return planes: 1 at the numbers of a source, else EMPTY; the first for any source."""
         sets = self._filled(tensor)
         if _numbers_in(sets) in ([], [NOTHING]):
             return None
@@ -280,7 +280,7 @@ class Provenance:
 
 
 class _Planes:
-    """What the receptive field's rules look sources up in."""
+    """The lookup of sources for the receptive field's rules."""
 
     extent: tuple[int, ...] = ()
 
@@ -315,7 +315,7 @@ def _adds(operation: Operation) -> bool:
 
 
 def _alike(sets: int | Tensor, operation: Operation) -> bool:
-    """Whether the sets are the same along all dimensions that an operation mixes."""
+    """Return True if the sets are the same along all dimensions that an operation mixes."""
     if isinstance(sets, int):
         return True
     mixed = len(operation.argument.get("normalized_shape") or sets.shape[2:])
@@ -345,7 +345,7 @@ def _whole_blocks(
 
 
 def _fills(tensor: Tensor) -> bool:
-    """Whether a tensor takes up all of its memory."""
+    """Return True if a tensor takes up all of its memory."""
     try:
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
     except (RuntimeError, NotImplementedError):  # a sparse one has none of its own

@@ -89,7 +89,7 @@ def _bias(bias: Tensor | None, channel: int) -> float:
 
 
 def index_at(tensor: Tensor, offset: int) -> tuple[int, ...] | None:
-    """Where in a tensor the number at an offset of its memory stands; None if nowhere.
+    """Return the index in a tensor of an offset in its memory; None if there is none.
 
     >>> index_at(torch.zeros(2, 3).T, 4)
     (1, 1)
@@ -107,6 +107,6 @@ def index_at(tensor: Tensor, offset: int) -> tuple[int, ...] | None:
 
 
 def offset_of(tensor: Tensor, index: Sequence[int]) -> int:
-    """Where in its memory a number of a tensor stands."""
+    """Return the offset in memory of a tensor's number."""
     pairs = zip(index, tensor.stride(), strict=True)
     return int(tensor.storage_offset()) + sum(n * stride for n, stride in pairs)

@@ -1,13 +1,13 @@
-"""What every number of a run depends on: shadow memory beside the tensors' own;
+"""The input region that each number of a run depends on: memory beside the tensors' own;
 and by it what the positions of a layer see, and by which rule.
 
 Beside each number stands from where to where in the input lies what it was made of. The model runs
 as always, under a mode that sees each operation: what an operation makes depends on all that went
-into it, so its shadow is the hull of theirs. `rules.py` says, by kinds of operations, what goes
+into it, so its footprint is the hull of theirs. `rules.py` says, by kinds of operations, what goes
 into what. Weights count as if none of them were zero, gates and maxima as if they let all through:
-so the shadow is what the structure lets be seen, whatever the numbers are.
+so the footprint is what the structure lets be seen, whatever the numbers are.
 
-The shadow has the layout of the memory and goes by it, so that views need no rule.
+The footprint has the layout of the memory and goes by it, so that views need no rule.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dl
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Why a shadow is not all that there is to say."""
+    """Why a footprint is not all that there is to say."""
 
     status: str  # "data-dependent" or "unknown", which is worse
     why: str
@@ -43,7 +43,7 @@ class Uncertainty:
 
 @dataclass(eq=False)
 class _Footprint:
-    """The shadow of a memory: planes ``(P, numbers in it)``, which are never written into."""
+    """The footprint of a memory: planes ``(P, numbers in it)``, which are never written into."""
 
     width: int  # bytes a number
     planes: Tensor
@@ -51,9 +51,9 @@ class _Footprint:
 
 
 class DependencyTracker(Listener):
-    """While it listens each tensor has a shadow for as long as it lives.
+    """While it listens each tensor has a footprint as long as it lives.
 
-    A shadow has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
+    It has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
     in each of them; and both once more as if the input and all maps went on past their borders,
     +inf where that has no end, NaN where it is not known. Nothing is −inf: so the hull of several
     is their maximum.
@@ -105,11 +105,11 @@ class DependencyTracker(Listener):
         return _worst(doubts)
 
     def doubtful(self, status: str, why: str) -> None:
-        """Note that all that follows may depend on the input in ways that no shadow shows."""
+        """Note that all that follows may depend on the input in ways that no footprint shows."""
         self._doubt = _worst([self._doubt, Uncertainty(status, why)])
 
     def is_weight(self, tensor: Tensor) -> bool:
-        """Whether it is a parameter, whose zeros may be learned away."""
+        """Return True if it is a parameter, whose zeros may be learned away."""
         return tensor in self._weights
 
     def before(self, operation: Operation) -> None:
@@ -197,11 +197,11 @@ class DependencyTracker(Listener):
 
 
 class EscapeDetector(TorchFunctionMode):
-    """Notes where numbers leave torch, and come back as others that no shadow is known of."""
+    """Notes where numbers leave torch, and come back as others that no footprint is known of."""
 
-    def __init__(self, shadows: DependencyTracker) -> None:
+    def __init__(self, footprints: DependencyTracker) -> None:
         super().__init__()
-        self._shadows = shadows
+        self._shadows = footprints
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -234,7 +234,7 @@ class Rule:
 
 @dataclass(eq=False)
 class LayerFootprint:
-    """What one run of a layer saw.
+    """The footprint of one run of a layer.
 
     Attributes
     ----------
@@ -253,7 +253,7 @@ class LayerFootprint:
     rules: list[Rule | None]
 
     def whole(self, axis: int) -> bool:
-        """Whether every place sees all of the input in a dimension."""
+        """Return True if every place sees all of the input in a dimension."""
         low, high = self.exact(axis)
         return bool((low == 0).all() and (high == self.input_size[axis]).all())
 
@@ -271,7 +271,7 @@ class LayerFootprint:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing of the input reaches the layer."""
+        """True if nothing of the input reaches the layer."""
         low, high = self.exact(0)
         return not bool((low < high).any())
 
@@ -307,8 +307,8 @@ def _run(
             "The model is given no floating-point tensor, so there are no pixels to be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
-    shadows = DependencyTracker(session.model, source, spatial(session))
-    recorder, grid = OperationRecorder(shadows), PatchGrid()
+    footprints = DependencyTracker(session.model, source, spatial(session))
+    recorder, grid = OperationRecorder(footprints), PatchGrid()
     found: dict[Key, LayerFootprint] = {}
     runs = dict.fromkeys(layers.values(), 0)
 
@@ -316,13 +316,13 @@ def _run(
         name = layers[module]
         key, runs[name] = (name, runs[name]), runs[name] + 1
         with recorder.silent():
-            found[key] = _seen(module, output, shadows, grid)
+            found[key] = _seen(module, output, footprints, grid)
         if wanted is not None and wanted <= found.keys():
             raise StopForward
 
     hooks = [*grid.hooks(session.model), *((module, "forward", after) for module in layers)]
     try:
-        with session.active(grad=False), HookManager(hooks), EscapeDetector(shadows), recorder:
+        with session.active(grad=False), HookManager(hooks), EscapeDetector(footprints), recorder:
             session.call(*given[0], **given[1])
     except StopForward:
         pass
@@ -339,7 +339,7 @@ def _source(given: Any) -> Tensor | None:
 
 
 def spatial(session: Session) -> int:
-    """How many of the last dimensions of the input are spatial: by the first convolution."""
+    """Count the spatial dimensions of the input, which come last: by the first convolution."""
     main, first = session.inputs.main, first_convolution(session.model)
     count = 2 if main is None else main.ndim
     if first is not None and count - dimensions(first) in (1, 2):
@@ -348,23 +348,23 @@ def spatial(session: Session) -> int:
 
 
 def _seen(
-    module: nn.Module, output: Any, shadows: DependencyTracker, grid: PatchGrid
+    module: nn.Module, output: Any, footprints: DependencyTracker, grid: PatchGrid
 ) -> LayerFootprint:
     """Return the footprint of a layer that has just returned."""
     tensor = next((tensor for _, tensor in tensors_in(output)), None)
     if tensor is None:
         why = f"returned {type(output).__name__} and no tensor"
-        return LayerFootprint(None, shadows.extent, Uncertainty("unknown", why), [])
-    doubt, planes = shadows.doubt_of(tensor), shadows.of(tensor)
+        return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])
+    doubt, planes = footprints.doubt_of(tensor), footprints.of(tensor)
     if planes is None:
-        planes = torch.full((), -torch.inf).expand(shadows.planes, *tensor.shape)
+        planes = torch.full((), -torch.inf).expand(footprints.planes, *tensor.shape)
     try:
         patches = grid.of(tuple(tensor.shape))
         maps = [as_maps(plane, module, patches).amax((0, 1)) for plane in planes]
     except (ValueError, IndexError):
         why = f"returned a tensor of shape {tuple(tensor.shape)}, which is no map"
-        return LayerFootprint(None, shadows.extent, Uncertainty("unknown", why), [])
-    return LayerFootprint(torch.stack(maps).cpu(), shadows.extent, doubt, [])
+        return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])
+    return LayerFootprint(torch.stack(maps).cpu(), footprints.extent, doubt, [])
 
 
 # Rules
@@ -389,7 +389,7 @@ def _fitted(seen: LayerFootprint, axis: int) -> Rule | None:
 
 
 def _first(seen: LayerFootprint, axis: int, rule: Rule) -> Tensor:
-    """Where each place begins to see, by a rule."""
+    """Return the first pixel of each position's field, by a rule."""
     low, _ = seen.exact(axis)
     shape = [1] * low.ndim
     shape[axis] = low.shape[axis]
@@ -397,7 +397,7 @@ def _first(seen: LayerFootprint, axis: int, rule: Rule) -> Tensor:
 
 
 def _holds(seen: LayerFootprint, axis: int, rule: Rule, even: bool) -> bool:
-    """Whether no place sees more than a rule says, and those far from the border see it all.
+    """Return True if no place sees more than a rule says, and those far from the border see it all.
 
     Where the maps are ``even`` the latter is known: it may be that no place is so far from it.
     """

@@ -33,14 +33,14 @@ class Box(tuple[int, ...]):
     padding: tuple[tuple[int, int], ...] | None
 
     def __new__(cls, begin: Iterable[int], end: Iterable[int], padding: Any = None) -> Box:
-        """Of where it begins and where it ends."""
+        """Make a box of its begin and its end."""
         box = super().__new__(cls, (*begin, *end))
         box.padding = padding
         return box
 
     @property
     def slices(self) -> tuple[slice, ...]:
-        """What cuts it out: ``x[(..., *box.slices)]``."""
+        """Slices that cut it out: ``x[(..., *box.slices)]``."""
         half = len(self) // 2
         return tuple(map(slice, self[:half], self[half:]))
 
@@ -50,7 +50,7 @@ Numbers = tuple[int | None, ...]
 
 @dataclass(frozen=True, eq=False)
 class ReceptiveField:
-    """What the positions of a layer's map see of the input; `receptive_field` finds it.
+    """The part of the input that each position of a layer's map depends on, by `receptive_field`.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class ReceptiveField:
 
     @property
     def known(self) -> bool:
-        """Whether it is known where the positions look."""
+        """True if it is known where the positions look."""
         return self.status in ("exact", "whole input")
 
     def box(self, *position: int) -> Box:
@@ -129,7 +129,7 @@ class ReceptiveField:
     def effective(
         self, inputs: Any, *, position: Sequence[int] | None = None, channel: int | None = None
     ) -> Tensor:
-        """How much each pixel counts for a position: the mean magnitude of the true gradient.
+        """Measure what each pixel counts for a position: the mean magnitude of the true gradient.
 
         ``mean over the inputs, and their channels, of |d(map[position]) / d(input)|``, where the
         map is summed over its channels. Weights, gates and maxima are those of the model.
@@ -420,10 +420,10 @@ def _numbers(seen: LayerFootprint, axis: int) -> tuple[int, int | None, int | No
 Shares = tuple[float, float, float, float]
 
 AXES = (("places",), ("rows", "columns"), ("slices", "rows", "columns"))
-"""What is counted in the dimensions of a signal, a picture, a volume."""
+"""Units along the dimensions of a signal, a picture, a volume."""
 
 MOST_PLACES = 4096
-"""Of a map without a rule, so many places have their boxes sent one by one."""
+"""Positions of a map without a rule whose boxes are sent one by one."""
 
 
 def place_in(field: ReceptiveField, depth: int, row: int, column: int) -> tuple[int, ...]:
@@ -499,7 +499,7 @@ def payload(field: ReceptiveField) -> dict[str, Any]:
 
 
 def _ends(begin: Tensor, end: Tensor) -> dict[str, Any] | None:
-    """Of one dimension of the input: by one dimension of the map, if they depend on no other."""
+    """Fit one dimension of the input by one dimension of the map, if they depend on no other."""
     for along in range(begin.ndim):
         line = tuple(slice(None) if axis == along else slice(0, 1) for axis in range(begin.ndim))
         if all((each == each[line]).all() for each in (begin, end)):

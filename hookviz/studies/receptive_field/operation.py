@@ -80,14 +80,14 @@ class TracedOperation:
         return empty.expand(self.footprints.planes, *shape)
 
     def constant(self, tensor: Any) -> Tensor:
-        """Where a tensor's numbers have nothing of the input in them."""
+        """Return the mask of a tensor's numbers that do not depend on the input."""
         found = self.footprints.of(tensor)
         if found is None:
             return torch.ones((), dtype=torch.bool, device=tensor.device).expand(tensor.shape)
         return found[0] == EMPTY
 
     def zeros(self, factor: Any) -> Tensor | None:
-        """Where a factor is zero whatever the input and the weights are; None where nowhere."""
+        """Return the mask of a factor's zeros for any input and weights; None without any."""
         if not isinstance(factor, Tensor):
             every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
             return every if factor == 0 else None

@@ -1,4 +1,4 @@
-"""What goes into what an operation makes: rules for kinds of operations, not for layers.
+"""The inputs of each output number: rules for kinds of operations, not for layers.
 
 A rule gets a `TracedOperation` and returns the dependencies of its outputs; see `dependency.py`.
 There are few kinds: operations that work element by element, reduce, mix along some dimensions,
@@ -336,7 +336,7 @@ def _of_plane(operation: TracedOperation, name: str, value: Any, plane: int) -> 
 
 
 def _looked_up(operation: TracedOperation, where: list[Tensor]) -> Any:
-    """Where to look is computed from the input."""
+    """Handle a lookup at indices that are computed from the input."""
     data = [each for each in operation.given if not any(each is one for one in where)]
     constant = all(operation.footprints.of(each) is None for each in data)
     shape = operation.made[0].shape
@@ -417,7 +417,7 @@ def normalized_by_batch(operation: TracedOperation) -> list[Tensor | None]:
 
 
 def _dimensions(operation: TracedOperation, tensor: Tensor) -> list[int]:
-    """Of a shadow, those which an operation's ``dim`` names; all if it names none."""
+    """Return a footprint's dimensions that an operation's ``dim`` names; all if it names none."""
     named = operation.argument.get("dim")
     named = [named] if isinstance(named, int) else named
     if not named:
@@ -540,7 +540,7 @@ def _picked(operation: TracedOperation, tensor: Tensor, factor: Tensor) -> Tenso
 
 
 def _unmasked(planes: Tensor, zeros: Tensor) -> Tensor:
-    """Of ``(P, ..., K, J)`` the hulls ``(P, ..., I, J)``, without ``zeros`` ``(..., I, K)``."""
+    """Unite ``(P, ..., K, J)`` to ``(P, ..., I, J)``, without ``zeros`` ``(..., I, K)``."""
     patterns, which = zeros.flatten(0, -2).unique(dim=0, return_inverse=True)
     which = which.view(zeros.shape[:-1])[..., None]
     found = planes.new_full((), EMPTY)

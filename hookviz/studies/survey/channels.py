@@ -26,7 +26,7 @@ from ...hooking.tables import html_table, number, plain, text_table
 
 OCTAVES, PARTS = 48, 4
 BINS = 2 * OCTAVES * PARTS
-"""Of the sketch: four to each power of two from 2⁻²⁴ to 2²⁴, of either sign."""
+"""Bins of the sketch: four to each power of two from 2⁻²⁴ to 2²⁴, of either sign."""
 
 PICKED = 2  # values of a map that go into the sketch, at least
 _WANTED = 1024  # values of a channel that are wanted there, of a small data set too
@@ -78,7 +78,7 @@ def rows_of(maps: Tensor, indices: Tensor, length: int, careful: bool) -> BatchS
 
 
 def reduced(rows: Tensor) -> tuple[Tensor, ...]:
-    """Of each row the place of its largest value, mean, squares about the mean, and nonzeros."""
+    """Return each row's index of its largest value, mean, squares about the mean, and nonzeros."""
     if rows.device.type != "cpu":
         mean = rows.mean(1, dtype=torch.float64)
         squares = (rows - mean[:, None].to(rows.dtype)).square().sum(1, dtype=torch.float64)
@@ -162,7 +162,7 @@ def unpacked(number: int, dimensions: int) -> tuple[int, ...]:
 
 
 def picked(indices: Tensor, length: int, size: int) -> Tensor:
-    """Which places of each input's map are looked at, ``(N, P)``: spread evenly, by its index."""
+    """Choose the sampled positions of each input's map, ``(N, P)``: spread evenly, by its index."""
     count = min(size, max(PICKED, math.ceil(_WANTED / length)))
     step = torch.arange(count, device=indices.device)
     turn = (indices[:, None] * count + step).double() * _GOLDEN
@@ -195,7 +195,7 @@ def _bins(device: torch.device) -> Tensor:
 
 
 def edges() -> list[float]:
-    """Where the bins begin and end, ``BINS + 1`` values."""
+    """Return the edges of the bins, ``BINS + 1`` values."""
     octave = [2.0**power for power in range(-OCTAVES // 2, OCTAVES // 2)]
     upper = [start * (1 + part / PARTS) for start in octave for part in range(PARTS)]
     upper = [0.0, *upper[1:], 2.0 ** (OCTAVES // 2)]
@@ -274,11 +274,11 @@ class RunningStatistics:
 
     @property
     def width(self) -> int:
-        """How many channels all layers have."""
+        """Number of channels of all layers."""
         return sum(column.channels for column in self.layout)
 
     def slices(self) -> dict[Column, slice]:
-        """Where each layer's channels are."""
+        """Slice of each layer's channels."""
         found, start = {}, 0
         for column in self.layout:
             found[column] = slice(start, start + column.channels)
@@ -466,7 +466,7 @@ def channel_words(layer: LayerSurvey, channel: int) -> list[str]:
 
 
 def nan_words(layer: LayerSurvey) -> str:
-    """Where there were NaN, in words."""
+    """Say in words where NaN occurred."""
     channels = layer.nans.nonzero()[:, 0].tolist()
     which = ", ".join(map(str, channels[:3])) + ", …" * (len(channels) > 3)
     first = int(layer.data["first_nan"].min())
@@ -512,7 +512,7 @@ class LayerSurvey:
 
     @cached_property
     def mean(self) -> Tensor:
-        """Of each channel's values over all inputs and places, ``(C,)`` in float64."""
+        """Mean of each channel's values over all inputs and positions, ``(C,)`` in float64."""
         return self.moments[1].where(self.moments[0] > 0, torch.nan)
 
     @cached_property
@@ -527,12 +527,12 @@ class LayerSurvey:
 
     @property
     def nans(self) -> Tensor:
-        """How many of each channel's values were NaN, ``(C,)``; they are in nothing else."""
+        """Number of NaN among each channel's values, ``(C,)``; no other statistic includes them."""
         return self.data["nans"]
 
     @cached_property
     def never_positive(self) -> Tensor:
-        """Which channels never had a value above zero, ``(C,)``: no ReLU lets them through."""
+        """Mask of the channels that never had a value above zero, ``(C,)``: no ReLU passes them."""
         return (self.data["values"][0] <= 0) & (self.moments[0] > 0)
 
     def top(self, channel: int, count: int | None = None) -> list[Top]:
@@ -617,7 +617,7 @@ class LayerSurvey:
         return sizes.argsort(descending=True, stable=True).tolist()
 
     def purity(self, channel: int) -> float:
-        """Which part of the channel's top inputs is of one class; 0 if no classes are known."""
+        """Return the fraction of the channel's top inputs in one class; 0 without classes."""
         ranked = int((self.data["indices"][:, channel] != NONE).sum())
         return next((count / ranked for _, count in self.classes(channel)), 0.0)
 

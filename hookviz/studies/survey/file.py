@@ -38,7 +38,7 @@ from .channels import Column, RunningStatistics
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a survey is of."""
+    """The fingerprint of a survey: its model, data set and settings."""
 
     model: str  #: its class
     structure: str  #: a digest of its layers and their settings

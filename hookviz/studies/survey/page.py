@@ -30,7 +30,7 @@ MOST = 64_000_000
 """Bytes of pictures that are remembered."""
 
 SHOWN = 12
-"""How many of a channel have room in a row."""
+"""Pictures of a channel in a row."""
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
@@ -97,7 +97,7 @@ def _size(inputs: ModelInput) -> tuple[int, ...]:
 
 
 def _shares(numbers: Sequence[float], size: Sequence[int], row: float) -> tuple[float, float]:
-    """Of a picture's height and width; a signal is one ``row`` of it, a volume a slice."""
+    """Return fractions of a picture's height and width; a signal has one ``row``."""
     found = [min(max(a / n, 0.0), 1.0) for a, n in zip(numbers, size, strict=True)]
     return (found[-2] if len(found) > 1 else row, found[-1])
 
@@ -155,7 +155,7 @@ LEVELS = ((64, SHOWN), (48, 9), (40, 3), (34, 1))
 
 
 class Start(NamedTuple):
-    """Where a page begins: at a channel of a layer, the channels in an order."""
+    """The beginning of a page: a channel of a layer, the channels in an order."""
 
     layer: Key
     channel: int = 0

@@ -67,7 +67,7 @@ class PictureFolder:
 
     @property
     def names(self) -> list[str]:
-        """What the pictures are called, from the folder on."""
+        """Paths of the pictures, relative to the folder."""
         return [path.relative_to(self.folder).as_posix() for path in self.files]
 
 
@@ -134,7 +134,7 @@ class Reader:
 
     @property
     def rule(self) -> Any:
-        """What turns an item into an input; an error if it is not known."""
+        """Transform of an item into an input; an error if it is unknown."""
         return self.transform or self._own
 
     def input(self, index: int) -> ModelInput:

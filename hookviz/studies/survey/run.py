@@ -365,7 +365,7 @@ class _Work(HookManager):
 
 
 class _Pace:
-    """How fast it goes, and how long it will take, in words."""
+    """Describe speed and remaining time."""
 
     def __init__(self, total: int) -> None:
         self.total, self._start = total, time.monotonic()

@@ -1,4 +1,4 @@
-"""What a survey found: of each layer, of each channel."""
+"""The result of a survey: layers and their channels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .reading import Reader, as_data_set
 
 @dataclass(frozen=True, eq=False)
 class Survey(PatchMixin):
-    """Of every channel of every layer: what it answers to most, and how its values are spread.
+    """The inputs that every channel responds to most, and the spread of its values.
 
     Made by `hookviz.survey` or `hookviz.load`. A mapping, layer name -> `LayerSurvey`; a
     layer that runs several times in a forward is there for each run, ``survey["relu", 1]``. What
@@ -134,12 +134,12 @@ class Survey(PatchMixin):
 
     @property
     def complete(self) -> bool:
-        """Whether the whole data set has been taken in."""
+        """True if the whole data set has been taken in."""
         return len(self.done) == self.mark.length
 
     @property
     def seen(self) -> int:
-        """How many inputs the model was given."""
+        """Number of inputs that the model was given."""
         return len(self.done) - len(self.unread)
 
     def find(self, name: str | int, share: float = 1.0) -> list[tuple[Key, int, int]]:
@@ -273,7 +273,7 @@ class Survey(PatchMixin):
 
     @property
     def title(self) -> str:
-        """Of what, how much of it, and what there is to be known about it."""
+        """The model, the progress and the remarks, in words."""
         of = f"{len(self.done):,} of {self.mark.length:,}"
         facts = [f"Survey of {self.mark.model}: {len(self)} layers, {self.channels.width:,} "]
         facts[0] += f"channels, {f'{self.mark.length:,}' if self.complete else of} inputs"

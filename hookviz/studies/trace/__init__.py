@@ -1,4 +1,4 @@
-"""Which hook fires when: one forward and one backward, event by event.
+"""The order in which hooks fire: one forward and one backward, event by event.
 
 Begin with `trace.py`; `events.py` registers the hooks and describes their calls.
 """

@@ -72,12 +72,12 @@ class Event:
 
     @property
     def fired(self) -> bool:
-        """Whether the hook was called."""
+        """True if the hook was called."""
         return self.time is not None
 
     @property
     def backward(self) -> bool:
-        """Whether it is a hook that runs in the backward."""
+        """True if it is a hook that runs in the backward."""
         return self.kind in BACKWARD
 
     @property
@@ -101,7 +101,7 @@ class Event:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of the tensor that ``statistics`` and ``sample`` are of; None without any."""
+        """Shape of the tensor of ``statistics`` and ``sample``; None without any."""
         return self.shapes[main_place(self.dtypes)] if self.shapes else None
 
 
@@ -110,7 +110,7 @@ _NUMBERS = tuple(Statistics.__dataclass_fields__)
 
 
 def main_place(dtypes: Sequence[str]) -> int:
-    """Which of the tensors is looked at: the first of real or complex numbers, else the first.
+    """Choose the tensor to describe: the first of real or complex numbers, else the first.
 
     >>> main_place(["int64", "bfloat16", "float32"])
     1
@@ -238,7 +238,7 @@ _TENSORS = 6  # whose shapes are shown
 
 
 def side(event: Event) -> str:
-    """Which of `SIDES` an event belongs to."""
+    """Return the one of `SIDES` that an event belongs to."""
     return "unfired" if not event.fired else "backward" if event.backward else "forward"
 
 
@@ -278,7 +278,7 @@ def event_picture(event: Event) -> EventPicture | None:
 
 
 def part(event: Event) -> str:
-    """Which part of the tensor is drawn, see `hookviz.studies.trace.events.sample_of`."""
+    """Say which part of the tensor is drawn, see `hookviz.studies.trace.events.sample_of`."""
     shape = event.shape
     if event.sample is None or shape is None:
         return ""
@@ -301,7 +301,7 @@ def _less_slim(values: np.ndarray) -> np.ndarray:
 
 
 def when(event: Event) -> str:
-    """How long after the beginning of the forward the hook fired."""
+    """Return the time between the beginning of the forward and the hook's call."""
     return "not fired" if event.time is None else f"{1000 * event.time:.2f} ms"
 
 
@@ -322,7 +322,7 @@ def numbers(event: Event) -> list[tuple[str, str]]:
 
 
 def readings(event: Event) -> Readings:
-    """Where the event stands, its exact numbers, and what is odd about it."""
+    """Return the event's place in the order, its exact numbers, and its oddities."""
     call = [("call", str(event.call))] if event.call else []
     rows: Readings = [
         (f"event {event.index}", [*call, ("depth", str(event.depth)), ("", when(event))])
@@ -387,7 +387,7 @@ class EventRecorder(HookManager):
 
     @property
     def missing_gradients(self) -> bool:
-        """Whether a tensor hook has not fired."""
+        """True if a tensor hook has not fired."""
         return bool(self._waiting)
 
     # The hooks
@@ -562,7 +562,7 @@ def _why_silent(output: Any) -> str:
 
 
 def _alike(event: Event, other: Event) -> bool:
-    """Whether two hooks received the same, as far as was written down."""
+    """Return True if two hooks received the same, as far as was written down."""
     if (event.shapes, event.dtypes) != (other.shapes, other.dtypes):
         return False
     # As text, NaN is equal to itself.

@@ -47,8 +47,8 @@ from .events import (
 )
 
 KEPT = ("forward", "full_backward", "forward_pre", "full_backward_pre", "tensor")
-"""Whose pictures are kept longest where not all fit: a module's arguments are what another one
-returned, and the gradient of its output is what another one passed back."""
+"""Kinds in the order in which their pictures are kept if not all fit: a module's arguments are
+another one's output, and the gradient of its output is another one's gradient of its input."""
 
 PALETTES = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "dark": DARK}
 
@@ -268,7 +268,7 @@ class Trace(Sequence[Event]):
     missed : list of str
         Modules that did not run.
     scored : bool
-        Whether there was a score to go backward from.
+        True if there was a score to go backward from.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What every layer does while a model learns, step by step.
+"""Layers while a model learns, step by step.
 
 Begin with `watch.py`; `recorder.py` measures a step, `log.py` keeps all steps.
 """

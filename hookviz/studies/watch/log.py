@@ -36,7 +36,7 @@ _OWN = 200  # bytes that a step takes beside its arrays, about
 
 @dataclass(frozen=True)
 class Layout:
-    """What the numbers of a step are of. Steps that are alike share one."""
+    """The rows of a step's numbers. Steps that are alike share one."""
 
     rows: tuple[Row, ...]  #: in the order in which they ran
     channels: tuple[int, ...]  #: of each row
@@ -46,7 +46,7 @@ class Layout:
     ] = ()  #: of the probe: layer, channels, rows, columns
 
     def widths(self) -> dict[str, int]:
-        """How long each array of a step is."""
+        """Length of each array of a step."""
         rows = 2 * len(self.rows)
         return {
             "statistics": rows * len(STATISTICS),
@@ -95,7 +95,7 @@ class TrainingStep:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether any came."""
+        """True if any came."""
         return bool((self.statistics()[:, 1, -1] > 0).any())
 
     def statistics(self) -> np.ndarray:
@@ -118,7 +118,7 @@ class TrainingStep:
         return from_bfloat16(here).reshape(2, -1)
 
     def dead(self) -> np.ndarray:
-        """Of each row the share of channels that were zero everywhere, ``(rows,)``."""
+        """Fraction of each row's channels that were zero everywhere, ``(rows,)``."""
         means = from_bfloat16(self.arrays["channels"])
         found, start = np.zeros(len(self.layout.channels)), 0
         for place, count in enumerate(self.layout.channels):
@@ -127,7 +127,7 @@ class TrainingStep:
         return found
 
     def maps(self) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Of each layer the probe's maps as levels, and what the first and last level stand for."""
+        """Return each layer's probe maps as levels, and the values of the first and last level."""
         found, start, end = {}, 0, 0
         for layer, count, height, width in self.layout.maps:
             size = count * height * width
@@ -198,7 +198,7 @@ class History:
 
     @property
     def due(self) -> bool:
-        """Whether the step that comes now is to be recorded."""
+        """True if the step that comes now is to be recorded."""
         return self.seen % self.every == 0
 
     def add(self, step: TrainingStep) -> None:

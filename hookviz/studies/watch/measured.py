@@ -1,4 +1,4 @@
-"""What is known of one tensor of a step: a few numbers, a histogram, each channel's mean;
+"""The summary of one tensor of a step: a few numbers, a histogram, each channel's mean;
 and of the weights of a layer: their norm, their gradient's, how far a step moves them.
 
 They are taken in the hook, when nothing has overwritten the tensor yet, and stay on its device.
@@ -20,22 +20,22 @@ from ...hooking.handles import Hook
 from ...hooking.tensors import at_least_float32
 
 STATISTICS = ("mean", "std", "min", "max", "zeros", "nans", "infs", "count")
-"""Of a layer's activations, or of the gradients that reach it. NaN and Inf enter the last three
-alone; ``zeros`` is a share."""
+"""Statistics of a layer's activations, or of the gradients that reach it. NaN and Inf enter the
+last three alone; ``zeros`` is a fraction."""
 
 LEAST, MOST = -40, 24
 OCTAVES = MOST - LEAST
 BINS = 2 * OCTAVES + 4
-"""Of the histogram: one for each power of two from 2⁻⁴⁰ to 2²⁴, of either sign. So the bins are the
-same in all steps and grow with the values. In order: −Inf, negative ones, zero, positive ones, Inf,
-NaN. What is closer to zero, or further away, is in the first or last bin of its sign."""
+"""Bins of the histogram: one for each power of two from 2⁻⁴⁰ to 2²⁴, of either sign. So the bins
+are the same in all steps and grow with the values. In order: −Inf, negative ones, zero, positive
+ones, Inf, NaN. Values nearer to zero, or beyond, are in the first or last bin of their sign."""
 
 _HEAD = 8  # how many NaN, −Inf, Inf and zeros; total, spread, least and largest of the others
 _CHUNK = 1 << 16  # numbers that stay in a core's cache from one look to the next
 _COUNTED = 1 << 14  # values that a histogram looks at, about
 _EXPONENTS = 512  # as a float32 has them: of negative numbers, then of positive ones
 Part = tuple[int, int, Tensor]
-"""How many values, how many channels, and what `measured` made of them."""
+"""The numbers of values and channels, and the result of `measured`."""
 
 
 def measured(tensor: Tensor, channel: int | None) -> Part:
@@ -65,7 +65,7 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
 
 
 def _in_parts(values: Tensor, total: float) -> Tensor | None:
-    """Of finite values on a CPU: in parts that stay in its cache; None if something overflows."""
+    """Sum finite values on a CPU, in parts that stay in its cache; None if something overflows."""
     away = values.new_empty(min(_CHUNK, len(values)))
     mean, nonzeros, spread, low, high = total / len(values), 0, 0.0, math.inf, -math.inf
     for part in values.split(_CHUNK):
@@ -80,7 +80,7 @@ def _in_parts(values: Tensor, total: float) -> Tensor | None:
 
 
 def _head(values: Tensor) -> list[Tensor]:
-    """Of any values, anywhere, without a look at what comes out: to look is to wait."""
+    """Sum any values on any device without reading the result, which would wait for the device."""
     finite, nans = values.isfinite(), values.isnan().sum()
     minus, plus = values.isneginf().sum(), values.isposinf().sum()
     zeros = values.numel() - values.count_nonzero()
@@ -98,7 +98,7 @@ def _head(values: Tensor) -> list[Tensor]:
 
 
 def _exponents(values: Tensor) -> Tensor:
-    """How many values there are of each sign and exponent, but for zero, ``(512,)``.
+    """Count the values of each sign and exponent, without zeros, ``(512,)``.
 
     Of very many values some that are spread evenly stand for all.
     """
@@ -118,7 +118,7 @@ def _exponents(values: Tensor) -> Tensor:
 
 
 def _nonzeros(values: Tensor) -> Any:
-    """How many are not zero: on a CPU by numpy, which is several times faster."""
+    """Count nonzero values: on a CPU by numpy, which is several times faster."""
     if values.device.type == "cpu":
         return int(np.count_nonzero(values.numpy() != 0))
     return values.count_nonzero()
@@ -134,7 +134,7 @@ _BIN_OF = _bin_of()
 
 
 def edges() -> np.ndarray:
-    """Where the histogram's finite bins begin and end, zero's own left out, ``(2, OCTAVES + 1)``.
+    """Return the edges of the histogram's finite bins without zero's own, ``(2, OCTAVES + 1)``.
 
     Of the negative ones and of the positive ones.
     """
@@ -223,7 +223,7 @@ def off_device(rows: Iterable[Tensor]) -> list[np.ndarray]:
 # The weights
 
 NORMS = ("weight_norm", "weight_gradient_norm", "update_ratio")
-"""Of all parameters that a layer itself has, as one vector: the norm when the step begins, the
+"""Norms of all parameters that a layer itself has, as one vector: when the step begins, the
 norm of what ``.grad`` is when backward has reached it, and the norm of the update, divided by the
 first. The update is what has become of the weights when the next step begins, whoever did it."""
 
@@ -276,7 +276,7 @@ class Weights:
 
     @property
     def carried(self) -> bool:
-        """Whether backward added most gradients to those that were there before."""
+        """True if backward added most gradients to those that were there before."""
         return self._came[True] > self._came[False]
 
     def rows(self) -> list[Tensor]:
@@ -303,12 +303,12 @@ class Weights:
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:
-    """Of all of them as one vector, in single precision at least, ``()``."""
+    """Return the norm of all as one vector, in single precision at least, ``()``."""
     norms = [torch.linalg.vector_norm(at_least_float32(each)) for each in tensors]
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    """Whether all of it is here: shards of one are not, nor are weights yet to be made."""
+    """Return True if a tensor is all here: neither a shard nor a weight yet to be made."""
     kinds = nn.Parameter, Tensor
     return type(parameter) in kinds and not parameter.is_meta and parameter.numel() > 0

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 @dataclass(eq=False)
 class RowSums:
-    """What was summed up of a row in a step."""
+    """The sums of a row in a step."""
 
     activations: list[Part] = field(default_factory=list)
     gradients: list[Part] = field(default_factory=list)
@@ -62,7 +62,7 @@ class StepRecorder(HookManager):
         As it was given, maybe in a wrapper.
     layers : mapping of str to torch.nn.Module
     weights : bool
-        Whether to look at their weights, too.
+        If True, look at their weights, too.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ def _plain(output: Any) -> list[tuple[str, Tensor]]:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether there are numbers in it, and all of them here."""
+    """Return True if there are numbers in it, and all of them here."""
     if not (tensor.is_floating_point() or tensor.is_complex() or tensor.is_quantized):
         return False
     wrapped = is_wrapped(tensor)
@@ -186,7 +186,7 @@ def _asks(output: Any) -> bool:
 # The probe
 
 CHANNELS, SIDE = 16, 32
-"""Of a layer's maps the first so many are kept, averaged down to so many rows and columns at
+"""The first so many maps of a layer are kept, averaged down to so many rows and columns at
 most: in all steps the same ones."""
 
 Maps = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]

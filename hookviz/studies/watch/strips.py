@@ -23,7 +23,7 @@ from .recorder import Row
 
 OF_ROWS = tuple(name for name in STATISTICS if name != "count")
 NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)
-"""What a strip's colours can be of."""
+"""The statistics that a strip can show."""
 
 _SHARES = ("zeros", "dead")
 _SIGNED = ("mean", "min", "max")
@@ -134,7 +134,7 @@ def said(statistic: str) -> str:
 
 
 def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:
-    """How a statistic's values become colours: by their order of magnitude, shares as they are.
+    """Choose the scale of a statistic's colours: orders of magnitude, fractions as they are.
 
     Three orders on either side of their median: a step that explodes must not hide all others.
     """
@@ -190,7 +190,7 @@ def _draw_bins(axes: Axes, shares: np.ndarray) -> None:
 
 
 def _bin_name(place: int) -> str:
-    """Where a bin begins, toward zero."""
+    """Return the edge of a bin that is nearer to zero."""
     special = {0: "−Inf", OCTAVES + 1: "0", BINS - 2: "Inf", BINS - 1: "NaN"}
     if place in special:
         return special[place]
@@ -207,7 +207,7 @@ def _label_steps(axes: Axes, steps: Sequence[int]) -> None:
 
 
 def _cross(axes: Axes, training: Recorded, rows: list[Row], steps: list[int], phase: str) -> None:
-    """Where NaN or Inf was seen first."""
+    """Return the place where NaN or Inf was seen first."""
     if phase != "train" or (found := first_seen(training)) is None or found[0] not in steps:
         return
     at, row = found

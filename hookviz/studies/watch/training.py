@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOO_FAR = 0.5
 """A step that takes a layer's weights by this fraction of their norm is far too long."""
 FEW = 2
-"""Of fewer steps than so many nothing is said."""
+"""Fewer steps than this allow no statement."""
 
 LOOKED = (
     "NaN and Inf in the recorded steps",
@@ -144,7 +144,7 @@ TOLD = "std", "gradient_std", "update_ratio", "dead"
 
 
 class Training:
-    """What every layer did in the recorded steps of a training.
+    """The layers' numbers in the recorded steps of a training.
 
     Made by `hookviz.watch` and `hookviz.load`.
 
@@ -166,12 +166,12 @@ class Training:
 
     @property
     def every(self) -> int:
-        """Of so many steps one is recorded now."""
+        """Interval of the recorded steps, as it is now."""
         return self.log.histories["train"].every
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the recorded steps take, at most ``max_bytes``."""
+        """Bytes of the recorded steps, at most ``max_bytes``."""
         return self.log.nbytes
 
     @property
@@ -256,7 +256,7 @@ class Training:
 
     @property
     def title(self) -> str:
-        """Of what, how much of it, at what cost."""
+        """The model, the recorded steps and their cost, in one line."""
         log, (history, validations) = self.log, self.log.histories.values()
         what = f"Watch of {log.model}: {len(log.types)} layers, {history.seen:,} steps"
         facts = [f"{what}, {len(history.steps):,} recorded (every {history.every:,})"]

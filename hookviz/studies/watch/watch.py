@@ -278,7 +278,7 @@ def _layers(name: str, module: nn.Module) -> bool:
 
 
 def rank() -> int:
-    """Which process of torch.distributed this is; 0 where there is but one."""
+    """Return the rank of this process in torch.distributed; 0 for a single one."""
     distributed = torch.distributed
     there = distributed.is_available() and distributed.is_initialized()
     return distributed.get_rank() if there else 0
