@@ -21,7 +21,7 @@ from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
 from ..showing import widget
 from .comparison import Comparison
-from .difference import LayerDifference, TensorDifference, difference, rows_of, worst_sample
+from .difference import LayerDifference, TensorDifference, difference, rows_of
 from .pairing import CallOrder, Pairs, paired, paired_by_name
 
 
