@@ -27,7 +27,17 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 # How-tos that train, compile, write pages and figures: seconds each.
-HOWTOS = "attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"
+HOWTOS = (
+    "attributions",
+    "compiled",
+    "network-page",
+    "page",
+    "paper",
+    "port",
+    "side-by-side",
+    "survey",
+    "watch",
+)
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
 
 

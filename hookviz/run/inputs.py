@@ -117,6 +117,7 @@ class ModelInput:
     note: str = ""  #: what was done to it that its user should know
     transform: str = ""  #: how pictures became the tensor, in words; empty for tensors
     guessed: bool = False  #: whether nothing said which transform belongs to the model
+    function: Transform | None = None  #: the transform itself; None for tensors
     #: The pictures as they were given, one a sample, made smaller where they are large.
     pictures: tuple[Image.Image, ...] = ()
     #: Goes in where the model cannot take the input as it is; a session's first run decides.
@@ -243,6 +244,7 @@ def _of_pictures(
         normalized=bool(mean),
         transform=f"{origin}: {transform_words(transform) or 'to values from 0 to 1'}",
         guessed=origin == GUESS,
+        function=transform,
         pictures=tuple(shown),
     )
 

@@ -5,24 +5,20 @@
  * @typedef {{
  *   layer: string, channel: number, call: number, sample: number, depth: number, order: string,
  *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
- *   strip: boolean, place: [number, number] | null, version: string}} Settings The explorer's own.
+ *   strip: boolean, place: [number, number] | null, stage: string, version: string}} Settings The explorer's own.
  * @typedef {Settings & {
  *   targetClass: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,
  *   health: string, fed: boolean}} Values
  */
 
-/** The explorer's settings; all else is the browser's alone. */
-export const SETTINGS = ["layer", "channel", "call", "sample", "depth", "order", "cmap"].concat(
-  ["normalize", "heatmap", "alpha", "overlay", "strip", "place", "version"],
-);
-
 const FITTED = { k: 1, x: 0, y: 0 };
 
 /** Settings with one listener list. */
 export class State {
-  /** @param {Settings} settings */
+  /** @param {Settings} settings As Python declares them; all else is the browser's alone. */
   constructor(settings) {
+    this.names = Object.keys(settings);
     /** @type {Values} */
     this.values = {
       targetClass: null,
@@ -60,7 +56,7 @@ export class State {
   /** The explorer's own settings. */
   get settings() {
     const all = /** @type {any} */ (this.values);
-    return Object.fromEntries(SETTINGS.map((name) => [name, all[name]]));
+    return Object.fromEntries(this.names.map((name) => [name, all[name]]));
   }
 
   /** What is looked at, as shares of the pictures: under the pointer, or else the chosen place. */

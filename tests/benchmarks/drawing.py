@@ -14,9 +14,10 @@ import torchvision
 from matplotlib import pyplot as plt
 from matplotlib.cbook import get_sample_data
 from matplotlib.figure import Figure
+from PIL import Image
 
 import hookviz
-from hookviz.draw.colours import levels_png
+from hookviz.draw.colours import palette
 from hookviz.draw.mosaic import mosaic
 
 from .race import print_table, race
@@ -104,7 +105,10 @@ def subplots(maps: np.ndarray) -> bytes:
 def one_picture(maps: np.ndarray) -> bytes:
     """The mosaic, from the maps to the PNG, every map in its own colour range."""
     tiles = mosaic(maps, maps.min((1, 2)), maps.max((1, 2)))
-    return levels_png(tiles.levels, CMAP)
+    image = Image.fromarray(tiles.levels)
+    image.putpalette(palette(CMAP)[:, :3].tobytes())
+    image.save(buffer := io.BytesIO(), "PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def to_png(figure: Figure) -> bytes:

@@ -46,9 +46,14 @@ ipywidgets.interact(show, channel=(0, len(maps) - 1));
 """
 BARE = """
 import ipywidgets
-from hookviz.draw.colours import map_png
+import io
+from PIL import Image
+from hookviz.draw.colours import palette, to_levels
 def png(channel):
-    return map_png(maps[channel], "viridis", maps[channel].min(), maps[channel].max())
+    image = Image.fromarray(to_levels(maps[channel], maps[channel].min(), maps[channel].max()))
+    image.putpalette(palette("viridis")[:, :3].tobytes())
+    image.save(buffer := io.BytesIO(), "PNG", compress_level=1)
+    return buffer.getvalue()
 slider = ipywidgets.IntSlider(max=len(maps) - 1, description="channel")
 picture = ipywidgets.Image(value=png(0))
 slider.observe(lambda change: setattr(picture, "value", png(change.new)), "value")

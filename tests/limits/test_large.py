@@ -7,6 +7,7 @@ import gc
 import io
 import re
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from seen import READINGS, TITLE, control, html
 from torch import nn
 
 import hookviz
-from hookviz.draw.colours import SHOWN_SIDE, averaged, levels_png, shown_size
+from hookviz.draw.colours import SHOWN_SIDE, averaged, shown_size
 from hookviz.draw.mosaic import mosaic
 from hookviz.hooking.tables import number
 
@@ -206,7 +207,7 @@ def test_a_layer_of_4096_channels(tmp_path):
 def test_mosaics_of_very_many_channels(count):
     values = np.random.default_rng(0).random((count, 1, 1), np.float32)
     tiles = mosaic(values, np.zeros(count, np.float32), np.ones(count, np.float32))
-    assert len(levels_png(tiles.levels, "viridis")) < MESSAGE / 2
+    assert len(zlib.compress(tiles.levels, 1)) < MESSAGE / 2
     assert max(tiles.levels.shape) <= 1000
     left, top, *_ = tiles.box(count - 1)
     height, width = tiles.levels.shape

@@ -358,6 +358,8 @@ def _rarities(context: CodeContext) -> Iterator[str]:
         return
     if isinstance(view, ViewDifference):
         yield "a difference: set version='edited'."
+    if view.stage_words:
+        yield f"stage={context.settings.stage!r}: set stage='as returned'."
     if method == EFFECTIVE:
         yield (
             "this view, since the effective field takes more than a few lines: "
