@@ -84,9 +84,9 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each not in lost and each not in grows]
         worst = [replace(each, severity="error", message=each.message + _TO_INF) for each in grows]
         found = worst + [each for each in found if each.kind not in ("half precision", "dead")]
-    forward = next((e for e in grows if e.phase == "forward"), None)
-    if forward is not None:  # large weights make the gradient larger, too
-        found = [each for each in found if each not in grows or each.phase == "forward"]
+    runs = [each for each in grows if each.evidence.get("recurrence")]
+    if any(each.phase == "forward" for each in runs):  # the gradient runs back through the same
+        found = [each for each in found if each not in runs or each.phase == "forward"]
     if any(each.severity != "note" and _closed(each) for each in found):
         found = [each for each in found if each.kind != "vanishing"]
     return found

@@ -162,7 +162,12 @@ def _recurrence(what: str, known: list[tuple[LayerCall, float]], advice: str) ->
         last.layer,
         last.call,
         "forward" if what == "activation" else "backward",
-        evidence={"factor": factor, "everywhere": True, "sizes": [size for _, size in most]},
+        evidence={
+            "factor": factor,
+            "everywhere": True,
+            "recurrence": True,
+            "sizes": [size for _, size in most],
+        },
     )
 
 
