@@ -7,9 +7,9 @@ import weakref
 import numpy as np
 from torch import Tensor
 
+from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
-from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
 from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import matplotlib
 
+from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
-from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
 from ..run.stages import RETURNED, STAGES

@@ -13,9 +13,15 @@ import numpy as np
 import torch
 
 from ..attribution.attention import Attention
-from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
+from ..attribution.heads import (
+    AttentionRecord,
+    HeadEdit,
+    attention_beside,
+    attention_in,
+    head_scores,
+    with_attention,
+)
 from ..attribution.perturbation import ablation_scores
-from ..attribution.silencing import HeadEdit, head_scores
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
 from ..hooking.edit import Change, Channels, LayerEdit, Where
@@ -28,7 +34,7 @@ from ..run.session import Run, Session
 from ..run.stages import RETURNED, furthest, stage_words, stages_of
 from ..run.target import Target
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
-from .frame import Panel
+from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
     ABLATION,
     Cell,
@@ -44,7 +50,6 @@ from .layer import (
     values_of,
     verdict,
 )
-from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .settings import INDICES, Settings, heatmap_names
 from .transform import TransformWords, transform_words_of
 

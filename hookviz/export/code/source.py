@@ -21,8 +21,8 @@ from torch import Tensor
 from torchvision.models import WeightsEnum
 
 from ...attribution import cam
+from ...attribution.attention import ATTENTION_HEATMAPS
 from ...attribution.gradients import ATTRIBUTIONS
-from ...attribution.tokens import ATTENTION_HEATMAPS
 from ...draw.overlay import GAMMA, LUMINANCE, heat_colours, undoing
 from ...hooking.checkpoint import FORWARD
 from ...hooking.edit import LayerEdit, index_words
