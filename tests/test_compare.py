@@ -269,6 +269,56 @@ def test_two_inputs(model):
     assert found.predictions[0][1] != found.predictions[0][2]
 
 
+def test_how_many_answers_changed_and_which_input_is_worst(model):
+    pictures = torch.cat(
+        [hookviz.attribution.prepare_input(p, model).args[0] for p in first_four()]
+    )
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        logits = model(pictures)
+        top, second = logits[2].topk(2).indices.tolist()
+        step = torch.zeros(10)
+        step[second] = 1.01 * (logits[2, top] - logits[2, second])
+        head = [m for m in other.modules() if isinstance(m, nn.Linear)][-1]
+        head.bias += step
+        after = other(pictures)
+    truly = (logits.argmax(1) != after.argmax(1)).nonzero().flatten().tolist()
+    apart = ((logits - after).double().norm(dim=1) / logits.double().norm(dim=1)).tolist()
+    worst = max(truly, key=apart.__getitem__)
+    found = hookviz.compare(model, other, pictures)
+    assert found.changed == truly and 2 in truly and found.worst == worst
+    some = ", ".join(map(str, truly))
+    assert (
+        f"{len(truly)} of 4 answers changed (input{'s' * (len(truly) > 1)} {some})" in found.verdict
+    )
+    assert f"predictions for the worst, input {worst}: " in found.verdict
+    chances = [(p, q) for _, p, q in found.predictions]
+    best = int(logits[worst].argmax())
+    assert chances[0] == pytest.approx(
+        [float(each.softmax(1)[worst, best]) for each in (logits, after)]
+    )
+    for row in found.records():
+        assert (row["changed_answers"], row["worst_sample"]) == (len(truly), worst)
+    assert found.verdict in " ".join(repr(found).split()) and found.verdict in found._repr_html_()
+
+
+def first_four():
+    return hookviz.demo_images()[:4]
+
+
+def test_what_is_no_classifier_has_a_worst_input_too():
+    a, x = nn.Conv2d(1, 2, 3), torch.randn(3, 1, 6, 6)
+    x[1] *= 1e-3  # a bias that moved is most of what it returns
+    b = copy.deepcopy(a)
+    b.bias.data += 1
+    found = hookviz.compare(a, b, x)
+    assert found.worst == 1 and found.changed == [] and not found.predictions
+    assert "furthest apart for input 1" in found.verdict
+    assert found.records()[0]["changed_answers"] is None
+    same = hookviz.compare(a, copy.deepcopy(a), x)
+    assert same.worst is None and "furthest" not in same.verdict
+
+
 def test_shared_layers_and_another_number_of_runs():
     class Twice(nn.Module):
         def __init__(self, times):

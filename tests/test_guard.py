@@ -89,6 +89,148 @@ def test_how_the_loss_is_wired(name):
     assert "test_guard.py" in found.at
 
 
+WITHIN = {
+    "two softmaxes": (lambda: net(nn.Softmax(1), nn.Softmax(1)), "8", "softmax"),
+    "over the batch": (lambda: net(nn.Softmax(0)), "7", "softmax"),
+    "over the batch, logarithms": (lambda: net(nn.LogSoftmax(-2)), "7", "log_softmax"),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_how_a_softmax_within_the_model_is_wired(name):
+    make, layer, operation = WITHIN[name]
+    (found,) = guarded(make(), lambda output: F.mse_loss(output, ONE_HOT))
+    assert (found.kind, found.severity) == ("loss", "warning")
+    assert (found.layer, found.operation) == (layer, operation)
+
+
+def test_a_softmax_over_the_batch_in_the_loss():
+    (found,) = guarded(net(), lambda output: F.nll_loss(output.log_softmax(0), LABELS))
+    assert (found.kind, found.operation) == (
+        "loss",
+        "log_softmax",
+    ) and "dimension 0" in found.message
+
+
+def test_a_loss_that_leaves_samples_out():
+    model, one = net(), lambda output: F.cross_entropy(output[:1], LABELS[:1])
+    told = [each for each in guarded(model, one) if each.severity == "warning"]
+    assert [(each.kind, each.at) for each in told] == [("no gradient", told[0].at)]
+    assert "15 of 16 samples" in told[0].message and "output[:1]" in told[0].code
+
+
+def deep(scale: float, between: Callable[[], nn.Module]) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [each for _ in range(16) for each in (nn.Linear(4, 4), between())]
+    for each in layers[::2]:
+        nn.init.orthogonal_(each.weight, gain=scale)  # type: ignore[arg-type]
+    return nn.Sequential(*layers, nn.Linear(4, 4))
+
+
+def alike() -> nn.Sequential:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+    nn.init.constant_(model[0].weight, 0.1)
+    return model
+
+
+class Listed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.head = [nn.Linear(4, 4) for _ in range(2)], nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+class Recurrent(nn.Module):
+    """It begins with a state of zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again, self.step, self.head = (
+            nn.Linear(4, 4, bias=False),
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+        )
+        self.again.weight.data = 2 * torch.eye(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros_like(x)
+        for _ in range(40):
+            state = self.again(state) + self.step(x)
+        return self.head(state)
+
+
+SICK = {
+    "vanishing": lambda: deep(1.0, nn.Sigmoid),
+    "exploding": lambda: deep(6.0, nn.Identity),
+    "same channels": alike,
+    "not registered": Listed,
+}
+
+
+@pytest.mark.parametrize("kind", SICK)
+def test_a_step_with_finite_numbers_that_is_sick(kind):
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    once = hookviz.diagnose(SICK[kind](), x, cross_entropy)
+    for findings in (once, guarded(SICK[kind](), cross_entropy, x)):
+        assert {each.kind for each in findings if each.severity != "note"} == {kind}, findings
+
+
+def test_a_recurrence_names_the_layer_that_makes_it_larger():
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    for findings in (
+        hookviz.diagnose(Recurrent(), x, cross_entropy),
+        guarded(Recurrent(), cross_entropy, x),
+    ):
+        (found,) = [each for each in findings if each.severity != "note"]
+        assert (found.kind, found.layer) == ("exploding", "again")
+
+
+def raised(model: nn.Module, step: Callable[[nn.Module], Any]) -> Diagnosis:
+    findings = hookviz.diagnose(model)
+    with pytest.raises(RuntimeError), findings:
+        step(model)
+    return findings
+
+
+def test_a_loss_that_is_detached_names_what_detached_it():
+    found = raised(net(), lambda model: cross_entropy(model(pictures()).detach()).backward())[0]
+    assert (found.severity, found.operation) == ("error", "detach")
+    assert "model(pictures()).detach()" in found.code
+
+
+def test_weights_that_were_changed_before_the_backward():
+    def step(model: nn.Module) -> None:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        first, second = cross_entropy(model(pictures())), cross_entropy(model(pictures()))
+        first.backward()
+        optimizer.step()
+        second.backward()
+
+    found = raised(net(), step)[0]
+    assert found.kind == "in place" and "optimizer.step() after" in found.advice
+
+
+def test_an_empty_batch_says_nothing_of_its_scale():
+    model = learnt().eval()
+    with hookviz.diagnose(model) as findings:
+        model(pictures()[:0])
+    assert [each.kind for each in findings] == ["empty"]
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [(lambda x: x.double(), "x.float()"), (lambda x: x[0], "x[None]")],
+    ids=["double", "no batch"],
+)
+def test_the_input_is_of_another_kind(change, words):
+    found = raised(net(), lambda model: model(change(pictures())))[0]
+    assert found.severity == "error" and words in found.advice
+
+
 def test_a_loss_that_is_well():
     for make, loss in (
         (net, cross_entropy),

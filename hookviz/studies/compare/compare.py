@@ -15,7 +15,7 @@ from ...hooking.capture import Capture, Found
 from ...hooking.checkpoint import FORWARD
 from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ...hooking.select import Layers
-from ...hooking.tensors import StorageMap
+from ...hooking.tensors import StorageMap, tensors_in
 from ...run.inputs import Transform, as_the_model_takes, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
@@ -205,7 +205,8 @@ def compare(
     -------
     Comparison
         A sequence of `LayerDifference`, in the order in which the layers returned, which shows
-        itself as a table. ``first()`` is the layer in which the difference arises.
+        itself as a table. ``first()`` is the layer in which the difference arises, ``changed`` the
+        samples whose answer changed, ``worst`` the one for which the outputs are furthest apart.
 
     Raises
     ------
@@ -274,11 +275,26 @@ def compare(
     rows.sort(key=lambda row: index[row.layer, row.call])
     both = _detached(logits), _detached(logits_b)
     opened = partial(_explored, first, second, shared)
-    return Comparison(first.name, second.name, rows, alone, both, first.class_names, opened)
+    answers = _answer(one.output, logits), _answer(two.output, logits_b)
+    return Comparison(
+        first.name,
+        second.name,
+        rows,
+        alone,
+        both,
+        first.class_names,
+        opened,
+        answers=answers,
+    )
 
 
 def _detached(logits: Tensor | None) -> Tensor | None:
     return None if logits is None else logits.detach()
+
+
+def _answer(output: Any, logits: Tensor | None) -> Tensor | None:
+    """Return the class scores, or else the first tensor of an output."""
+    return logits if logits is not None else next((t for _, t in tensors_in(output)), None)
 
 
 def _explored(first: Session, second: Session, target: Target, layers: Layers) -> Any:

@@ -11,7 +11,7 @@ from ...draw.document import TablePage
 from ...hooking.select import Layers
 from ...hooking.tables import html_table, text_table
 from ...run.target import probabilities
-from .difference import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference
+from .difference import GROWTH, HEADER, ROUNDINGS, SPARE, LayerDifference, worst_sample
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,6 +28,10 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
     logits : tuple of (torch.Tensor or None)
         The class scores ``(N, K)`` of both; None if it is no classifier.
+    worst : int or None
+        The sample of the batch in which the two outputs are furthest apart, by ``‖a − b‖ / ‖a‖`` of
+        its class scores, or else of the first tensor that the models return: of those in
+        ``changed``, if there are any. None if all are equal, or if their shapes differ.
     """
 
     def __init__(
@@ -39,10 +43,13 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         logits: tuple[Tensor | None, Tensor | None],
         class_names: Sequence[str] = (),
         explore: Callable[[Any], Any] | None = None,
+        answers: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> None:
         self._names, self._rows = (a, b), list(rows)
         self.alone, self.logits = list(alone), logits
         self._class_names, self._explore = list(class_names), explore
+        self.worst = worst_sample(*answers, self.changed)
+        self._samples = len(answers[0]) if answers[0] is not None and answers[0].ndim else 1
 
     @overload
     def __getitem__(self, index: int) -> LayerDifference: ...
@@ -87,19 +94,45 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         return None
 
     @property
+    def changed(self) -> list[int]:
+        """The samples of the batch to which a and b give another answer: another top class.
+
+        Empty if the models are no classifiers, or have other classes.
+
+        Examples
+        --------
+        >>> import torch, hookviz
+        >>> from torch import nn
+        >>> a, b = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        >>> _ = nn.init.eye_(a.weight)
+        >>> b.weight.data = torch.tensor([[1.0, 0.0], [-3.0, 1.0]])
+        >>> found = hookviz.compare(a, b, torch.tensor([[0.0, 1.0], [1.0, 0.5], [-1.0, -2.0]]))
+        >>> found.changed, found.worst
+        ([2], 2)
+        """
+        if (both := self._scores) is None:
+            return []
+        a, b = both
+        return (a.argmax(1).cpu() != b.argmax(1).cpu()).nonzero().flatten().tolist()
+
+    @property
     def predictions(self) -> list[tuple[str, float, float]]:
         """The classes that either puts among its first three, and their probability in both.
 
-        Of a batch's first sample, a's favourite first; empty if they are no classifiers, or of
-        other classes.
+        They are those of the sample `worst`, or of the first one, a's favourite first; empty if the
+        models are no classifiers, or have other classes.
         """
-        a, b = self.logits
-        if a is None or b is None or a.shape != b.shape:
+        if (both := self._scores) is None:
             return []
-        p, q = (probabilities(each)[0].cpu() for each in (a, b))
+        p, q = (probabilities(each)[self.worst or 0].cpu() for each in both)
         best = dict.fromkeys([*p.topk(min(3, len(p))).indices.tolist()])
         best |= dict.fromkeys(q.topk(min(3, len(q))).indices.tolist())
         return [(self._class(i), float(p[i]), float(q[i])) for i in best]
+
+    @property
+    def _scores(self) -> tuple[Tensor, Tensor] | None:
+        a, b = self.logits
+        return None if a is None or b is None or a.shape != b.shape else (a, b)
 
     def records(self) -> list[dict[str, Any]]:
         """One flat dict for each row, as ``pandas.DataFrame`` takes them.
@@ -109,10 +142,13 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         list of dict
             With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
             cosine, share, odd, as in `TensorDifference`; inputs_relative, gradient_relative (None
-            where either had none), and why they cannot be compared. Strict JSON: NaN is
-            None, an infinity is ``"inf"`` or ``"-inf"``.
+            where either had none), and why they cannot be compared; and, the same in all rows,
+            changed_answers, how many samples are answered otherwise (None without classes), and
+            worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
-        return [row.record() for row in self]
+        changed = None if self._scores is None else len(self.changed)
+        answers = {"changed_answers": changed, "worst_sample": self.worst}
+        return [row.record() | answers for row in self]
 
     def show(self, layers: Layers = None) -> Any:
         """Both runs beside each other, and what b has more than a, under one set of controls.
@@ -157,13 +193,32 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         """The whole of it in one line."""
         a, b = self._names
         told = [f"{a} (a) and {b} (b): {len(self)} runs of layers compared", self._arises()]
+        told += self._answers()
         sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
-        told += [f"predictions: {', '.join(sure)}"] if sure else []
+        told += [f"{self._of_which()}: {', '.join(sure)}"] if sure else []
         if self.alone:
             some = [f"{name} of {of} ({why})" for of, name, why in self.alone[:3]]
             some += [f"and {len(self.alone) - 3} more"] if len(self.alone) > 3 else []
             told.append(f"not compared: {', '.join(some)}")
         return "; ".join(told)
+
+    def _answers(self) -> list[str]:
+        """Say how many answers of a batch changed, and which input is worst."""
+        if (both := self._scores) is None:
+            several = self.worst is not None and self._samples > 1
+            return [f"the outputs are furthest apart for input {self.worst}"] if several else []
+        changed, count = self.changed, len(both[0])
+        if count == 1:
+            return ["the answer changed"] if changed else []
+        some = ", ".join(map(str, changed[:5])) + ", …" * (len(changed) > 5)
+        which = f" (input{'s' * (len(changed) > 1)} {some})" if changed else ""
+        return [f"{len(changed)} of {count} answers changed{which}"]
+
+    def _of_which(self) -> str:
+        if (both := self._scores) is None or len(both[0]) == 1:
+            return "predictions"
+        worst = f"the worst, input {self.worst}" if self.worst is not None else "input 0"
+        return f"predictions for {worst}"
 
     def _arises(self) -> str:
         if row := self.first():

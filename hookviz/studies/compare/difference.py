@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -289,3 +289,22 @@ def worst(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
     """Return the largest difference; None if there is none."""
     there = [each for each in found if each is not None]
     return max(there, key=lambda each: each.distance, default=None)
+
+
+def worst_sample(a: Tensor | None, b: Tensor | None, changed: Container[int] = ()) -> int | None:
+    """Return the sample of a batch in which b is furthest from a, by ``‖a − b‖ / ‖a‖``.
+
+    Of those whose answer has ``changed``, if there are any. None if all are equal, if there is
+    nothing to compare, or if the shapes differ.
+
+    >>> import torch
+    >>> worst_sample(torch.ones(3, 2), torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 0.9]]))
+    1
+    >>> worst_sample(torch.ones(3, 2), torch.ones(3, 2)) is None
+    True
+    """
+    if a is None or b is None or a.shape != b.shape or not a.ndim or not a.numel():
+        return None
+    apart = [difference(one, two).distance for one, two in zip(a, b, strict=True)]
+    far = max(range(len(apart)), key=lambda sample: (sample in changed, apart[sample]))
+    return far if apart[far] > 0 else None

@@ -92,15 +92,18 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each not in lost and each not in grows]
         worst = [replace(each, severity="error", message=each.message + _TO_INF) for each in grows]
         found = worst + [each for each in found if each.kind not in ("half precision", "dead")]
+    runs = [each for each in grows if each.evidence.get("recurrence")]
+    if any(each.phase == "forward" for each in runs):  # the gradient runs back through the same
+        found = [each for each in found if each not in runs or each.phase == "forward"]
     if any(each.severity != "note" and _closed(each) for each in found):
         found = [each for each in found if each.kind != "vanishing"]
     return found
 
 
 def _closed(finding: Finding) -> bool:
-    """Return True if nothing comes through a layer, forward or back."""
+    """Return whether a layer lets nothing through, or so little since its channels are alike."""
     whole = finding.evidence.get("channels") == finding.evidence.get("of")
-    return finding.kind == "zero weights" or (finding.kind == "dead" and whole)
+    return finding.kind in ("zero weights", "same channels") or (finding.kind == "dead" and whole)
 
 
 _TO_INF = " In the end it is more than the type holds, and NaN comes of it."

@@ -30,13 +30,13 @@ from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
-from .loss import LOOKED, LossListener, optimizers, wiring
+from .loss import LOOKED, LossListener, idle_samples, optimizers, wiring
 from .model_error import raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
 from .observation import Observation, examine
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
-from .values import off_scale, one_under_many_names
+from .values import LINEAR, off_scale, one_under_many_names
 
 CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
@@ -101,6 +101,8 @@ class Guard(HookManager, Diagnosis):
         self._modes: dict[str, Finding] = {}
         self._scales: dict[nn.Module, tuple[Tensor, int]] = {}  # of the first BatchNorm
         self._first = True  # whether no BatchNorm has run in this call
+        self._uneven = False  # whether gradients are far larger in one layer than in another
+        self._silent: tuple[int, Tensor] | None = None  # samples, and how many got no gradient
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
         self._calls: list[RecordedCall] = []
@@ -207,6 +209,9 @@ class Guard(HookManager, Diagnosis):
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
             started.gradients[index] = gradient.detach()
+            if not index and gradient.ndim and self._silent is None and len(gradient):
+                rows = gradient.detach().reshape(len(gradient), -1)
+                self._silent = len(rows), (rows == 0).all(1).sum()
             self._add("", "sent", gradient)
 
     def _add(self, layer: str, phase: str, tensor: Tensor | None) -> None:
@@ -236,6 +241,8 @@ class Guard(HookManager, Diagnosis):
                 if each.phase == "backward" and each.layer:
                     slopes[each.layer] = slopes.get(each.layer, 0.0) + size
         self._idle = not all(slopes.values())
+        known = [each for each in slopes.values() if each and math.isfinite(each)]
+        self._uneven |= bool(known) and max(known) > UNEVEN * min(known)
         return [each for each in self._sums if id(each) in found]
 
     def _conclude(self, error: BaseException | None) -> None:
@@ -261,7 +268,9 @@ class Guard(HookManager, Diagnosis):
         if error is not None and not any(each.severity == "error" for each in self):
             ended = calls and not calls[-1].finished
             within = [type_name(self._core)] if ended else []
-            self.set_findings([raised_outside(error, within), *self], self.looked_at)
+            stepped = bool(calls) and bool(self._changed(calls[-1]))
+            outside = raised_outside(error, within, self._loss.cut, stepped=stepped)
+            self.set_findings([outside, *self], self.looked_at)
 
     def _look(self, calls: list[RecordedCall]) -> None:
         """Tell what is finite and wrong: modes, the input's scale, losses, missing gradients."""
@@ -274,13 +283,15 @@ class Guard(HookManager, Diagnosis):
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
         found += one_under_many_names(known)
         wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
-        lacking = self._lacking()
-        if (lacking or wired) and not self._changed(calls[-1]):
+        lacking = self._lacking() or self._uneven or _suspicious(self._names)
+        found += self._idle_samples()
+        if (lacking or wired or self._loss.doubtful) and not self._changed(calls[-1]):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
                 for made in wired:
                     _locate(made, seen)
-                found = [each for each in found if each.kind != "loss"] + [*wiring(known)]
+                found = [each for each in found if each.kind != "loss"]
+                found += [*wiring(known), *wiring(seen)]
                 if lacking:
                     told = {(each.kind, each.layer) for each in found}
                     more = [each for each in findings_in(seen) if each.severity != "note"]
@@ -294,6 +305,15 @@ class Guard(HookManager, Diagnosis):
         for module, (away, count) in self._scales.items():
             shift, spread = away.tolist()
             yield from off_scale(module, self._names[module], shift, spread, count)
+
+    def _idle_samples(self) -> Iterator[Finding]:
+        """Tell of samples that the loss leaves out, where an operation is seen to do it."""
+        cut = self._loss.sliced
+        if cut is not None and self._silent is not None:
+            known = Observation(self._model, self._names)
+            known.samples, known.idle = self._silent[0], int(self._silent[1])
+            known.backward, known.sliced = True, cut
+            yield from idle_samples(known) if known.idle < known.samples else ()
 
     def _lacking(self) -> bool:
         """Return True if there was a backward and some weights have no part in it."""
@@ -344,6 +364,32 @@ class Guard(HookManager, Diagnosis):
                 unscaled = again(score_of=partial(started.score, scale=scale))
                 seen.scale = scale if next(nan_and_inf(unscaled), None) is None else 0.0
         return seen
+
+
+UNEVEN = 1e5
+"""Between layers whose gradients' sums are so far apart a step is examined again."""
+
+
+def _suspicious(names: dict[nn.Module, str]) -> bool:
+    """Return whether weights are alike in two channels, or stand in a list that is no module."""
+    alike = any(isinstance(module, LINEAR) and _two_alike(module.weight) for module in names)
+    return alike or any(_holds_layers(each, names) for m in names for each in vars(m).values())
+
+
+def _two_alike(weight: Any) -> bool:
+    """Return whether the first two channels of weights that learn are the same."""
+    if type(weight) is not nn.Parameter or is_wrapped(weight) or weight.is_meta:
+        return False
+    several = weight.requires_grad and weight.ndim > 1 and len(weight) > 1
+    return several and bool((weight[0] == weight[1]).all())
+
+
+def _holds_layers(value: Any, names: dict[nn.Module, str]) -> bool:
+    """Return whether a plain list or dict begins with a parameter, or a module without a name."""
+    if type(value) is dict:
+        value = list(value.values())
+    first = value[0] if type(value) in (list, tuple) and value else None
+    return (isinstance(first, nn.Module) and first not in names) or type(first) is nn.Parameter
 
 
 def _locate(made: OperationRecord, seen: Observation) -> None:

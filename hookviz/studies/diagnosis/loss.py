@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ...hooking.checkpoint import FORWARD, current_backward
@@ -15,7 +16,7 @@ from ...hooking.tables import number
 from ...hooking.tensors import StorageMap
 from ...run.recorder import Listener, Operation
 from .findings import Finding, also
-from .observation import Observation
+from .observation import TAKING, Observation, cuts
 from .operations import OUTSIDE, PAIRED, WIRED, OperationRecord, Seen, look_at_wiring, record_of
 
 
@@ -38,7 +39,7 @@ def wiring(seen: Observation) -> Iterator[Finding]:
                 "is given numbers above 0.",
                 "Use cross_entropy on the logits, or log_softmax before it.",
             )
-        if facts.get("over the batch") and operation.made[0].shape[0] == seen.samples:
+        if facts.get("over the batch") and facts["over the batch"] == seen.samples:
             yield _wrong(
                 operation,
                 f"{_said(operation)} runs over dimension 0, the batch: for each class it is the "
@@ -126,24 +127,38 @@ class LossListener(Listener):
     ----------
     operations : list of OperationRecord
         Losses and softmaxes, with what made their input as far as autograd's graph tells.
+    doubtful : bool
+        Whether the model ends in a softmax that autograd's graph shows to be wired in a wrong way.
+    sliced : OperationRecord or None
+        What took only some of the samples that the model returned.
+    cut : OperationRecord or None
+        What came last of all at which autograd's graph ends.
     """
 
     def __init__(self) -> None:
         self.operations: list[OperationRecord] = []
+        self.doubtful = False
+        self.sliced: OperationRecord | None = None
+        self.cut: OperationRecord | None = None
+        self._returned: StorageMap[int] = StorageMap()
         self._makers: StorageMap[OperationRecord] = StorageMap()
 
     def returned(self, outputs: Iterable[Tensor]) -> None:
         """Note which operation made what the model returned; its layer is not known yet."""
         for each in outputs:
-            name = type(each.grad_fn).__name__ if each.grad_fn is not None else ""
-            title = re.sub("(?<=[a-z])(?=[A-Z])", "_", name.removesuffix("Backward0")).lower()
+            title = _title(each.grad_fn)
+            self.doubtful |= "softmax" in title and each.ndim == 2 and _doubtful(each.grad_fn)
+            self._returned[each] = len(each) if each.ndim else 0
             if any(title == made for _, made in WIRED):
                 self._makers[each] = OperationRecord(-1, title, "")
             else:
                 self._makers.pop(each)
 
     def after(self, operation: Operation) -> None:
-        if operation.name not in _HEARD or current_backward() != FORWARD:
+        if current_backward() != FORWARD:
+            return
+        self._note(operation)
+        if operation.name not in _HEARD:
             return
         record = record_of(operation, len(self.operations))
         given = operation.inputs
@@ -153,7 +168,36 @@ class LossListener(Listener):
             self._makers[each] = record
         self.operations.append(record)
 
+    def _note(self, operation: Operation) -> None:
+        """Note where samples are left out, and where the graph ends."""
+        given = operation.inputs[0] if operation.inputs else None
+        if given is None or not given.requires_grad or not operation.outputs:
+            return
+        first = operation.outputs[0]
+        if operation.name in TAKING and operation.argument.get("dim", 0) == 0:
+            count = self._returned.get(given)
+            if count and (not first.ndim or len(first) != count):
+                self.sliced = self.sliced or record_of(operation, -1)
+        # A number that is taken out is for a log; it is told if nothing else ends the graph.
+        item = operation.name == "local_scalar_dense" and self.cut is not None
+        if cuts(operation) and torch.is_grad_enabled() and not item:
+            self.cut = record_of(operation, -1)
 
+
+def _title(node: Any) -> str:
+    """Name the operation whose gradient a node of autograd's graph computes."""
+    name = type(node).__name__.removesuffix("Backward0") if node is not None else ""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _doubtful(node: Any) -> bool:
+    """Return True if a softmax of a matrix runs over its rows, or is taken of another one."""
+    dim = int(getattr(node, "_saved_dim", 1))
+    before = _title(node.next_functions[0][0]) if node.next_functions else ""
+    return (dim if dim < 1 << 63 else dim - (1 << 64)) in (0, -2) or before in _ENDS
+
+
+_ENDS = {made for name, made in WIRED if "softmax" in name}
 _HEARD = {"softmax", "log_softmax", "nll_loss_forward", "clone", "to_copy", *PAIRED}
 
 

@@ -67,10 +67,10 @@ def _judged(
 ) -> Iterator[Finding]:
     known = [(look, size) for look, size in measured if size is not None and math.isfinite(size)]
     sizes = [size for _, size in known]
-    if len(known) < 3 or not sizes[0]:
-        return
-    if (again := _recurrence(what, known, advice)) is not None:
+    if len(known) >= 3 and (again := _recurrence(what, known, advice)) is not None:
         yield again
+        return
+    if len(known) < 3 or not sizes[0]:
         return
     for kind, largest in trends(sizes):
         looks = [look for look, _ in known]
@@ -162,7 +162,12 @@ def _recurrence(what: str, known: list[tuple[LayerCall, float]], advice: str) ->
         last.layer,
         last.call,
         "forward" if what == "activation" else "backward",
-        evidence={"factor": factor, "everywhere": True, "sizes": [size for _, size in most]},
+        evidence={
+            "factor": factor,
+            "everywhere": True,
+            "recurrence": True,
+            "sizes": [size for _, size in most],
+        },
     )
 
 

@@ -69,11 +69,29 @@ def raised(seen: Observation) -> Iterator[Finding]:
     )
 
 
-def raised_outside(error: BaseException, seen_layers: Iterable[str]) -> Finding:
-    """Report an error in a guarded block behind the model: in the loss, say, or in the backward."""
+def raised_outside(
+    error: BaseException,
+    seen_layers: Iterable[str],
+    cut: OperationRecord | None = None,
+    *,
+    stepped: bool = False,
+) -> Finding:
+    """Report an error of a guarded block behind the model: in the loss, or in the backward.
+
+    ``cut`` is where autograd's graph ended last, ``stepped`` whether weights have changed within
+    the block.
+    """
     place = _place(error)
     function = place.pop("function")
     within = " or ".join(map(repr, seen_layers))
+    if cut is not None and cut.file and "does not require grad" in str(error):
+        place, function = {"file": cut.file, "line": cut.line}, cut.name
+    mend = mended(error, None, None)
+    if stepped and "modified by an inplace operation" in str(error):
+        mend = (
+            "Weights or inputs were changed between forward and backward: call optimizer.step() "
+            "after the last backward(), and run the model anew after it."
+        )
     backward = IN_PLACE.search(str(error)) or "backward" in str(error)
     return Finding(
         kind_of(error),
@@ -81,7 +99,7 @@ def raised_outside(error: BaseException, seen_layers: Iterable[str]) -> Finding:
         f"The block raised {type(error).__name__}"
         + (f" in {within}" if within else " outside of the model")
         + f": {first_line(error)}",
-        mended(error, None, None) or _advice(None, "error", bool(place["file"])),
+        mend or _advice(None, "error", bool(place["file"])),
         phase="backward" if backward else "forward",
         operation=function,
         **place,
@@ -167,6 +185,8 @@ MENDED = {
     "loss.mean().backward().",
     "backward through the graph a second time": "Call backward() once a forward; add losses up "
     "first, and detach() what is kept from one step to the next.",
+    r"expected [2-5]D.* input \(got [1-4]D input\)": "Give it a batch, of one perhaps: x[None], "
+    "with the samples in the first dimension.",
     "same device": "Bring the input and the labels to where the model is: x.to(device).",
     r"not subscriptable|got \(list|list' object|not list|must be Tensor": "Give the tensor itself, "
     "not a list of it: model(x), not model([x]).",
@@ -184,8 +204,8 @@ MENDED = {
     "y.float(); or give the classes themselves, y.argmax(1).",
     "dtype Long|dtype to be Long|scalar type Long": "Labels of classes are whole numbers: "
     "y.long().",
-    "Double|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the weights: "
-    "x.float(), or x.to(next(model.parameters()).dtype).",
+    r"Double|\(double\)|Half|BFloat16|expected m1 and m2|same dtype": "Give it the type of the "
+    "weights: x.float(), or x.to(next(model.parameters()).dtype).",
 }
 """Text of an error -> the code to write instead."""
 

@@ -36,6 +36,9 @@ from .operations import (
 )
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
+TAKING = ("select", "slice", "index")
+"""Operations that take some samples of a batch."""
+
 _FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
 
 
@@ -414,7 +417,7 @@ class RunObserver(Listener):
                 self.found.cuts.append(Cut(record, begun))
             return
         flat = operation.name in _FLAT
-        if not given.requires_grad or not (flat or _cuts(operation)) or self._is_kept(given):
+        if not given.requires_grad or not (flat or cuts(operation)) or self._is_kept(given):
             return
         self.found.cuts.append(Cut(record, begun, flat, node=given.grad_fn))
 
@@ -442,7 +445,7 @@ class RunObserver(Listener):
 
     def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
         """Note that the loss takes only some samples of the model's output."""
-        if operation.call is None and operation.name in ("select", "slice", "index"):
+        if operation.call is None and operation.name in TAKING:
             root = self.found.calls[0] if self.found.calls else None
             ran = root is not None and root.finished and bool(root.shapes)
             if root is not None and ran and operation.inputs[0] in self._returned:
@@ -455,7 +458,7 @@ class RunObserver(Listener):
                 self.found.zeroed = record
 
 
-def _cuts(operation: Operation) -> bool:
+def cuts(operation: Operation) -> bool:
     """Return True if the graph ends here: the result is boolean, integer or detached."""
     if operation.name in _CUTTING:
         return True

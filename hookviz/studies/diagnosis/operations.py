@@ -537,7 +537,7 @@ def look_at_wiring(seen: Seen) -> None:
     given = seen.given[0] if seen.given else None
     if given is not None and given.ndim == 2 and name in ("softmax", "log_softmax"):
         dim = seen.operation.argument["dim"] % 2
-        record.facts["over the batch"] = dim == 0 and min(given.shape) > 1
+        record.facts["over the batch"] = len(given) if dim == 0 and min(given.shape) > 1 else 0
         record.facts["over one"] = given.shape[dim] == 1 and len(given) > 1
     if name == "nll_loss_forward" and "wired" not in record.facts:
         high = seen.given[0].max().item() if seen.given[0].numel() else 0.0

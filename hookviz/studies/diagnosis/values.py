@@ -400,7 +400,7 @@ def off_scale(
     count = getattr(module, "num_batches_tracked", None)
     early = module.training and count is not None and int(count) < BATCHES
     small = 0 < spread < 1 / 30 and samples > 1
-    if early or (shift <= SHIFT and spread <= SPREAD and not small):
+    if early or not samples or (shift <= SHIFT and spread <= SPREAD and not small):
         return
     yield Finding(
         "input scale",
