@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import HEATMAPS
-from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw import html
 from ..draw.colours import colour_ranges
 from ..draw.document import document, fitting, json_text, script, style

@@ -209,6 +209,7 @@ export class App {
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
     this.parts.heading.show(shown.header.counts, at, this.position);
+    visible(this.parts.heading.stage, source.live && !shown.header.query);
     if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
     this.drawMaps(shown);
     this.drawInput(shown);
@@ -284,7 +285,7 @@ export class App {
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
-    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, this.side(data), whole.alt);
+    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, [this.side(data), data.header.stage].filter(Boolean).join(", "), whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);
