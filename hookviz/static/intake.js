@@ -44,7 +44,7 @@ export function overWhite({ data, width, height }) {
 
 const BRUSH = 0.06; // its radius, as a share of the picture's width
 
-/** The controls below the input. */
+/** A line of controls, `root`; and a sheet over the input to paint on. */
 export class Intake {
   /**
    * @param {import("./network.js").NetworkSource} source
@@ -78,7 +78,8 @@ export class Intake {
     const pictures = source.facts.net.pictures.map((/** @type {any} */ each) => this.thumbnail(each));
     this.root = el(
       "div",
-      { class: "hv-intake" },
+      { class: "hv-line hv-intake" },
+      el("span", { class: "hv-dim" }, "another input"),
       this.open,
       this.camera,
       this.brush,
@@ -88,7 +89,6 @@ export class Intake {
       this.file,
       ...pictures,
     );
-    panel.below.prepend(this.root);
     this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, "aria-label": "paint here" });
     panel.frame.append(this.sheet);
     this.listen();

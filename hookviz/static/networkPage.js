@@ -42,7 +42,7 @@ async function begin() {
       network.listeners.delete(ready);
       root.replaceChildren();
       const app = new App(root, network, settings, document);
-      new Intake(network, app.parts.input);
+      app.parts.edits.root.after(new Intake(network, app.parts.input).root);
     };
     network.listeners.add(ready);
     ready();
