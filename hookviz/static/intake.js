@@ -1,4 +1,7 @@
-// Files become pixels.
+// Where another input comes from: a file, the clipboard, the camera, a brush.
+
+import { el, setAttribute, setText, visible } from "./dom.js";
+import { fromBase64 } from "./levels.js";
 
 /**
  * A picture's file as pixels, upright, as they are stored: three bytes each, alpha over white.
@@ -37,4 +40,187 @@ export function overWhite({ data, width, height }) {
       pixels[3 * i + c] = Math.round(255 + alpha * (/** @type {number} */ (data[4 * i + c]) - 255));
   }
   return { pixels, width, height };
+}
+
+const BRUSH = 0.06; // its radius, as a share of the picture's width
+
+/** A line of controls, `root`; and a sheet over the input to paint on. */
+export class Intake {
+  /**
+   * @param {import("./network.js").NetworkSource} source
+   * @param {import("./panel.js").Panel} panel The input's.
+   */
+  constructor(source, panel) {
+    this.source = source;
+    this.panel = panel;
+    /** @type {MediaStream | null} */
+    this.stream = null;
+    this.painting = false;
+    const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
+      const made = el("button", { class: "hv-toggle", type: "button", title }, name);
+      made.addEventListener("click", act);
+      return made;
+    };
+    this.file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
+    this.file.addEventListener("change", () => {
+      this.take(this.file.files?.[0] ?? null);
+      this.file.value = "";
+    });
+    this.open = button("picture …", "choose a picture; or drop or paste one", () => this.file.click());
+    this.camera = button("camera", "show what the camera sees", () => this.toggleCamera());
+    this.brush = button("brush", "paint on the input", () => this.toggleBrush());
+    this.colour = el("input", { type: "color", value: "#808080", "aria-label": "colour of the brush" });
+    this.back = button("undo", "the input before this one", () => source.undo());
+    this.first = button("first", "the picture that this page was made with", () => {
+      this.stop();
+      source.again();
+    });
+    const pictures = source.facts.net.pictures.map((/** @type {any} */ each) => this.thumbnail(each));
+    this.root = el(
+      "div",
+      { class: "hv-line hv-intake" },
+      el("span", { class: "hv-dim" }, "another input"),
+      this.open,
+      this.camera,
+      this.brush,
+      this.colour,
+      this.back,
+      this.first,
+      this.file,
+      ...pictures,
+    );
+    this.sheet = el("canvas", { class: "hv-brush", width: 1, height: 1, hidden: true, "aria-label": "paint here" });
+    panel.frame.append(this.sheet);
+    this.listen();
+    source.listeners.add(() => this.show());
+    this.show();
+  }
+
+  show() {
+    const { source } = this;
+    visible(this.root, Boolean(source.facts.net.transform && source.input.picture));
+    setAttribute(this.camera, "aria-pressed", this.stream ? "true" : "false");
+    setText(this.camera, this.stream ? "stop camera" : "camera");
+    setAttribute(this.brush, "aria-pressed", this.painting ? "true" : "false");
+    visible(this.colour, this.painting);
+    this.back.disabled = source.past.length === 0;
+    this.first.disabled = source.input === source.original;
+  }
+
+  /** @param {{name: string, url: string}} given */
+  thumbnail({ name, url }) {
+    const image = el("img", { src: url, alt: name });
+    const made = el("button", { class: "hv-thumbnail", type: "button", title: name }, image);
+    made.addEventListener("click", () => {
+      const [head = "", data = ""] = url.split(",");
+      this.take(new Blob([fromBase64(data)], { type: head.slice(5).replace(";base64", "") }));
+    });
+    return made;
+  }
+
+  listen() {
+    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("drop", (event) => {
+      event.preventDefault();
+      this.take(event.dataTransfer?.files[0] ?? null);
+    });
+    document.addEventListener("paste", (event) => {
+      const file = event.clipboardData?.files[0];
+      if (file) this.take(file);
+    });
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.stop();
+    });
+    addEventListener("pagehide", () => this.stop());
+    const spot = (/** @type {PointerEvent} */ event) => {
+      const box = this.sheet.getBoundingClientRect();
+      this.paint((event.clientX - box.x) / box.width, (event.clientY - box.y) / box.height);
+    };
+    this.sheet.addEventListener("pointerdown", (event) => {
+      event.stopPropagation();
+      this.sheet.setPointerCapture(event.pointerId);
+      this.source.past = [...this.source.past.slice(-30), this.source.input];
+      spot(event);
+    });
+    this.sheet.addEventListener("pointermove", (event) => {
+      event.stopPropagation();
+      if (event.buttons & 1) spot(event);
+    });
+  }
+
+  /** @param {Blob | null} file */
+  async take(file) {
+    if (!file) return this.source.say("What was dropped is no file: drop a picture.");
+    this.stop();
+    try {
+      return this.source.show(await pixelsOf(file));
+    } catch (error) {
+      return this.source.say(/** @type {Error} */ (error).message);
+    }
+  }
+
+  // The brush
+
+  toggleBrush() {
+    this.painting = !this.painting;
+    this.sheet.hidden = !this.painting;
+    if (this.painting) this.stop();
+    this.show();
+  }
+
+  /**
+   * @param {number} u
+   * @param {number} v
+   */
+  paint(u, v) {
+    const text = this.colour.value;
+    const colour = [1, 3, 5].map((from) => Number.parseInt(text.slice(from, from + 2), 16));
+    const { source } = this;
+    source.use(source.painted(source.input, u, v, BRUSH, colour), false);
+  }
+
+  // The camera
+
+  async toggleCamera() {
+    if (this.stream) return this.stop();
+    try {
+      this.stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } }, audio: false });
+    } catch (error) {
+      const refused = /** @type {Error} */ (error).name === "NotAllowedError";
+      const why = refused ? "allow it in the browser's address bar" : "connect one";
+      return this.source.say(`There is no picture from a camera: ${why}, or drop a picture.`);
+    }
+    this.source.past = [...this.source.past.slice(-30), this.source.input];
+    this.show();
+    return this.watch(this.stream);
+  }
+
+  /**
+   * One frame after the other, each the newest when the network is done with the one before.
+   * @param {MediaStream} stream
+   */
+  async watch(stream) {
+    const video = el("video", { muted: true, playsinline: true });
+    video.srcObject = stream;
+    await video.play();
+    const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    const next = () => {
+      if (this.stream !== stream || !context) return;
+      if (this.source.idle && video.videoWidth) {
+        context.drawImage(video, 0, 0, canvas.width, canvas.height);
+        this.source.show(overWhite(context.getImageData(0, 0, canvas.width, canvas.height)), false);
+      }
+      requestAnimationFrame(next);
+    };
+    next();
+  }
+
+  /** The camera's light goes out; the last picture stays. */
+  stop() {
+    for (const track of this.stream?.getTracks() ?? []) track.stop();
+    this.stream = null;
+    this.show();
+    return undefined;
+  }
 }

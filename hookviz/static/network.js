@@ -39,6 +39,9 @@ export class NetworkSource {
     this.edits = [];
     /** @type {number | null} */
     this.targetClass = facts.target.number;
+    this.follows = facts.net.follows; // the target is the likeliest class of each picture
+    /** @type {Input[]} */
+    this.past = [];
     this.busy = false;
     this.failed = "";
     this.heats = 0;
@@ -133,11 +136,29 @@ export class NetworkSource {
     this.pump();
   }
 
+  /** Another class: what does not depend on it stays. */
+  retarget() {
+    const before = this.answers;
+    const same = before.original === before.edited;
+    this.answers = this.fresh();
+    if (same) this.answers.original = this.answers.edited;
+    for (const which of /** @type {const} */ (["edited", "original"]))
+      for (const [name, each] of before[which].known)
+        if (!name.startsWith("gradient:")) this.answers[which].known.set(name, each);
+  }
+
   /** The predictions of the answers that are there. */
   predicted() {
+    const logits = this.answers.edited.known.get("logits");
+    if (!logits || this.answers.edited.made.has("predictions")) return;
+    if (this.follows && this.edits.length === 0) {
+      const top = logits.values.indexOf(Math.max(...logits.values));
+      if (top >= 0 && top !== this.targetClass) {
+        this.targetClass = top;
+        this.retarget();
+      }
+    }
     const { edited, original } = this.answers;
-    const logits = edited.known.get("logits");
-    if (!logits || edited.made.has("predictions")) return;
     const before = this.edits.length ? original.known.get("logits") : null;
     if (this.edits.length && !before) return;
     edited.once("predictions", () => true);
@@ -266,6 +287,7 @@ export class NetworkSource {
 
   /** @param {number} number */
   target(number) {
+    this.follows = false;
     if (number === this.targetClass) return;
     this.targetClass = number;
     this.changed();
@@ -298,10 +320,67 @@ export class NetworkSource {
 
   // Another input
 
-  /** @param {Rgb} picture Of any size: it goes through the model's transform. */
-  show(picture) {
-    this.input = this.inputOf(picture);
+  /**
+   * A picture of any size: it goes through the model's transform.
+   * @param {Rgb} picture
+   * @param {boolean} [kept] Whether what was before can be brought back.
+   */
+  show(picture, kept = true) {
+    this.use(this.inputOf(picture), kept);
+  }
+
+  /**
+   * @param {Input} input
+   * @param {boolean} kept
+   */
+  use(input, kept) {
+    if (kept) this.past = [...this.past.slice(-30), this.input];
+    this.input = input;
+    this.say("");
     this.changed();
+  }
+
+  /** The input before this one. */
+  undo() {
+    const before = this.past.pop();
+    if (before) this.use(before, false);
+  }
+
+  /** Whether the worker rests, and nothing waits for it. */
+  get idle() {
+    return !this.busy && !this.answers.edited.wanted.size && !this.answers.original.wanted.size;
+  }
+
+  /** @param {string} note */
+  say(note) {
+    if ((this.facts.note ?? "") === note) return;
+    this.facts = { ...this.facts, note };
+    this.tell();
+  }
+
+  /**
+   * Paint a round spot on the input; all other values stay as they are.
+   * @param {Input} input
+   * @param {number} u From the left, 0 to 1.
+   * @param {number} v From the top.
+   * @param {number} radius As a share of the width.
+   * @param {number[]} colour Red, green and blue, 0 to 255.
+   * @returns {Input}
+   */
+  painted(input, u, v, radius, colour) {
+    const { transform } = this.facts.net;
+    const [, channels = 3, height = 1, width = 1] = input.shape;
+    const spot = { pixels: Uint8Array.from(colour), height: 1, width: 1 };
+    const values = input.values.slice();
+    const dot = numbersOf(spot, channels, transform.mean, transform.std);
+    paintDisc(width, height, u, v, radius, (place) => {
+      for (let c = 0; c < channels; c++) values[c * width * height + place] = /** @type {number} */ (dot[c]);
+    });
+    const pixels = input.picture.pixels.slice();
+    paintDisc(input.picture.width, input.picture.height, u, v, radius, (place) => {
+      pixels.set(colour, 4 * place);
+    });
+    return { values, shape: input.shape, picture: { ...input.picture, pixels } };
   }
 
   /**
@@ -321,9 +400,24 @@ export class NetworkSource {
   }
 
   again() {
-    this.input = this.original;
-    this.changed();
+    if (this.input !== this.original) this.use(this.original, true);
   }
+}
+
+/**
+ * Every pixel whose middle is in a disc.
+ * @param {number} width
+ * @param {number} height
+ * @param {number} u
+ * @param {number} v
+ * @param {number} radius
+ * @param {(place: number) => void} act
+ */
+function paintDisc(width, height, u, v, radius, act) {
+  const [x, y, far] = [u * width, v * height, radius * width];
+  for (let row = Math.max(Math.floor(y - far), 0); row < Math.min(y + far + 1, height); row++)
+    for (let column = Math.max(Math.floor(x - far), 0); column < Math.min(x + far + 1, width); column++)
+      if ((row + 0.5 - y) ** 2 + (column + 0.5 - x) ** 2 <= far ** 2) act(row * width + column);
 }
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };

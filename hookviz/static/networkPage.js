@@ -3,6 +3,7 @@
 import { App } from "./app.js";
 import { block, fileIn, tellSize } from "./blocks.js";
 import { el, readJson } from "./dom.js";
+import { Intake } from "./intake.js";
 import { NetworkSource } from "./network.js";
 import { pictureOf } from "./pictures.js";
 import { publicObject } from "./publicObject.js";
@@ -40,7 +41,8 @@ async function begin() {
       if (!network.layer(settings) && !network.failed) return;
       network.listeners.delete(ready);
       root.replaceChildren();
-      new App(root, network, settings, document);
+      const app = new App(root, network, settings, document);
+      app.parts.edits.root.after(new Intake(network, app.parts.input).root);
     };
     network.listeners.add(ready);
     ready();

@@ -39,6 +39,20 @@ export function publicObject(facts, source) {
     return { shape: [...found.shape], data: found.values.slice() };
   };
 
+  /**
+   * What has changed is computed, and shown.
+   * @param {import("./network.js").NetworkSource} from
+   */
+  const settled = async (from) => {
+    if (facts.net.outputs.includes("logits")) {
+      await outputOf(from, "logits");
+      const { original } = from.answers;
+      if (!original.known.has("logits")) original.add(await from.runner.run(original.feeds, ["logits"]));
+    }
+    from.predicted();
+    from.tell();
+  };
+
   return Object.freeze({
     layers: Object.freeze(facts.net.layers.map((/** @type {any} */ each) => each.name)),
     ready: source.then(() => undefined),
@@ -67,7 +81,7 @@ export function publicObject(facts, source) {
     setInput: (blob) =>
       inTurn(async (from) => {
         from.show(await pixelsOf(blob));
-        await outputOf(from, "logits").catch(ignoreMissing);
+        await settled(from);
       }),
 
     predictions: () =>
@@ -100,7 +114,7 @@ export function publicObject(facts, source) {
           throw new Error(`The factor ${factor} is not a number.`);
         from.scale(base, channel, factor);
         from.changed();
-        await outputOf(from, "logits").catch(ignoreMissing);
+        await settled(from);
       }),
 
     /** Undo all factors; the picture stays. */
@@ -108,14 +122,9 @@ export function publicObject(facts, source) {
       inTurn(async (from) => {
         from.edits = [];
         from.changed();
-        await outputOf(from, "logits").catch(ignoreMissing);
+        await settled(from);
       }),
   });
-}
-
-/** A network that is no classifier has no logits to wait for. @param {Error} error */
-function ignoreMissing(error) {
-  if (!/logits/.test(error.message)) throw error;
 }
 
 /**

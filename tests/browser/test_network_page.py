@@ -9,12 +9,14 @@ import re
 import numpy as np
 import pytest
 import torch
+from front_end import wait_for
 
 import hookviz
 
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
 FARTHEST = 2e-5  # of a tensor's largest value
+OTHER = hookviz.demo_images()[9].info["label"]  # the network is right about it
 
 # Arrays leave the page as base64: as JSON each value would be a text.
 READ = """async ([name, ...given]) => {
@@ -153,10 +155,10 @@ def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, sh
     chip.wait_for()
     page.get_by_label("whose pictures are shown").select_option("difference")
     page.locator(".hv-activation .hv-label", has_text="difference").first.wait_for()
-    page.wait_for_function("!document.querySelector('.hv-waiting')")
+    wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
     page.screenshot(path=shots / "network-page.png")
     chip.click()
-    page.wait_for_function("!document.querySelector('.hv-edit')")
+    wait_for(lambda: page.evaluate("!document.querySelector('.hv-edit')"))
 
 
 def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
@@ -172,3 +174,83 @@ def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
         "form-action": "'none'",
     }
     assert len(written.encode()) < 8e6
+
+
+def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
+    page = shown(written, color_scheme="light")
+    page.locator(".hv-tile").first.wait_for()
+    model = hookviz.demo_model()
+    first = values(page, "input")
+    path = tmp_path / "flower.png"
+    hookviz.demo_images()[9].save(path)
+    page.get_by_label("a picture's file").set_input_files(path)
+    page.locator(".hv-gradient .hv-label", has_text=f"gradient of {OTHER}").wait_for()
+    x = hookviz.attribution.prepare_input(hookviz.demo_images()[9], model).args[0]
+    assert np.array_equal(values(page, "input"), x.numpy())
+    cache = as_torch(model, x, model.class_names.index(OTHER))[1]
+    assert close(values(page, "gradient", "layer1.0.conv1"), cache["layer1.0.conv1"].gradient)
+
+    page.get_by_role("button", name="brush", exact=True).click()
+    box = page.get_by_label("paint here").bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 4)
+    wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
+    painted = values(page, "input")
+    changed = (painted != x.numpy()).any(1)[0]
+    rows, columns = changed.nonzero()
+    assert rows.min() > 20 and rows.max() < 36 and columns.min() > 48 and columns.max() < 64
+    grey = torch.full((3, 1, 1), 128 / 255).sub(0.5).div(0.25).numpy()
+    assert np.allclose(painted[0][:, changed], grey[:, :, 0], atol=1e-6)
+    cache = as_torch(model, torch.from_numpy(painted.copy()), 3)[1]
+    assert close(values(page, "activation", "layer3.1.conv2"), cache["layer3.1.conv2"].activation)
+    page.screenshot(path=shots / "network-page-brush.png")
+
+    page.get_by_role("button", name="undo", exact=True).click()
+    assert np.array_equal(values(page, "input"), x.numpy())
+    page.get_by_role("button", name="first", exact=True).click()
+    assert np.array_equal(values(page, "input"), first)
+    page.locator(".hv-gradient .hv-label", has_text="gradient of moon").wait_for()
+    (tmp_path / "no.png").write_text("no picture")
+    page.get_by_label("a picture's file").set_input_files(tmp_path / "no.png")
+    page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
+
+
+DROP = """async (text) => {
+  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([bytes], "dropped.png", { type: "image/png" }));
+  const how = { dataTransfer, bubbles: true, cancelable: true };
+  document.body.dispatchEvent(new DragEvent("drop", how));
+}"""
+
+
+def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    file = io.BytesIO()
+    hookviz.demo_images()[9].save(file, "PNG")
+    page.evaluate(DROP, base64.b64encode(file.getvalue()).decode())
+    page.locator(".hv-gradient .hv-label", has_text=f"gradient of {OTHER}").wait_for()
+    dropped = values(page, "input")
+    page.evaluate(
+        """() => {
+          const devices = navigator.mediaDevices;
+          const ask = devices.getUserMedia.bind(devices);
+          devices.getUserMedia = async (wanted) => (globalThis.seen = await ask(wanted));
+        }"""
+    )
+    page.get_by_role("button", name="camera", exact=True).click()
+    wait_for(lambda: page.evaluate("globalThis.seen?.active"))
+    stop = page.get_by_role("button", name="stop camera")
+    stop.wait_for()
+    wait_for(lambda: not np.array_equal(values(page, "input"), dropped))
+    frame = values(page, "input")
+    wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # and goes on
+    stop.click()
+    assert page.evaluate("globalThis.seen.getTracks().map((track) => track.readyState)") == [
+        "ended"
+    ]
+    last = values(page, "input")
+    cache = as_torch(hookviz.demo_model(), torch.from_numpy(last.copy()), 0)[1]
+    assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
+    page.get_by_role("button", name="undo", exact=True).click()
+    assert np.array_equal(values(page, "input"), dropped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 import zlib
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ...hooking.records import Call
 from ...hooking.select import Layers
 from ...hooking.tables import megabytes
 from ...hooking.tensors import as_maps
+from ...run.inputs import ModelInput
 from ...view.build import build_frame
 from ...view.layer import ABLATION
 from ...view.payload import (
@@ -39,6 +41,9 @@ from ..page import chosen_layers, packed_block
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
+
+THUMBNAILS = 12
+"""The most pictures of a batch that are in the page, to choose from."""
 
 
 def write_network_page(
@@ -105,6 +110,8 @@ def write_network_page(
         "classes": None if own is None else own[0].tolist(),
         "number": class_number(view),
         "target": facts["target"],
+        "follows": at.target is None,
+        "pictures": _thumbnails(session.inputs),
         "transform": transform,
         "reason": network.note,
         "notes": [*filter(None, (_measured(network), network.note, note))],
@@ -135,6 +142,17 @@ def write_network_page(
         facts["language"],
         computes=True,
     )
+
+
+def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:
+    """Return the pictures of a batch, to choose from; none of a single one."""
+    found = []
+    for number, picture in enumerate(inputs.pictures[:THUMBNAILS]):
+        file = io.BytesIO()
+        picture.convert("RGB").save(file, "JPEG", quality=92)
+        url = "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+        found.append({"name": f"picture {number}", "url": url})
+    return found if len(found) > 1 else []
 
 
 def _measured(network: ExportedNetwork) -> str:
