@@ -21,7 +21,7 @@ import { State } from "./state.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
@@ -227,6 +227,8 @@ export class App {
   top(waiting) {
     const { facts, at } = this;
     const layers = facts.layers;
+    setText(this.parts.gone, this.source.gone ?? "");
+    visible(this.parts.gone, Boolean(this.source.gone));
     setText(this.parts.title, facts.model);
     setText(this.parts.factsLine, facts.summary.join(" · "));
     setText(this.parts.chip, facts.verdict.text);

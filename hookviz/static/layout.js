@@ -105,7 +105,9 @@ export class Layout {
     this.pictures = el("div", { class: "hv-panels" }, ...pictures);
     this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
+    this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
     root.append(
+      this.gone,
       el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root)),
       this.answers,
       this.whole,

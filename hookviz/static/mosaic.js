@@ -12,7 +12,7 @@ import { ImageLayer } from "./imageLayer.js";
 
 const LEAST_TILE = 36; // a tile's side, in pixels of the page
 const MOST_TILE = 150;
-const NUMBERED = 64; // smaller tiles have their number where the pointer is, and the chosen one
+const NUMBERED = 64; // smaller tiles would be hidden by their number: it is told on hover
 const SPACE = 4;
 
 /** The mosaic; `onChoose` gets a channel number. */
@@ -139,7 +139,7 @@ export class Mosaic {
     const said = still && `${still}: ${still === "silent" ? "zero" : "the same"} everywhere`;
     tile.root.classList.toggle("hv-silent", Boolean(still));
     setAttribute(tile.root, "aria-label", `channel ${channel}${said && `, ${said}`}`);
-    setAttribute(tile.root, "title", said ? `channel ${channel}, ${said}` : null);
+    setAttribute(tile.root, "title", `channel ${channel}${said && `, ${said}`}`);
     setText(tile.number, String(channel));
   }
 

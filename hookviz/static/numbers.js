@@ -58,3 +58,14 @@ export function ordinal(place) {
 function signed(text) {
   return text.replace("-", "−").replace("e−", "e-").replace("e-", "e−");
 }
+
+/**
+ * A name cut in the middle, where its end tells most.
+ * @param {string} name
+ * @param {number} most Characters.
+ */
+export function middle(name, most) {
+  if (name.length <= most) return name;
+  const head = Math.floor((most - 1) / 3);
+  return `${name.slice(0, head)}…${name.slice(name.length - (most - 1 - head))}`;
+}

@@ -2,7 +2,7 @@
 
 import { el, menu, setAttribute, setText } from "./dom.js";
 import { COLOURS } from "./levels.js";
-import { percent, short } from "./numbers.js";
+import { middle, percent, short } from "./numbers.js";
 
 /** @typedef {{name: string, block: string, side: number, activation: number | null,
  *   gradient: number | null, zeros: number, nans: number, infs: number, channels: number,
@@ -55,7 +55,8 @@ export class Ribbon {
   show(layers, now, measure, palette) {
     const scored = layers.some((layer) => Number(layer.gradient) > 0);
     if (measure === "gradient" && !scored) measure = "activation";
-    const key = `${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
+    const room = Math.round(this.cells.clientWidth / 40);
+    const key = `${room} ${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
     if (key !== this.drawn) {
       this.drawn = key;
       this.fill(layers, measure, palette);
@@ -98,7 +99,7 @@ export class Ribbon {
       return cell;
     });
     this.cells.replaceChildren(...cells);
-    this.blocks.replaceChildren(...blocksOf(layers));
+    this.blocks.replaceChildren(...blocksOf(layers, this.cells.clientWidth));
     setText(this.from, scale.from);
     setText(this.to, scale.to);
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));
@@ -106,8 +107,12 @@ export class Ribbon {
   }
 }
 
-/** @param {Cell[]} layers */
-function blocksOf(layers) {
+/**
+ * The blocks' names, as long as there is room: of the second in a row of siblings only the end.
+ * @param {Cell[]} layers
+ * @param {number} wide Pixels of all.
+ */
+function blocksOf(layers, wide) {
   /** @type {Array<{name: string, count: number}>} */
   const blocks = [];
   for (const { block } of layers) {
@@ -115,11 +120,27 @@ function blocksOf(layers) {
     if (last?.name === block) last.count += 1;
     else blocks.push({ name: block, count: 1 });
   }
-  return blocks.map(({ name, count }) => {
-    const block = el("span", { title: name }, name);
+  return blocks.map(({ name, count }, place) => {
+    const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, (wide * count) / layers.length - 2));
     block.style.flexGrow = String(count);
     return block;
   });
+}
+
+const LETTER = 6.5; // pixels, about
+
+/**
+ * @param {string} name
+ * @param {string | undefined} before
+ * @param {number} room Pixels.
+ */
+function fitting(name, before, room) {
+  const most = Math.floor(room / LETTER);
+  const stem = (/** @type {string} */ each) => each.replace(/\d+$/, "");
+  const number = name.slice(stem(name).length);
+  if (number && before !== undefined && stem(before) === stem(name)) return number.length <= most ? number : "";
+  if (name.length <= most) return name;
+  return most > 3 ? middle(name, most) : number.length <= most ? number : "";
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { el, setAttribute, setText } from "./dom.js";
 import { heatRange, put } from "./levels.js";
+import { middle } from "./numbers.js";
 import { blended, upsampled } from "./overlay.js";
 
 /**
@@ -60,12 +61,11 @@ function thumbOf({ name, heat }, ground, palette, alpha) {
   const range = heatRange(heat.values);
   const colours = palette(range?.diverging ?? false);
   put(canvas, blended(pixels, values, range, colours, ground ? alpha : 1), width, height);
-  const short = name.length > 14 ? `…${name.slice(-13)}` : name || "(model)";
   return el(
     "button",
     { class: "hv-thumb", "data-layer": name, title: name, "aria-label": `go to ${name}` },
     canvas,
-    el("span", {}, short),
+    el("span", {}, middle(name || "(model)", 13)),
   );
 }
 

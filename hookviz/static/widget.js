@@ -10,6 +10,10 @@ const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
 const PAUSE = 200; // and between two such messages: at each the front end shows a busy kernel
 
+const LONG = 10000; // milliseconds without an answer until that is said
+const GONE = "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
+const SILENT = "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
+
 /** What the kernel sends, remembered. */
 class KernelSource {
   /** @param {any} model */
@@ -26,6 +30,13 @@ class KernelSource {
     model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
       this.arrive(said, buffers ?? []);
     });
+    /** Why nothing new comes; or empty. */
+    this.gone = "";
+    this.timer = 0;
+    const lost = () => {
+      if (model.widget_manager && model.comm_live !== true) this.lose(GONE);
+    };
+    for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
     model.on("change:note", () => this.tell());
   }
@@ -46,6 +57,7 @@ class KernelSource {
 
   /** Another run: nothing that was sent is true any more. */
   changed() {
+    this.found();
     const { run } = this.model.get("facts");
     for (const store of [this.known, this.pending])
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
@@ -66,9 +78,36 @@ class KernelSource {
     }
     if (!this.pending.has(key)) {
       this.pending.add(key);
-      this.model.send({ key, ...question });
+      this.ask({ key, ...question });
     }
     return null;
+  }
+
+  /**
+   * Where no answer comes in a while, that is said.
+   * @param {any} message
+   */
+  ask(message) {
+    try {
+      this.model.send(message);
+    } catch {
+      this.lose(GONE);
+    }
+    if (!this.timer) this.timer = setTimeout(() => this.lose(SILENT), LONG);
+  }
+
+  /** @param {string} words */
+  lose(words) {
+    if (this.gone === GONE || this.gone === words) return;
+    this.gone = words;
+    setTimeout(() => this.tell());
+  }
+
+  /** The kernel has answered. */
+  found() {
+    clearTimeout(this.timer);
+    this.timer = this.pending.size ? setTimeout(() => this.lose(SILENT), LONG) : 0;
+    this.gone = "";
   }
 
   /**
@@ -77,6 +116,7 @@ class KernelSource {
    */
   arrive(said, buffers) {
     this.pending.delete(said.key);
+    this.found();
     if (!said.key.startsWith(`${this.facts.run} `)) return;
     /** @type {Record<string, any>} */
     const arrays = {};
@@ -159,12 +199,12 @@ class KernelSource {
 
   /** @param {number} number */
   target(number) {
-    this.model.send({ set: "target", number });
+    this.ask({ set: "target", number });
   }
 
   /** @param {any} what */
   edit(what) {
-    this.model.send(what);
+    this.ask(what);
   }
 
   /**

@@ -6,6 +6,7 @@ The overview of all layers ends in a summary of the network's health.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -437,7 +438,10 @@ def values_of(tensor: CapturedTensor, gradient: bool) -> torch.Tensor | None:
 
 
 def blocks_of(names: Sequence[str]) -> list[str]:
-    """Return the block of each layer: the first part of its name that not all of them share.
+    """Return the block of each layer: the parts of its name that its neighbours share.
+
+    It is the first part that not all layers share; where more than half of the layers, and more
+    than eight, would be in one block, that is divided by the next part of the names.
 
     Examples
     --------
@@ -445,12 +449,25 @@ def blocks_of(names: Sequence[str]) -> list[str]:
     ['conv1', 'layer1', 'layer1']
     >>> blocks_of(["features.0", "features.1.conv", "features.1.norm"])
     ['0', '1', '1']
+    >>> many = [f"blocks.{block}.{name}" for block in range(5) for name in ("qkv", "mlp")]
+    >>> blocks_of(["stem", *many, "head"])[:4]
+    ['stem', 'blocks.0', 'blocks.0', 'blocks.1']
     """
     parts = [name.split(".") for name in names]
     shared = 0
     while all(len(each) > shared + 1 for each in parts) and len({e[shared] for e in parts}) == 1:
         shared += 1
-    return [each[shared] or "(model)" for each in parts]
+    depth = [shared + 1] * len(parts)
+    while True:
+        keys = [tuple(each[:deep]) for each, deep in zip(parts, depth, strict=True)]
+        large = {key for key, count in Counter(keys).items() if count > max(8, len(names) / 2)}
+        deeper = [
+            key in large and len(p) > len(key) + 1 for key, p in zip(keys, parts, strict=True)
+        ]
+        if not any(deeper):
+            break
+        depth = [deep + more for deep, more in zip(depth, deeper, strict=True)]
+    return [".".join(key[shared:]) or "(model)" for key in keys]
 
 
 def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
