@@ -90,6 +90,11 @@ def heatmap(
             raise ValueError(f"Unknown heatmap of attention method={method!r}; {near}.")
         return ATTENTION_HEATMAPS[method](record)
     check_method(method)
+    if runs_model(method):
+        raise ValueError(
+            f"{method!r} runs the model: call hookviz.attribution.HEATMAPS[{method!r}](model, "
+            "inputs, layer, target)."
+        )
     call = record.last if isinstance(record, LayerRecord) else record
     grid = grid or call.grid
     maps = at_least_float32(as_maps(call.activation, call.module, grid))
@@ -114,9 +119,23 @@ def check_method(method: str) -> None:
 
 
 def needs_gradient(method: str) -> bool:
-    """Return whether a method's second argument is required: it has no default."""
+    """Return whether a method's second argument is a gradient without a default."""
     parameters = _parameters(method)
-    return len(parameters) > 1 and parameters[1].default is inspect.Parameter.empty
+    return (
+        not runs_model(method)
+        and len(parameters) > 1
+        and parameters[1].default is inspect.Parameter.empty
+    )
+
+
+def runs_model(method: str) -> bool:
+    """Return whether a method runs the model itself: its first argument is ``model``."""
+    return any(each.name == "model" for each in _parameters(method)[:1])
+
+
+def cached_methods() -> list[str]:
+    """Return the methods that need an activation and a gradient alone, not a run of their own."""
+    return [method for method in HEATMAPS if not runs_model(method)]
 
 
 def _parameters(method: str) -> list[inspect.Parameter]:
@@ -264,4 +283,9 @@ HEATMAPS: dict[str, Method] = {
     "gradient": mean_gradient,
     "activation": mean_activation,
 }
-"""Method name -> function ``(activation, gradient) -> (N, *spatial)``. Add your own."""
+"""Method name -> function ``(activation, gradient) -> (N, *spatial)``. Add your own.
+
+A function that has to run the model is added in the same way; its first argument is called
+``model``: ``(model, inputs, layer, target, class_names=) -> (N, *spatial)``, such as
+`hookviz.attribution.scorecam` and `hookviz.attribution.ablationcam`.
+"""

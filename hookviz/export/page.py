@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..attribution.attention import ATTENTION_HEATMAPS
-from ..attribution.cam import HEATMAPS
+from ..attribution.cam import cached_methods
 from ..draw import html
 from ..draw.colours import colour_ranges
 from ..draw.document import document, fitting, json_text, script, style
@@ -131,7 +131,7 @@ def chosen_layers(view: View, layers: Layers) -> list[str]:
 def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
     facts: dict[str, Any] = {**model_payload(view, classes=False), "run": 1}
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
-    own = (*HEATMAPS, PRODUCT, *_of_attention(view))
+    own = (*cached_methods(), PRODUCT, *_of_attention(view))
     captum = {name for name in heatmap_names(view) if name not in own}
     heatmaps = [each for each in facts["choices"]["heatmap"] if each not in captum]
     orders = [each for each in facts["choices"]["order"] if each != ABLATION]  # not of all layers
@@ -195,7 +195,7 @@ def _heatmaps(
 
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)  # the layer is cut out once
-        for method in (*HEATMAPS, *_of_attention(view)):
+        for method in (*cached_methods(), *_of_attention(view)):
             add(here.with_settings(heatmap=method), f"{method} {place}")
     shown = class_number(view)
     asked = view.run.scored and not isinstance(

@@ -8,7 +8,14 @@ import numpy as np
 from torch import Tensor
 
 from ..attribution.attention import ATTENTION_HEATMAPS
-from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
+from ..attribution.cam import (
+    HEATMAPS,
+    cached_methods,
+    check_method,
+    heatmap,
+    needs_gradient,
+    runs_model,
+)
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
 from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
@@ -51,6 +58,8 @@ class ShownHeatmap:
             return self.memo.get_or_compute("norm", layer, lambda: norms(layer.maps))
         if method in ATTENTION_HEATMAPS:
             return self._of_attention(method)
+        if runs_model(method):
+            return self._of_a_run(method)
         if layer.gradients is None and needs_gradient(method):
             return None
         key = (layer, method, HEATMAPS[method])
@@ -92,6 +101,21 @@ class ShownHeatmap:
             return picture_map(given, method)
 
         return self._cut(self.memo.get_or_compute(f"attribution {method}", None, make))
+
+    def _of_a_run(self, method: str) -> np.ndarray | None:
+        """Return a map at the layer's size; the model runs again, with its edits."""
+        session, at = self.view.session, self.settings
+        if not self.view.run.scored:
+            return None
+
+        def make() -> Tensor:
+            function, names = HEATMAPS[method], session.class_names
+            with session.active():
+                return function(
+                    session.given, session.inputs, at.layer, at.target, class_names=names
+                )
+
+        return self._cut(self.memo.get_or_compute(method, (at.layer, HEATMAPS[method]), make))
 
     def _effective(self) -> np.ndarray | None:
         """Return a map at the input's size; the model runs again, once for each position."""
@@ -165,7 +189,7 @@ class ShownHeatmap:
         if not self.settings.strip:
             return None
         at, view = self.settings, self.view
-        method = at.heatmap if at.heatmap in HEATMAPS else "gradcam"
+        method = at.heatmap if at.heatmap in cached_methods() else "gradcam"
         which = (method, HEATMAPS[method])
 
         def make() -> tuple[list[str], np.ndarray | None]:
@@ -204,6 +228,10 @@ class ShownHeatmap:
 def heatmaps(cache: FeatureCache, method: str) -> dict[str, Tensor]:
     """Compute the heatmap of every layer that has one, in the order in which they ran."""
     check_method(method)
+    if runs_model(method):
+        raise ValueError(
+            f"{method!r} runs the model once for each layer: choose one that does not."
+        )
     found = {}
     for name, record in cache.items():
         outputs = record.calls[-1].outputs

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..attribution.cam import HEATMAPS
+from ..attribution.cam import cached_methods
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, UNDONE, as_fed
@@ -56,7 +56,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "choices": choices(view),
         "versions": list(versions_of(view)),
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
-        "methods": list(HEATMAPS),
+        "methods": cached_methods(),
         "flat": list(FLAT),
         "opened": view.opened,
         "product": PRODUCT,

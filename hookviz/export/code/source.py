@@ -370,6 +370,10 @@ def _rarities(context: CodeContext) -> Iterator[str]:
         how = "hookviz.capture(...)[layer].activation.norm(dim=-1)" if method == NORM else attended
         yield f"{method!r}: {how} computes it."
         return
+    if method in cam.HEATMAPS and cam.runs_model(method):
+        function = f"hookviz.attribution.HEATMAPS[{quoted(method)}]"
+        yield f"{method!r}: {function}(model, image, {quoted(name)}) computes it."
+        return
     if method in ATTRIBUTIONS and method != "saliency":
         yield f"{method!r}: hookviz.attribute(model, image, {method!r}) computes it."
     if x is None:
