@@ -172,6 +172,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "dtype": str(output.dtype).removeprefix("torch."),
         "magnitudes": view.magnitudes,
         "which": view.which,
+        "age": view.ablation_age,
     }
     if view.attends:
         header |= {"word": view.channel_word, "query": view.query_words}

@@ -59,3 +59,58 @@ def test_with_the_canvas(open_notebook, twin, shots):
     twin.reset()
     wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
     assert notebook.errors == []
+
+
+GATE = """from hookviz.attribution.perturbation import Ablation
+work = Ablation.work
+def gated(parts, seconds):
+    return work(parts, 0) if explorer.edits else 0.5
+patch.object(Ablation, "work", gated).start()"""
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_clicks_while_the_order_is_worked_out(open_notebook, shots):
+    """What the screen shows is what a click acts upon, also while the kernel works."""
+    notebook = open_notebook([CANVAS_ON, "import hookviz", MAKE, GATE, "explorer"])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    order = app.get_by_role("combobox", name="order of the channels")
+    work, rank = app.locator(".hv-ablation"), app.locator(".hv-by")
+    off = app.get_by_role("button", name="off", exact=True)
+    again = work.get_by_role("button", name="again")
+
+    order.select_option("ablation")  # half of it is done, and more never comes
+    wait_for(lambda: "50 % switched off" in work.inner_text(), "how far it is")
+    assert order.input_value() == "index" and "channel 32 ×" in app.inner_text()
+    page.screenshot(path=shots / "ablation-at-work.png")
+    work.get_by_role("button", name="stop").click()
+    wait_for(lambda: "stopped" in work.inner_text(), "the stop")
+    again.click()
+    wait_for(lambda: "50 % switched off" in work.inner_text(), "how far it is")
+    off.click()
+    app.get_by_role("button", name="layer3.1.conv2, channel 32: off").wait_for()
+    wait_for(lambda: "the network has changed" in work.inner_text(), "the reason")
+    assert order.input_value() == "index"
+
+    again.click()  # from now on it goes to its end
+    wait_for(lambda: "1st of" in rank.inner_text(), "the order")
+    assert order.input_value() == "ablation" and work.is_hidden()
+    off.focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: "2nd of" in rank.inner_text(), "the next")
+    channel = app.locator(".hv-heading .hv-number-now").first.inner_text()
+    off.click()
+    app.get_by_role("button", name=f"layer3.1.conv2, channel {channel}: off").wait_for()
+    wait_for(lambda: "old: of the run before the edit" in work.inner_text(), "the order's age")
+    assert "2nd of" in rank.inner_text()
+    page.screenshot(path=shots / "ablation-old.png")
+
+    page.keyboard.press("Control+z")
+    wait_for(lambda: app.locator(".hv-edit").count() == 1, "the edit taken out")
+    page.keyboard.press("ArrowUp")
+    wait_for(lambda: "not known for this layer" in work.inner_text(), "another layer")
+    page.keyboard.press("ArrowDown")
+    wait_for(lambda: "not known" not in work.inner_text(), "the layer before")
+    assert order.input_value() == "ablation"
+    assert notebook.errors == []
