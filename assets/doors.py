@@ -44,7 +44,9 @@ def write_pages(folder: Path) -> dict[str, tuple[str, int]]:
     """Write a page a door; return its address and the width at which it is looked at."""
     cat = hookviz.models.photographs()["chelsea"]
     model, weights = hookviz.pretrained("efficientnet_lite0")
-    explorer = hookviz.explore(model, cat, weights=weights, layer="_blocks.2._depthwise_conv")
+    explorer = hookviz.explore(
+        model, cat, weights=weights, layer="_blocks.2._depthwise_conv", channel=8
+    )
     explorer.to_html(folder / "explore.html")
     explorer.close()
     model, image = hookviz.demo_model(), hookviz.demo_images()[12]

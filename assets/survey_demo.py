@@ -19,7 +19,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import hookviz
-from hookviz.draw.pieces import Piece, sheet
+from hookviz.draw.mosaic import Piece, sheet
 
 OUT = Path(__file__).resolve().parent
 LAYERS = ["stem", "layer1", "layer2", "layer3.0", "layer3"]

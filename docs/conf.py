@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 
+import found  # noqa: E402
 import gather  # noqa: E402
 from docutils import nodes  # noqa: E402
 from docutils.utils.math.latex2mathml import tex2mathml  # noqa: E402
@@ -56,6 +58,7 @@ nitpick_ignore_regex = [(r"py:class", r".*")]  # types are prose: "sequence of (
 
 html_theme = "furo"
 html_math_renderer = "mathml"
+html_baseurl = os.environ.get("HOOKVIZ_SITE", "")  # the sitemap's addresses begin with it
 html_title = f"hookviz {release}"
 html_static_path = ["static"]
 html_css_files = ["hookviz.css"]
@@ -87,3 +90,5 @@ def setup(app: Sphinx) -> None:
     app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("builder-inited", gather.gather)
     app.connect("missing-reference", by_last_name)
+    app.connect("html-page-context", found.describe)
+    app.connect("build-finished", found.write_lists)

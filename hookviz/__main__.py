@@ -19,6 +19,8 @@ examples:
       a torchvision model with its default weights
   hookviz page timm:convnext_tiny photo.jpg --layers "stages.*.conv_dw" -o view.html
       a timm model, and its layers that match
+  hookviz page --demo --network -o view.html
+      the page runs the network: drop other pictures on it, silence channels
   hookviz page mypackage.nets:build photo.jpg --weights trained.pt --target 3 -o view.html
       the model that your function returns, with your state dict, and the gradient of class 3
 
@@ -106,6 +108,13 @@ def parser() -> argparse.ArgumentParser:
     add("--demo", action="store_true", help="the demo model, and its picture if none is given")
     add("--title", help="the page's title")
     add("--max-bytes", type=float, default=10e6, metavar="N", help="its maximum size (10e6)")
+    add("--network", action="store_true", help="the page runs the network: other pictures, edits")
+    add(
+        "--precision",
+        choices=["float32", "float16", "int8"],
+        default="float32",
+        help="of the weights of --network (float32)",
+    )
     one.set_defaults(run=page)
     survey_parser(commands)
     diagnose_parser(commands)
@@ -200,7 +209,14 @@ def page(options: argparse.Namespace) -> None:
     view = opened(View(Settings("", target=target), session, done))
     most, title = options.max_bytes, options.title
     with Progress(terminal=True) as bar:
-        text = write_page(view, run, max_bytes=most, title=title, on_progress=bar.update)
+        if options.network:
+            from .export.network.page import write_network_page
+
+            text = write_network_page(
+                view, title=title, precision=options.precision, on_progress=bar.update
+            )
+        else:
+            text = write_page(view, run, max_bytes=most, title=title, on_progress=bar.update)
     Path(options.output).write_text(text, encoding="utf-8")
     tell(f"{options.output}: {len(text) / 1e6:.1f} MB, {len(done.cache)} layers")
 

@@ -361,7 +361,7 @@ def test_the_encoder_layer_with_and_without_its_fast_path(norm_first, masked):
 @pytest.mark.parametrize("whole", [True, False])
 def test_operations_of_the_fast_path(whole):
     """As one operation, as torch runs the layer where nothing is hooked."""
-    from hookviz.attribution.fused import fused_weights, is_fused
+    from hookviz.attribution.attending import fused_weights, is_fused
     from hookviz.run.recorder import Listener, OperationRecorder
 
     class Collected(Listener):

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import hookviz
-from hookviz.attribution.silencing import HeadEdit
+from hookviz.attribution.heads import HeadEdit
 
 
 class Own(nn.Module):

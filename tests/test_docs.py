@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pkgutil
 import re
 import subprocess
 import sys
@@ -27,7 +28,17 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 # How-tos that train, compile, write pages and figures: seconds each.
-HOWTOS = "attributions", "compiled", "page", "paper", "port", "side-by-side", "survey", "watch"
+HOWTOS = (
+    "attributions",
+    "compiled",
+    "network-page",
+    "page",
+    "paper",
+    "port",
+    "side-by-side",
+    "survey",
+    "watch",
+)
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
 
 
@@ -255,6 +266,23 @@ def test_everything_public_is_named_in_the_reference() -> None:
     assert set(hookviz.__all__) <= set(named), "add them to a page of docs/api"
 
 
+def test_every_page_stands_in_a_group_of_the_first() -> None:
+    first = (DOCS / "index.md").read_text()
+    there = {f"howto/{page.stem}" for page in (DOCS / "howto").glob("*.md")}
+    assert there == set(re.findall(r"^howto/[\w-]+$", first, re.MULTILINE))
+
+
+def test_the_reference_names_what_is_there() -> None:
+    """Each directive's object can be imported: the build of the pages is heavy, this is not."""
+    directives = re.compile(
+        r"^\.\. auto(?:class|function|method|data|module):: (\S+)", re.MULTILINE
+    )
+    for page in (DOCS / "api").glob("*.md"):
+        for name in directives.findall(page.read_text()):
+            whole = name if name.startswith("hookviz.") else f"hookviz.{name}"
+            pkgutil.resolve_name(whole)  # raises with the name that is missing
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
     """Every page of the site, by its path."""
@@ -306,6 +334,19 @@ def test_links_lead_somewhere(site: dict[str, Page]) -> None:
             if not path.is_file() or (other and anchor and anchor not in other.ids):
                 broken.append((name, link))
     assert broken == []
+
+
+@pytest.mark.heavy
+def test_pages_are_found(site: dict[str, Page]) -> None:
+    listed = (site["index.html"].path.parent / "llms.txt").read_text()
+    pages = re.findall(r"^- \[.+\]\((.+)\): ", listed, re.MULTILINE)
+    assert {*pages} < {*site} and "howto/debug.html" in pages
+    assert all(
+        f"{name}</loc>" in (site[name].path.parents[name.count("/")] / "sitemap.xml").read_text()
+        for name in pages
+    )
+    debug = site["howto/debug.html"].path.read_text()
+    assert '<meta name="description" content="' in debug and "og:title" in debug
 
 
 @pytest.mark.heavy

@@ -17,8 +17,7 @@ from torchvision.transforms import ToTensor, v2
 
 import hookviz
 from hookviz.draw.overlay import as_fed, picture_of
-from hookviz.run.inputs import prepare_input
-from hookviz.run.pictures import load_picture
+from hookviz.run.inputs import load_picture, prepare_input
 from hookviz.run.session import Session
 from hookviz.run.target import class_names_of
 from hookviz.view.payload import model_payload

@@ -178,7 +178,7 @@ def test_what_cannot_be_exported_is_refused_by_its_operation():
         ran(Branching().eval(), x)
     with pytest.raises(NetworkError, match=r"float32, and Small has values of torch\.float64"):
         ran(Small().eval().double(), torch.randn(1, 3, 16, 16).double())
-    with pytest.raises(ValueError, match=r"weights='int4' is not one of"):
+    with pytest.raises(ValueError, match=r"precision='int4' is not one of"):
         ran(Small().eval(), torch.randn(1, 3, 16, 16), precision="int4")
 
 

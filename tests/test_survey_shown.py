@@ -15,7 +15,7 @@ from seen import blocks, framed
 from torch import nn
 
 import hookviz
-from hookviz.draw.pieces import FEW, data_url, row, strip
+from hookviz.draw.mosaic import FEW, data_url, row, strip
 from hookviz.studies.survey.channels import channel_words
 from hookviz.studies.survey.survey import Survey
 

@@ -490,7 +490,7 @@ def test_layers_that_return_several_tensors_or_none_that_counts():
 
 
 def test_what_cannot_be_summed_up_does_not_end_the_training(monkeypatch):
-    import hookviz.studies.watch.recorder as recorder
+    import hookviz.studies.watch.measured as recorder
 
     def refuses(tensor, channel):
         raise TypeError("no such tensor. Do this.")

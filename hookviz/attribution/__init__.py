@@ -11,7 +11,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "attribution.cam": ["HEATMAPS"],
         "attribution.gradients": ["ATTRIBUTIONS", "picture_map"],
         "attribution.perturbation": ["ablationcam", "scorecam"],
-        "attribution.tokens": ["ATTENTION_HEATMAPS"],
+        "attribution.attention": ["ATTENTION_HEATMAPS"],
         "run.inputs": ["prepare_input"],
     },
 )

@@ -22,8 +22,7 @@ from torch import Tensor
 from ..hooking.records import Call, LayerRecord
 from ..hooking.select import close_names
 from ..hooking.tensors import as_maps, at_least_float32
-from .attention import Attention
-from .tokens import ATTENTION_HEATMAPS
+from .attention import ATTENTION_HEATMAPS, Attention
 
 Method = Callable[..., Tensor]
 

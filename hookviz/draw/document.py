@@ -84,6 +84,7 @@ def document(
     alt: str,
     still: str,
     language: str = "en",
+    computes: bool = False,
 ) -> str:
     """Return the page as HTML; only the program runs, and nothing is fetched.
 
@@ -101,11 +102,14 @@ def document(
         A data URL: a picture for places where scripts do not run.
     language : str
         The language of its words, such as ``"de"``.
+    computes : bool
+        If true, the program may run WebAssembly, in a worker made of the page's own data.
     """
     program = f'(() => {{\n"use strict";\n{program}}})();'
+    wasm, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if computes else ("", "")
     policy = (
-        f"default-src 'none'; script-src '{_hash(program)}'; style-src '{_hash(sheet)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{_hash(program)}'{wasm}; style-src '{_hash(sheet)}'; "
+        f"img-src data:; {worker}base-uri 'none'; form-action 'none'"
     )
     data = "\n".join(
         f'<script type="application/json" id="{name}">{text}</script>'

@@ -1,11 +1,16 @@
-"""All channels of a layer as tiles of one picture."""
+"""All channels of a layer as tiles of one picture; parts of pictures in a row or on a sheet."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
+from PIL import Image, ImageDraw
 
 from .colours import GAP, averaged, strip_height, to_levels
 
@@ -94,3 +99,149 @@ def _cross(height: int, width: int) -> np.ndarray:
     y, x = np.mgrid[0:height, 0:width]
     along = np.round(x * (height - 1) / max(width - 1, 1))
     return (along == y) | (along == height - 1 - y)
+
+
+ACCENT, EDGE = (255, 140, 0), (20, 20, 20)
+GREY = 128  # around pictures that are not square; fits bright and dark pages
+FEW = 32  # up to this side, single pixels stay visible
+LARGE = 224  # the longest side of a piece
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A part of a picture, or words in its place."""
+
+    picture: np.ndarray | None  #: the whole, uint8 ``(H, W, 3)``
+    box: tuple[float, float, float, float]  #: top, left, bottom, right, as fractions of the picture
+    centre: tuple[float, float] | None  #: the position, row and column, as fractions
+    caption: str  #: below it
+    words: str  #: full description
+
+    @property
+    def is_part(self) -> bool:
+        """True if it is less than the whole picture."""
+        return self.box != (0.0, 0.0, 1.0, 1.0)
+
+    def drawn(self, whole: bool = False) -> Image.Image:
+        """Return the cut-out part, or the whole picture with the box and the position marked."""
+        if self.picture is None:
+            return Image.new("RGB", (LARGE, LARGE), (GREY,) * 3)
+        height, width = self.picture.shape[:2]
+        picture = Image.fromarray(self.picture)
+        top, left, bottom, right = np.array(self.box) * [height, width, height, width]
+        if not whole:
+            ends = math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)
+            return _fitting(picture.crop(ends), LARGE)
+        factor = LARGE / max(height, width)
+        size = max(1, round(width * factor)), max(1, round(height * factor))
+        picture = picture.resize(size, _way(factor, max(height, width)))
+        pen = ImageDraw.Draw(picture)
+        if self.is_part:
+            box = [round(each * factor) for each in (left, top, right, bottom)]
+            box[2:] = box[2] - 1, box[3] - 1
+            pen.rectangle([box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1], None, EDGE, 5)
+            pen.rectangle(box, None, ACCENT, 3)
+        if self.centre is not None:
+            x, y = self.centre[1] * size[0], self.centre[0] * size[1]
+            for radius, colour in ((6, EDGE), (4, ACCENT)):
+                pen.ellipse([x - radius, y - radius, x + radius, y + radius], fill=colour)
+        return picture
+
+
+def row(pieces: Sequence[Piece], *, whole: bool = False, side: int = 104) -> str:
+    """Return pieces side by side as HTML, each with its caption; all text is escaped.
+
+    Parameters
+    ----------
+    side : int
+        Maximum width of one piece, in CSS pixels.
+    """
+    made = []
+    for piece in pieces:
+        shown = f'<div class="none">{escape(piece.words)}</div>'
+        if piece.picture is not None:
+            drawn = piece.drawn(whole)
+            css = "" if max(drawn.size) <= FEW else ' class="smooth"'
+            shown = f'<img{css} alt="{escape(piece.words)}" src="{data_url(drawn)}">'
+        made.append(
+            f'<figure title="{escape(piece.words)}"><div class="piece">{shown}</div>'
+            f"<figcaption>{escape(piece.caption)}</figcaption></figure>"
+        )
+    style = f"grid-template-columns: repeat({len(made)}, minmax(0, {side}px))"
+    return f'<div class="hookviz"><div class="pieces" style="{style}">{"".join(made)}</div></div>'
+
+
+STYLE = """<style>.hookviz .pieces {display: grid; gap: 4px 8px; margin: 2px 0 4px}
+.hookviz .piece {aspect-ratio: 1; overflow: hidden; border-radius: 2px; background: #80808030;
+  display: grid; place-items: center; font-size: 10px; line-height: 13px; text-align: center}
+.hookviz .pieces img {width: 100%; height: 100%; object-fit: contain}
+.hookviz .pieces figcaption {display: block; height: auto; line-height: 15px; font-size: 11px;
+  color: var(--hv-dim); text-overflow: ellipsis}
+.hookviz .facts {display: flex; flex-wrap: wrap; gap: 0 12px; align-items: baseline}
+.hookviz .facts b {font-weight: 600}
+.hookviz .facts span {color: var(--hv-dim)}
+</style>"""
+
+
+def facts(name: str, words: Sequence[str]) -> str:
+    """Return a line above a row: a name, then facts."""
+    said = "".join(f"<span>{escape(each)}</span>" for each in words)
+    return f'<div class="hookviz"><div class="facts"><b>{escape(name)}</b>{said}</div></div>'
+
+
+def strip(pieces: Sequence[Piece], side: int, *, whole: bool = False) -> Image.Image:
+    """Draw pieces side by side in one picture, each in a square."""
+    sheet = Image.new("RGB", (side * max(len(pieces), 1), side), (GREY,) * 3)
+    for place, piece in enumerate(pieces):
+        if piece.picture is None:
+            continue
+        drawn = piece.drawn(whole)
+        factor = side / max(drawn.size)
+        size = max(1, round(drawn.width * factor)), max(1, round(drawn.height * factor))
+        drawn = drawn.resize(size, _way(factor, max(drawn.size)))
+        corner = place * side + (side - size[0]) // 2, (side - size[1]) // 2
+        sheet.paste(drawn, corner)
+    return sheet
+
+
+def sheet(rows: Sequence[tuple[str, Sequence[Piece]]], side: int = 96) -> Image.Image:
+    """Draw rows of pieces with words above each, for places that show only pictures."""
+    gap, line = 4, 22
+    most = max((len(pieces) for _, pieces in rows), default=1)
+    size = max(most * (side + gap) - gap, 400), max(len(rows) * (side + line + gap) - gap, 1)
+    whole = Image.new("RGB", size, "white")
+    pen = ImageDraw.Draw(whole)
+    for number, (words, pieces) in enumerate(rows):
+        top = number * (side + line + gap)
+        # Pillow's own font has no real minus sign.
+        pen.text((0, top + 3), words.replace("−", "-"), "black", font_size=13)
+        for place, piece in enumerate(pieces):
+            whole.paste(strip([piece], side), (place * (side + gap), top + line))
+    return whole
+
+
+def data_url(picture: Image.Image, quality: int = 85) -> str:
+    """Encode a picture for HTML: a small one as PNG, others as JPEG."""
+    held = io.BytesIO()
+    if max(picture.size) <= FEW:
+        kind = "png"
+        picture.save(held, "PNG")
+    else:
+        kind = "jpeg"
+        picture.save(held, "JPEG", quality=quality)
+    return f"data:image/{kind};base64,{base64.b64encode(held.getvalue()).decode()}"
+
+
+def _fitting(picture: Image.Image, most: int) -> Image.Image:
+    factor = most / max(picture.size)
+    if factor >= 1:
+        return picture
+    size = max(1, round(picture.width * factor)), max(1, round(picture.height * factor))
+    return picture.resize(size, Image.Resampling.BOX)
+
+
+def _way(factor: float, side: int) -> Image.Resampling:
+    """Return the resampling filter: in a small picture single pixels stay visible."""
+    if factor < 1:
+        return Image.Resampling.BOX
+    return Image.Resampling.NEAREST if side <= FEW else Image.Resampling.BICUBIC

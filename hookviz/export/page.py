@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import HEATMAPS
-from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw import html
 from ..draw.colours import colour_ranges
 from ..draw.document import document, fitting, json_text, script, style
@@ -72,7 +72,7 @@ def write_page(
     ValueError
         Unknown layer, or a budget smaller than the program.
     """
-    names = _chosen(view, layers)
+    names = chosen_layers(view, layers)
     view = view.with_settings(order="index") if view.settings.order == ABLATION else view
     view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
     if max_bytes < SMALLEST:
@@ -105,7 +105,7 @@ def write_page(
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
     on_progress(1.0)
     texts = {
-        name: _block(header, [small, *(part.stream for part in own)])
+        name: packed_block(header, [small, *(part.stream for part in own)])
         for name, (header, small, own) in blocks.items()
     }
     settings = settings_payload(view)
@@ -116,7 +116,7 @@ def write_page(
     return fitting([page], max_bytes, least)
 
 
-def _chosen(view: View, layers: Layers) -> list[str]:
+def chosen_layers(view: View, layers: Layers) -> list[str]:
     """Return the page's layers."""
     if layers is None:
         return view.layers
@@ -216,7 +216,8 @@ def _notes(reductions: list[str], max_bytes: float, view: View) -> list[str]:
     return [f"This page needs no kernel. To fit {megabytes(int(max_bytes))}: {told}."]
 
 
-def _block(header: dict[str, Any], streams: list[Stream]) -> str:
+def packed_block(header: dict[str, Any], streams: list[Stream]) -> str:
+    """Return a block of arrays as JSON, for `static/blocks.js`."""
     codings = [coding for stream in streams for coding in stream.codings]
     header = header | {"arrays": codings, "streams": [len(each.data) for each in streams]}
     data = base64.b64encode(b"".join(each.data for each in streams)).decode()

@@ -218,6 +218,7 @@ export class App {
     const shown = this.data;
     this.parts.heading.show(shown.header.counts, at, this.position, shown.orderOf(at.order));
     this.parts.ablation.show(shown);
+    visible(this.parts.heading.stage, source.live && !shown.header.query);
     if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
     this.drawMaps(shown);
     this.drawInput(shown);
@@ -238,6 +239,7 @@ export class App {
     setText(this.parts.title, facts.model);
     setText(this.parts.factsLine, facts.summary.join(" · "));
     setText(this.parts.chip, facts.verdict.text);
+    visible(this.parts.chip, facts.verdict.text !== "");
     setAttribute(this.parts.chip, "data-kind", facts.verdict.kind);
     setAttribute(this.parts.chip, "title", facts.verdict.layer === null ? "" : "go there");
     this.parts.chip.disabled = facts.verdict.layer === null;
@@ -292,7 +294,7 @@ export class App {
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
-    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, this.side(data), whole.alt);
+    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, [this.side(data), data.header.stage].filter(Boolean).join(", "), whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);

@@ -51,6 +51,8 @@ export class Heading {
       facts.choices.order.map((/** @type {string} */ name) => [name, ORDERS[name] ?? name]),
       toOrder,
     );
+    const stages = facts.choices.stage.map((/** @type {string} */ name) => [name, name]);
+    this.stage = menu("the maps as returned, or as the network goes on with them", stages, (stage) => state.set({ stage }));
     /** @type {Record<string, any>} */
     this.others = {};
     const more = ["call", "sample", "depth"].map((name) => {
@@ -65,7 +67,7 @@ export class Heading {
     this.root = el(
       "div",
       { class: "hv-heading" },
-      el("div", { class: "hv-line" }, this.name, this.words, this.find.root),
+      el("div", { class: "hv-line" }, this.name, this.words, this.stage, this.find.root),
       el(
         "div",
         { class: "hv-line" },
@@ -104,6 +106,7 @@ export class Heading {
     const by = order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
     setText(this.rank, by);
     choose(this.order, at.order);
+    choose(this.stage, at.stage);
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
       const count = counts[name] ?? 0;
       visible(root, count > 1);

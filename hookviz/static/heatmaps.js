@@ -39,6 +39,7 @@ export class Heatmaps {
     const { facts } = this.source;
     if (at.heatmap !== facts.product) return this.source.heat(at, data.header.layer, at.targetClass);
     if (!data.graded || !data.width) return { values: null, shape: [], none: noGradient(data, facts) };
+    if (data.header.stage) return { values: null, shape: [], none: "of the output: choose as returned" };
     const [height, width] = [data.height, data.width];
     const map = data.map("maps", at.channel);
     const [, tall, wide] = data.arrays.gradients?.shape ?? [];

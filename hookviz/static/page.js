@@ -1,47 +1,12 @@
 // The entry of a page: all numbers are in it, packed; no kernel, no network.
 
 import { App } from "./app.js";
-import { decoded } from "./arrays.js";
+import { block, tellSize } from "./blocks.js";
 import { readJson } from "./dom.js";
-import { fromBase64 } from "./levels.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
 import { speak } from "./words.js";
-
-/**
- * The arrays of a block: a header that says how each is packed, and all bytes, deflated.
- * @param {string} id
- */
-async function block(id) {
-  const script = document.getElementById(id);
-  if (!script) return null;
-  const { header, data } = JSON.parse(script.textContent ?? "");
-  const bytes = await inflated(fromBase64(data), header.streams);
-  /** @type {Record<string, any>} */
-  const arrays = {};
-  let from = 0;
-  for (const coding of header.arrays) {
-    const part = bytes.subarray(from, from + coding.bytes);
-    from += coding.bytes;
-    arrays[coding.name] = decoded(coding, part, arrays[`${coding.name} ends`]?.values);
-  }
-  return { header, arrays };
-}
-
-/**
- * @param {Uint8Array<ArrayBuffer>} packed
- * @param {number[]} lengths Of the streams in it.
- */
-async function inflated(packed, lengths) {
-  let from = 0;
-  const streams = lengths.map((length) => packed.subarray(from, (from += length)));
-  const unpacked = streams.map(async (stream) => {
-    const through = new Blob([stream]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return new Response(through).arrayBuffer();
-  });
-  return new Uint8Array(await new Blob(await Promise.all(unpacked)).arrayBuffer());
-}
 
 /** What is in the page. */
 class PageSource {
@@ -148,15 +113,6 @@ function start() {
   source.listeners.add(ready);
   ready();
   tellSize();
-}
-
-/** In a frame of a notebook, say how high the page is. */
-function tellSize() {
-  if (globalThis.parent === globalThis.self) return;
-  document.body.classList.add("hookviz-framed"); // a share of its height would chase itself
-  const tell = () =>
-    globalThis.parent.postMessage({ hookvizHeight: document.documentElement.scrollHeight }, "*");
-  new ResizeObserver(tell).observe(document.body);
 }
 
 start();

@@ -5,7 +5,7 @@
  * @typedef {{
  *   layer: string, channel: number, call: number, sample: number, depth: number, order: string,
  *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
- *   strip: boolean, place: [number, number] | null, version: string}} Settings The explorer's own.
+ *   strip: boolean, place: [number, number] | null, stage: string, version: string}} Settings The explorer's own.
  * @typedef {Settings & {
  *   targetClass: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,

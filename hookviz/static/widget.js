@@ -163,8 +163,8 @@ class KernelSource {
 
   /** @param {any} at */
   question(at) {
-    const { layer, call, sample, depth } = at;
-    return { ask: "layer", layer, call, sample, depth, ...this.query(at, layer) };
+    const { layer, call, sample, depth, stage } = at;
+    return { ask: "layer", layer, call, sample, depth, stage, ...this.query(at, layer) };
   }
 
   /** @param {any} at */
@@ -220,8 +220,8 @@ class KernelSource {
     if (!layer || own) return null;
     // One question at a time: when its answer comes, the pointer's place then is asked for.
     const waiting = [...this.pending].some((key) => key.includes('"ask":"value"'));
-    const { layer: name, call, sample, depth, channel } = at;
-    const question = { ask: "value", layer: name, call, sample, depth, channel, row, column, ...this.query(at, name) };
+    const { layer: name, call, sample, depth, stage, channel } = at;
+    const question = { ask: "value", layer: name, call, sample, depth, stage, channel, row, column, ...this.query(at, name) };
     return waiting ? null : this.get(question);
   }
 

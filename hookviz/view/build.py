@@ -16,10 +16,9 @@ from ..hooking.tables import megabytes, number
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
 from .exploration import displayed_view
-from .frame import ChannelGrid, Frame, ImagePanel, Panel
+from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed
 from .heatmaps import ShownHeatmap
 from .layer import ABLATION, ChannelStatistics
-from .predictions import signed
 from .settings import choices
 from .view import ShownMaps, View, field_of, place_of
 

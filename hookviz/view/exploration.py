@@ -62,7 +62,7 @@ class ViewDifference(View):
     def layer(self) -> LayerView:
         at = self.settings
         return self.memo.get_or_compute(
-            "layer", (at.layer, at.call, at.sample, at.depth, self.query), self._less
+            "layer", (at.layer, at.call, at.sample, at.depth, self.query, at.stage), self._less
         )
 
     def _less(self) -> LayerView:

@@ -7,14 +7,15 @@ import weakref
 import numpy as np
 from torch import Tensor
 
+from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import HEATMAPS, check_method, heatmap, needs_gradient
 from ..attribution.gradients import ATTRIBUTIONS, attribute, picture_map
-from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw.colours import SEQUENTIAL, to_numpy
 from ..draw.html import Readings
 from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
+from ..run.stages import RETURNED
 from ..studies.receptive_field.field import one_of, place_in
 from .exploration import ViewDifference, less
 from .frame import HeatmapStrip, ImagePanel, Panel
@@ -30,6 +31,7 @@ class ShownHeatmap:
     """
 
     def __init__(self, view: View) -> None:
+        view = view.with_settings(stage=RETURNED)  # gradients are those of the output
         self.view, self.settings, self.memo = view, view.settings, view.memo
         self.values = self._values()
         self.alone = not self.settings.overlay or view.picture is None

@@ -20,8 +20,7 @@ from ..hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, s
 from ..hooking.select import is_convolution
 from ..hooking.tensors import as_maps, at_least_float32, channel_dimension
 from ..studies.diagnosis.magnitudes import LIMIT, trends
-from ..studies.diagnosis.values import next_to_zero, silence
-from ..studies.diagnosis.weights import is_zero
+from ..studies.diagnosis.values import is_zero, next_to_zero, silence
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,6 +173,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "magnitudes": view.magnitudes,
         "which": view.which,
         "age": view.ablation_age,
+        "stage": view.stage_words,
     }
     if view.attends:
         header |= {"word": view.channel_word, "query": view.query_words}

@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 
 import matplotlib
 
+from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import HEATMAPS
 from ..attribution.gradients import ATTRIBUTIONS
-from ..attribution.tokens import ATTENTION_HEATMAPS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
+from ..run.stages import RETURNED, STAGES
 from ..run.target import Target, check_target, sample_scores
 from .layer import ORDERS, why_not_shown
 
@@ -217,6 +218,15 @@ class Settings:
         "Whether the heatmap is over the input, or alone, at its own size.", True
     )
     strip: bool = _declared("Whether the heatmaps of all layers are shown in a row.", False)
+    stage: str = _declared(
+        "The maps as the layer returned them, or as the network goes on with them: after the "
+        "normalization or the activation that follows directly, also as a function. The model "
+        "runs once more for each layer. Gradients and heatmaps stay those of the output.",
+        RETURNED,
+        label="maps",
+        offered=lambda: STAGES,
+        closed=True,
+    )
     place: tuple[float, float] | None = _declared(
         "A position of the maps: how far down and right, 0 to 1. Its receptive field is outlined "
         "in the input.",

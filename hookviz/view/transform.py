@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ..hooking.handles import HookManager
 from ..hooking.select import module_names
 from ..run.session import Session
-from ..studies.diagnosis.facts import away_from, moments
+from ..studies.diagnosis.operations import away_from, moments
 from ..studies.diagnosis.values import off_scale
 
 

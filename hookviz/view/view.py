@@ -10,11 +10,18 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import torch
 
 from ..attribution.attention import Attention
-from ..attribution.heads import AttentionRecord, attention_beside, attention_in, with_attention
+from ..attribution.heads import (
+    AttentionRecord,
+    HeadEdit,
+    attention_beside,
+    attention_in,
+    head_scores,
+    with_attention,
+)
 from ..attribution.perturbation import Ablation, ablation_scores
-from ..attribution.silencing import HeadEdit, head_scores
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
 from ..hooking.edit import Change, Channels, LayerEdit, Where
@@ -24,9 +31,10 @@ from ..hooking.tables import number
 from ..run.inputs import ModelInput
 from ..run.progress import Progress
 from ..run.session import Run, Session
+from ..run.stages import RETURNED, furthest, stage_words, stages_of
 from ..run.target import Target
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
-from .frame import Panel
+from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
     ABLATION,
     Cell,
@@ -42,7 +50,6 @@ from .layer import (
     values_of,
     verdict,
 )
-from .predictions import Prediction, are_classes, class_labels, ranked, target_name
 from .settings import INDICES, Settings, heatmap_names
 from .transform import TransformWords, transform_words_of
 
@@ -259,9 +266,14 @@ class View:
         def make() -> LayerView:
             call = self.call
             tensors = call.activation, call.gradient
-            return layer_view(*tensors, call.module, at.sample, at.depth, call.grid)
+            own = layer_view(*tensors, call.module, at.sample, at.depth, call.grid)
+            tensor = furthest(self.stages, at.stage)
+            if tensor is None:
+                return own
+            staged = layer_view(tensor, None, call.module, at.sample, at.depth, call.grid)
+            return replace(own, maps=staged.maps)
 
-        key = (at.layer, at.call, at.sample, at.depth, self.query)
+        key = (at.layer, at.call, at.sample, at.depth, self.query, at.stage)
         return self.memo.get_or_compute("layer", key, make)
 
     @property
@@ -270,6 +282,22 @@ class View:
         # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
         unknown = self.settings.order == ABLATION and self.ablation_scores is None
         return "index" if unknown else self.settings.order
+
+    @property
+    def stages(self) -> dict[str, torch.Tensor]:
+        """The later stages of the output, by `STAGES`; empty for maps as returned."""
+        at, record = self.settings, self.whole_record
+        if at.stage == RETURNED or isinstance(record, AttentionRecord):
+            return {}
+        make = lambda: stages_of(self.session, record.module)  # noqa: E731
+        every = self.memo.get_or_compute("stages", at.layer, make)
+        return every[at.call] if at.call < len(every) else {}
+
+    @property
+    def stage_words(self) -> str:
+        """The stage of the maps in words; empty for maps as returned."""
+        at = self.settings
+        return "" if at.stage == RETURNED else stage_words(self.stages, at.stage)
 
     @property
     def channels(self) -> np.ndarray:
@@ -554,6 +582,8 @@ class ShownMaps:
             or (gradients and FLAT[flatness(values[None])[0]])
             or self._stretched(gradients, low, high)
         )
+        if role == "map" and self.view.stage_words:
+            note = "; ".join(filter(None, (self.view.stage_words, note)))
         if role == "map" and self.view.query_words:
             note = "; ".join(filter(None, (f"seen from {self.view.query_words}", note)))
         return Panel(

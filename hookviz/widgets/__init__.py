@@ -8,10 +8,9 @@ import lazy_loader
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "channels": ["ChannelBrowser", "browse"],
+        "channels": ["ChannelBrowser", "Player", "browse"],
         "explorer": ["Explorer", "explore"],
         "live_training": ["LiveTraining"],
-        "player": ["Player"],
         "side_by_side": ["Link", "SideBySide", "link"],
     },
 )

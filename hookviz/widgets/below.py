@@ -7,10 +7,9 @@ from typing import Any
 
 import ipywidgets as widgets
 
-from ..draw import html, pieces
+from ..draw import html, mosaic
 from ..studies.survey.channels import channel_words
-from ..studies.survey.page import SHOWN
-from ..studies.survey.survey import Survey
+from ..studies.survey.survey import SHOWN, Survey
 from ..view.settings import Settings
 
 
@@ -61,11 +60,11 @@ def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
     key = at.layer, at.call
     try:
         layer = survey[key]
-        row = pieces.row(survey.patches(key, at.channel, SHOWN), whole=whole)
+        row = mosaic.row(survey.patches(key, at.channel, SHOWN), whole=whole)
     except (KeyError, ValueError) as error:
         return html.plain(str(error.args[0])), ""
     told = f"in {survey.seen:,} inputs channel {at.channel} answers most to"
-    return pieces.STYLE + pieces.facts(told, channel_words(layer, at.channel)), row
+    return mosaic.STYLE + mosaic.facts(told, channel_words(layer, at.channel)), row
 
 
 class Unfolding(widgets.VBox):

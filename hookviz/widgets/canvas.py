@@ -148,7 +148,7 @@ class Canvas(anywidget.AnyWidget):
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer's words and arrays."""
         ask, now = question["ask"], self._explored()
-        names = ("layer", "call", "sample", "depth", "place")
+        names = ("layer", "call", "sample", "depth", "place", "stage")
         wanted = {n: question[n] for n in names if n in question}
         if wanted.get("place"):
             wanted["place"] = tuple(wanted["place"])

@@ -25,6 +25,8 @@ from ..export.code.context import Given
 from ..export.code.source import write_source
 from ..export.figure import draw_figure, save_figure, still_png
 from ..export.lesson import Step
+from ..export.network.onnx_graph import Precision, check_precision
+from ..export.network.page import write_network_page
 from ..export.page import write_page
 from ..files import page_to
 from ..hooking.edit import Change, Channels, LayerEdit, Where
@@ -665,6 +667,8 @@ class Explorer(LiveWidget, SettingTraits):
         title: str | None = None,
         steps: Sequence[Step] = (),
         language: str | None = None,
+        network: bool = False,
+        precision: Precision = "float32",
     ) -> str | None:
         """Write this explorer as one file that needs no kernel and no network.
 
@@ -688,6 +692,13 @@ class Explorer(LiveWidget, SettingTraits):
         language : str, optional
             Of the page's words: ``"en"`` or ``"de"``; None is that of the environment variable
             ``HOOKVIZ_LANGUAGE``, else English.
+        network : bool
+            If true, the page has the network itself and runs it: for other pictures, any class's
+            gradients and silenced channels. Needs ``pip install 'hookviz[network]'``;
+            ``max_bytes`` and ``steps`` have no effect.
+        precision : str
+            Of the weights in such a page: ``"float32"``, ``"float16"`` or ``"int8"``. The page says
+            how far its maps are from the notebook's.
 
         Returns
         -------
@@ -697,8 +708,10 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            No such layer or language, too few bytes for any page, or a step's state that the page
-            cannot show.
+            No such layer or language, too few bytes for any page, a step's state that the page
+            cannot show, or a network that cannot be exported: the message names the operation.
+        ImportError, FileNotFoundError
+            Something that ``network=True`` needs is missing.
 
         Examples
         --------
@@ -716,6 +729,11 @@ class Explorer(LiveWidget, SettingTraits):
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
         options |= {"steps": steps, "language": language}
         with Progress() as bar:
+            if network:
+                del options["max_bytes"], options["steps"]
+                written = partial(write_network_page, precision=check_precision(precision))
+                page = allow_interrupts(written, view, on_progress=bar.update, **options)
+                return page_to(path, page)
             again = partial(ask, view.session)
             page = allow_interrupts(write_page, view, again, on_progress=bar.update, **options)
         return page_to(path, page)

@@ -17,7 +17,7 @@ from ..view.settings import DECLARED, INDICES
 from .below import visible
 
 SLIDERS = ("layer", *INDICES, "alpha")
-MENUS = ("order", "heatmap", "version")
+MENUS = ("order", "heatmap", "stage", "version")
 TOP = "top prediction"
 """The menu's entry for the target None."""
 
@@ -69,7 +69,7 @@ class PlainFace(widgets.VBox):
                 _line(self._sliders["layer"], self._heading),
                 _line(self._sliders["channel"], self._place, self._menus["order"]),
                 _line(*(self._sliders[name] for name in ("call", "sample", "depth"))),
-                _line(self._menus["heatmap"], self._sliders["alpha"]),
+                _line(self._menus["stage"], self._menus["heatmap"], self._sliders["alpha"]),
                 self._picture,
                 self._readings,
             ]

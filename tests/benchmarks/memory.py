@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
 
@@ -49,7 +50,26 @@ def run(*, quick: bool = False) -> None:
                 f"  {found['nbytes'] / _MB:8.0f}",
                 flush=True,
             )
+    _attention(measure, "vit_b_16")
     _messages()
+
+
+def _attention(measure: Callable[..., dict], name: str) -> None:
+    """All layers' attention of one picture, with the model's own memory in both."""
+    networks = run_path(str(_LIMITS / "networks.py"))
+    own = sum(each.nbytes for each in networks["network"](name).parameters())
+    print(f"\nattention of {name}, one picture: memory with the model's {own / _MB:.0f} MB")
+    print(f"  {'':34}  {'peak MB':>8}  {'ratio':>5}  {'kept MB':>8}")
+    for plain, kind in (("forward", "attention"), ("plain", "attention and gradients")):
+        base = measure(plain, name, 1, 224, None)
+        label = {"forward": "forward", "plain": "forward and backward"}[plain]
+        print(f"    {label:32}  {(own + base['peak']) / _MB:8.0f}")
+        for budget in (None, 10 * _MB):
+            found = measure(kind, name, 1, 224, budget)
+            said = kind + (f", max_bytes={budget // _MB} MB" if budget else "")
+            ratio = (own + found["peak"]) / (own + base["peak"])
+            kept = found["nbytes"] / _MB
+            print(f"    {said:32}  {(own + found['peak']) / _MB:8.0f}  {ratio:5.2f}  {kept:8.0f}")
 
 
 def _messages() -> None:

@@ -111,7 +111,7 @@ def shown(chrome: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     for page in opened:
         page.close()
     # The test itself reads pixels back, which Chromium calls slow.
-    fine = ("file:", "data:", "Canvas2D: Multiple readback")
+    fine = ("file:", "data:", "blob:", "Canvas2D: Multiple readback")
     assert [each for each in noted if not each.startswith(fine)] == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
 
-from hookviz.draw.pieces import data_url
+from hookviz.draw.mosaic import data_url
 
 MAKE = """import hookviz
 model, pictures = hookviz.demo_model(), hookviz.demo_images()

@@ -118,6 +118,24 @@ def _compare(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[A
     return found, 0
 
 
+def _forward(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    import torch
+
+    with torch.no_grad():
+        model(x)
+    return None, 0
+
+
+def _attention(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    maps = hookviz.attention(model, x, max_bytes=max_bytes)
+    return maps, sum(each.nbytes for each in maps.values())
+
+
+def _graded(hookviz: Any, model: Any, x: Any, max_bytes: int | None) -> tuple[Any, int]:
+    maps = hookviz.attention(model, x, target=0, max_bytes=max_bytes)
+    return maps, 2 * sum(each.nbytes for each in maps.values())
+
+
 WORK: dict[str, Callable[..., tuple[Any, int]]] = {
     "plain": _plain,
     "capture": _capture,
@@ -126,6 +144,9 @@ WORK: dict[str, Callable[..., tuple[Any, int]]] = {
     "diagnose": _diagnose,
     "capture all": _capture_all,
     "compare": _compare,
+    "forward": _forward,
+    "attention": _attention,
+    "attention and gradients": _graded,
 }
 
 

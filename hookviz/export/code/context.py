@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from ...hooking.select import unwrapped
 from ...hooking.tensors import as_maps
-from ...run.inputs import ModelInput, Transform, transform_for
-from ...run.pictures import expanded, is_url, load_picture
+from ...run.inputs import ModelInput, Transform, expanded, is_url, load_picture, transform_for
 from ...view.heatmaps import ShownHeatmap
 from ...view.view import View
 

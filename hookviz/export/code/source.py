@@ -21,8 +21,8 @@ from torch import Tensor
 from torchvision.models import WeightsEnum
 
 from ...attribution import cam
+from ...attribution.attention import ATTENTION_HEATMAPS
 from ...attribution.gradients import ATTRIBUTIONS
-from ...attribution.tokens import ATTENTION_HEATMAPS
 from ...draw.overlay import GAMMA, LUMINANCE, heat_colours, undoing
 from ...hooking.checkpoint import FORWARD
 from ...hooking.edit import LayerEdit, index_words
@@ -358,6 +358,8 @@ def _rarities(context: CodeContext) -> Iterator[str]:
         return
     if isinstance(view, ViewDifference):
         yield "a difference: set version='edited'."
+    if view.stage_words:
+        yield f"stage={context.settings.stage!r}: set stage='as returned'."
     if method == EFFECTIVE:
         yield (
             "this view, since the effective field takes more than a few lines: "

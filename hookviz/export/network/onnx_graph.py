@@ -76,13 +76,13 @@ def check_precision(precision: str) -> Precision:
     >>> check_precision("float8")
     Traceback (most recent call last):
     ...
-    ValueError: weights='float8' is not one of 'float32', 'float16', 'int8'.
+    ValueError: precision='float8' is not one of 'float32', 'float16', 'int8'.
     """
     for each in PRECISIONS:
         if each == precision:
             return each
     known = ", ".join(map(repr, PRECISIONS))
-    raise ValueError(f"weights={precision!r} is not one of {known}.")
+    raise ValueError(f"precision={precision!r} is not one of {known}.")
 
 
 def check_installed() -> None:
@@ -149,7 +149,7 @@ def export_network(
     _shrink(model, precision)
     written = model.SerializeToString()
     shapes = {name: tuple(each.shape) for name, each in traced.inputs.items()}
-    returned = _run(written, traced, _weights_of(session, run, sample, target))
+    returned = _run(written, traced, target_weights(session, run, sample, target))
     maps, gradients = _differences(returned, traced.layers, run, sample)
     farthest = max(maps, key=maps.__getitem__) if maps else ""
     return ExportedNetwork(
@@ -276,7 +276,7 @@ def _shrink(model: Any, precision: Precision) -> None:
     graph.node.extend(nodes)
 
 
-def _weights_of(session: Session, run: Run, sample: int, target: Target) -> np.ndarray | None:
+def target_weights(session: Session, run: Run, sample: int, target: Target) -> np.ndarray | None:
     """Return the weight of each class in the target's score, ``(1, K)``; None if it has none."""
     if run.logits is None or callable(target):
         return None

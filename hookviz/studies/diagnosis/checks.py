@@ -13,8 +13,16 @@ from .nonfinite import nan_and_inf
 from .observation import Observation
 from .train_eval import batchnorm, dropout, in_place, other_mode, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
-from .values import half_precision, input_scale, saturated, silent_maps
-from .weights import not_registered, one_under_many_names, same_channels, zero_weights
+from .values import (
+    half_precision,
+    input_scale,
+    not_registered,
+    one_under_many_names,
+    same_channels,
+    saturated,
+    silent_maps,
+    zero_weights,
+)
 
 Check = Callable[[Observation], Iterator[Finding]]
 

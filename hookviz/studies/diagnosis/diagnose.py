@@ -18,8 +18,8 @@ from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
+from .loss import LOOKED, optimizers
 from .observation import LayerCall, Observation, examine
-from .optimizer import LOOKED, optimizers
 
 
 def diagnose(

@@ -29,17 +29,14 @@ from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from .checks import findings_in, looked_at
-from .facts import away_from, moments
 from .findings import Diagnosis, Finding, Ignored, checked, without
-from .loss import LossListener, wiring
+from .loss import LOOKED, LossListener, optimizers, wiring
 from .model_error import raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
 from .observation import Observation, examine
-from .operations import OUTSIDE, OperationRecord
-from .optimizer import LOOKED, optimizers
+from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
-from .values import off_scale
-from .weights import one_under_many_names
+from .values import off_scale, one_under_many_names
 
 CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""

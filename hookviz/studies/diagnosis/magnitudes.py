@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import LayerCall, Observation
-from .weights import is_zero, learns, weighted
+from .values import is_zero, learns, weighted
 
 LIMIT = 1e6
 """By which factor something has exploded or vanished between two layers."""

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from ...hooking.tables import number
-from .facts import HALF
 from .findings import Finding
 from .observation import Observation
-from .operations import OperationRecord, Range
+from .operations import HALF, OperationRecord, Range
 
 Given = Sequence[Range]
 MOST = 3

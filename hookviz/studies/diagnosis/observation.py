@@ -18,15 +18,22 @@ from ...hooking.tensors import StorageMap, at_least_float32
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
 from ...run.session import Session
 from ...run.target import Target
-from .facts import (
+from .operations import (
     HALF,
     LOOKS,
     RECTIFIERS,
+    OperationRecord,
+    Place,
+    Range,
+    Seen,
+    culprit,
     is_batchnorm,
     look_at_precision,
+    origin_of,
+    range_of,
     ranges_of_channels,
+    record_of,
 )
-from .operations import OperationRecord, Place, Range, Seen, culprit, origin_of, range_of, record_of
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
 _FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")

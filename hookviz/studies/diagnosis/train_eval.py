@@ -11,7 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import Observation
-from .weights import is_zero, weighted
+from .values import is_zero, weighted
 
 
 def batchnorm(seen: Observation) -> Iterator[Finding]:

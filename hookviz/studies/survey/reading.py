@@ -19,11 +19,11 @@ from ...run.errors import first_line
 from ...run.inputs import (
     ModelInput,
     Transform,
+    load_picture,
     normalization_of,
     transform_for,
     transformed,
 )
-from ...run.pictures import load_picture
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 

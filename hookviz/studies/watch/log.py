@@ -27,8 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...files import read_arrays, write_arrays
-from .measured import BINS, NORMS, STATISTICS, Summary, from_bfloat16, to_bfloat16
-from .recorder import Row
+from .measured import BINS, NORMS, STATISTICS, Row, Summary, from_bfloat16, to_bfloat16
 
 SIDES = ("activation", "gradient")
 _OWN = 200  # bytes that a step takes beside its arrays, about

@@ -18,8 +18,7 @@ from ...draw.document import document, fitting, json_text, script, style
 from ...draw.figures import ShownFigure, no_formula, small_png
 from ...hooking.tables import number
 from .log import Layout, Recorded, TrainingStep
-from .measured import BINS, LEAST, NORMS, OCTAVES, STATISTICS, edges
-from .recorder import Row
+from .measured import BINS, LEAST, NORMS, OCTAVES, STATISTICS, Row, edges
 
 OF_ROWS = tuple(name for name in STATISTICS if name != "count")
 NAMES = (*OF_ROWS, "dead", *(f"gradient_{name}" for name in OF_ROWS), *NORMS)

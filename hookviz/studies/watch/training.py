@@ -14,8 +14,7 @@ from ...hooking.tables import html_table, megabytes, number, plain, text_table
 from ..diagnosis.findings import Diagnosis, Finding, also
 from ..showing import widget
 from .log import PHASES, FirstNonFinite, History, TrainingLog, TrainingStep, step_records, write_log
-from .measured import NORMS
-from .recorder import Row
+from .measured import NORMS, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,7 @@ from ...hooking.interrupts import Block
 from ...hooking.select import Layers, select_layers, type_name, unwrapped
 from ...run.errors import first_sentence
 from .log import AutoSaver, History, TrainingLog, TrainingStep, step_of
-from .measured import Weights
-from .recorder import Maps, Probe, StepRecorder
+from .measured import Maps, Probe, StepRecorder, Weights
 from .training import Training
 
 

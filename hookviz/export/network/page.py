@@ -1,0 +1,224 @@
+"""A page that runs the network: the face of all pages, with numbers computed in the browser."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...attribution.cam import HEATMAPS
+from ...draw import html
+from ...draw.document import STATIC, document, json_text, script, style
+from ...hooking.records import Call
+from ...hooking.select import Layers
+from ...hooking.tables import megabytes
+from ...hooking.tensors import as_maps
+from ...view.build import build_frame
+from ...view.layer import ABLATION
+from ...view.payload import (
+    class_number,
+    field_payload,
+    known_language,
+    layer_payload,
+    model_payload,
+    picture_payload,
+    settings_payload,
+)
+from ...view.settings import PRODUCT, heatmap_names
+from ...view.view import View, for_layer
+from ..figure import still_png
+from ..packing import Stream, raw
+from ..page import chosen_layers, packed_block
+from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
+from .runtime import LICENCE, VERSION, load_runtime
+from .transform import page_transform
+
+
+def write_network_page(
+    view: View,
+    *,
+    layers: Layers = None,
+    title: str | None = None,
+    language: str | None = None,
+    precision: Precision = "float32",
+    on_progress: Callable[[float], object] = lambda fraction: None,
+) -> str:
+    """Write the explorer as a page that runs its network.
+
+    Parameters
+    ----------
+    view : View
+        The view at which the page begins.
+    layers, title, language, precision
+        As for `hookviz.widgets.Explorer.to_html`.
+    on_progress : callable
+        Called with the fraction of the work that is done, 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        The network cannot be exported.
+    FileNotFoundError
+        The runtime is missing.
+    ImportError
+        A package of the extra ``network`` is missing.
+    """
+    # Attention is shown beside the layers, and is not what one of them returned.
+    names = [n for n in chosen_layers(view, layers) if not hasattr(view.cache[n], "attends")]
+    if not names:
+        raise ValueError("A page's network has no attention: choose layers that return maps.")
+    runtime = load_runtime()
+    view = view.with_settings(
+        order="index" if view.settings.order == ABLATION else view.settings.order,
+        normalize="channel" if view.settings.normalize == "network" else view.settings.normalize,
+    )
+    view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
+    at, session = view.settings, view.session
+    on_progress(0.05)
+    network = export_network(
+        session, view.run, names, sample=at.sample, target=at.target, precision=precision
+    )
+    on_progress(0.8)
+    given = session.inputs.args[0][at.sample : at.sample + 1].detach()
+    transform, note = page_transform(session.inputs, given)
+    facts: dict[str, Any] = {**model_payload(view), "run": 1, "edits": [], "versions": []}
+    facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
+    left_out = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
+    facts["choices"] = facts["choices"] | {
+        "heatmap": [each for each in facts["choices"]["heatmap"] if each not in left_out],
+        "order": [each for each in facts["choices"]["order"] if each != ABLATION],
+        "normalize": [each for each in facts["choices"]["normalize"] if each != "network"],
+    }
+    facts["language"] = known_language(language)
+    own = target_weights(session, view.run, at.sample, at.target)
+    facts["net"] = {
+        "inputs": {name: list(shape) for name, shape in network.inputs.items()},
+        "outputs": network.outputs,
+        "layers": _layer_facts(view, network),
+        "classes": None if own is None else own[0].tolist(),
+        "number": class_number(view),
+        "target": facts["target"],
+        "transform": transform,
+        "reason": network.note,
+        "notes": [*filter(None, (_measured(network), network.note, note))],
+    }
+    facts["notes"] = facts["net"]["notes"]
+    picture = picture_payload(view)
+    facts["blind"] = picture is None
+    said, pixels = picture or ({}, None)
+    arrays = [raw("input", given.cpu().numpy(), planes=True)]
+    arrays += [raw("pixels", pixels)] if pixels is not None else []
+    texts = {
+        "facts": json_text({"facts": facts, "settings": settings_payload(view)}),
+        "input": packed_block(said, [Stream.of(arrays)]),
+        "model": _packed(network.model),
+        "runtime": _runtime_text(runtime.binary),
+        "program": _packed(_worker(runtime.script).encode()),
+    }
+    still = html.data_url(still_png(build_frame(view)))
+    on_progress(1.0)
+    named = title or f"{facts['model']} in hookviz"
+    return document(
+        named,
+        script("networkPage"),
+        style(),
+        texts,
+        view.describe(),
+        still,
+        facts["language"],
+        computes=True,
+    )
+
+
+def _measured(network: ExportedNetwork) -> str:
+    """Return how far the page's network is from the notebook's, in words."""
+    said = (
+        f"This page runs the network: weights in {network.precision}, "
+        f"{megabytes(len(network.model))}. Maps differ from the notebook's by "
+        f"{network.difference:.1e} of a layer's largest value at most"
+    )
+    said += f" ({network.farthest})" if network.farthest else ""
+    if network.gradient_difference == network.gradient_difference:
+        said += f", gradients by {network.gradient_difference:.1e} of their norm"
+    return said + "."
+
+
+def _layer_facts(view: View, network: ExportedNetwork) -> list[dict[str, Any]]:
+    """Return what the page has to know of each call of each layer."""
+    found, headers = [], {}
+    for each in network.layers:
+        call = view.cache[each.layer].calls[each.call]
+        if each.layer not in headers:
+            own = for_layer(view, layer=each.layer)
+            header, _ = layer_payload(own)
+            header["counts"] = header["counts"] | {"sample": 1}
+            header["sample"] = 0
+            header["notes"] = []
+            header["field"] = field_payload(own)
+            headers[each.layer] = header
+        fact = {
+            "name": each.name,
+            "layer": each.layer,
+            "call": each.call,
+            "channels": each.channels,
+            "start": each.start,
+            "graded": each.graded,
+            "header": headers[each.layer] | {"call": each.call},
+        }
+        found.append(fact | places_of(call, each.shape))
+    return found
+
+
+def places_of(call: Call, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return where the maps' values stand in a layer's output, as an offset and strides.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from torch import nn
+    >>> model = nn.Conv2d(1, 2, 1)
+    >>> with hookviz.capture(model) as cache:
+    ...     _ = model(torch.zeros(1, 1, 4, 5))
+    >>> places_of(cache[""].last, (1, 2, 4, 5))
+    {'offset': 0, 'strides': [20, 5, 1], 'shape': [2, 4, 5]}
+    """
+    count = int(np.prod(shape))
+    numbered: Tensor = torch.arange(count, dtype=torch.float64).reshape(shape)
+    maps = as_maps(numbered, call.module, call.grid)[0]
+    first = maps[(0,) * maps.ndim]
+    strides = []
+    for axis, size in enumerate(maps.shape):
+        second = [0] * maps.ndim
+        second[axis] = min(1, size - 1)
+        strides.append(int(maps[tuple(second)] - first))
+    return {"offset": int(first), "strides": strides, "shape": list(maps.shape)}
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 6)).decode()
+
+
+@lru_cache(maxsize=1)
+def _runtime_text(binary: bytes) -> str:
+    return _packed(binary)
+
+
+def _worker(runtime: str) -> str:
+    """Return the worker's program: the runtime, whose exports become an object, and our own."""
+    listed = re.search(r"export\s*\{([^}]*)\}\s*;?\s*$", runtime)
+    if listed is None:
+        raise ValueError(f"onnxruntime-web {VERSION} ends without a list of its exports.")
+    pairs = [each.split(" as ") for each in listed.group(1).split(",")]
+    fields = ", ".join(f"{pair[-1].strip()}: {pair[0].strip()}" for pair in pairs)
+    own = (STATIC / "networkWorker.js").read_text(encoding="utf-8")
+    licence = f"/*\nonnxruntime-web {VERSION}\n\n{LICENCE}*/\n"
+    # From a file, Chromium starts no worker that is a module; a classic one has no import.meta.
+    body = runtime[: listed.start()].replace("import.meta.url", "globalThis.location.href")
+    return f"{licence}{body}\nglobalThis.ort = {{ {fields} }};\n{own}"

@@ -1,0 +1,59 @@
+// The data in a page: blocks of arrays, packed, each in an element of its own.
+
+import { decoded } from "./arrays.js";
+import { fromBase64 } from "./levels.js";
+
+/**
+ * The arrays of a block: a header that says how each is packed, and all bytes, deflated.
+ * @param {string} id
+ */
+export async function block(id) {
+  const script = document.getElementById(id);
+  if (!script) return null;
+  const { header, data } = JSON.parse(script.textContent ?? "");
+  const bytes = await inflated(fromBase64(data), header.streams);
+  /** @type {Record<string, any>} */
+  const arrays = {};
+  let from = 0;
+  for (const coding of header.arrays) {
+    const part = bytes.subarray(from, from + coding.bytes);
+    from += coding.bytes;
+    arrays[coding.name] = decoded(coding, part, arrays[`${coding.name} ends`]?.values);
+  }
+  return { header, arrays };
+}
+
+/**
+ * @param {Uint8Array<ArrayBuffer>} packed
+ * @param {number[]} lengths Of the streams in it.
+ */
+export async function inflated(packed, lengths) {
+  let from = 0;
+  const streams = lengths.map((length) => packed.subarray(from, (from += length)));
+  const unpacked = streams.map(async (stream) => {
+    const through = new Blob([stream]).stream().pipeThrough(new DecompressionStream("deflate"));
+    return new Response(through).arrayBuffer();
+  });
+  return new Uint8Array(await new Blob(await Promise.all(unpacked)).arrayBuffer());
+}
+
+/**
+ * One deflated file; its element is emptied, since it is large.
+ * @param {string} id
+ */
+export async function fileIn(id) {
+  const script = document.getElementById(id);
+  const text = script?.textContent ?? "";
+  if (script) script.textContent = "";
+  const packed = fromBase64(text);
+  return inflated(packed, [packed.length]);
+}
+
+/** In a frame of a notebook, say how high the page is. */
+export function tellSize() {
+  if (globalThis.parent === globalThis.self) return;
+  document.body.classList.add("hookviz-framed"); // a share of its height would chase itself
+  const tell = () =>
+    globalThis.parent.postMessage({ hookvizHeight: document.documentElement.scrollHeight }, "*");
+  new ResizeObserver(tell).observe(document.body);
+}

@@ -1,0 +1,177 @@
+// What is said of each channel, from its values: as hookviz/view/layer.py does it in Python.
+
+/** @typedef {import("./layer.js").Numbers} Numbers */
+
+/**
+ * A row for each of least, most, mean, share of zeros, norm, NaNs and infinities, of each channel.
+ * @param {Float32Array} values All maps, one behind the other.
+ * @param {number} count
+ * @returns {Numbers}
+ */
+export function measured(values, count) {
+  const size = values.length / count;
+  const rows = new Float32Array(7 * count);
+  for (let channel = 0; channel < count; channel++) {
+    let [least, most, sum, squares, zeros, nans, infs] = [Infinity, -Infinity, 0, 0, 0, 0, 0];
+    for (let i = channel * size; i < (channel + 1) * size; i++) {
+      const value = /** @type {number} */ (values[i]);
+      if (Number.isFinite(value)) {
+        if (value < least) least = value;
+        if (value > most) most = value;
+        sum += value;
+        squares += value * value;
+        if (value === 0) zeros++;
+      } else if (Number.isNaN(value)) nans++;
+      else infs++;
+    }
+    const known = size - nans - infs;
+    const found = known
+      ? [least, most, sum / known, zeros / size, Math.sqrt(squares), nans, infs]
+      : [NaN, NaN, NaN, 0, NaN, nans, infs];
+    found.forEach((each, row) => {
+      rows[row * count + channel] = each;
+    });
+  }
+  return { shape: [7, count], values: rows };
+}
+
+/**
+ * The 1st and the 99th percentile of each map's finite values, linear between two values.
+ * @param {Float32Array} values
+ * @param {number} count
+ * @returns {[Float64Array, Float64Array]}
+ */
+export function percentilesOf(values, count) {
+  const size = values.length / count;
+  const [low, high] = [new Float64Array(count), new Float64Array(count)];
+  for (let channel = 0; channel < count; channel++) {
+    const own = values.slice(channel * size, (channel + 1) * size).filter(Number.isFinite).sort();
+    const at = (/** @type {number} */ share) => {
+      const place = share * (own.length - 1);
+      const first = own[Math.floor(place)] ?? 0;
+      return first + (place - Math.floor(place)) * ((own[Math.ceil(place)] ?? 0) - first);
+    };
+    low[channel] = at(0.01);
+    high[channel] = at(0.99);
+  }
+  return [low, high];
+}
+
+/**
+ * How flat each gradient is, as `flatness` of hookviz/view/view.py: 0 it is not, 1 zero everywhere,
+ * 2 the same everywhere, 3 one value or zero.
+ * @param {Float32Array} values
+ * @param {number} count
+ */
+export function flatnessOf(values, count) {
+  const size = values.length / count;
+  const found = new Uint8Array(count);
+  for (let channel = 0; channel < count && size > 1; channel++) {
+    const own = values.subarray(channel * size, (channel + 1) * size);
+    const one = own.find((value) => value !== 0) ?? 0;
+    let others = 0;
+    for (const value of own) {
+      if (value === one && one !== 0) others++;
+      else if (value !== 0) {
+        others = -1;
+        break;
+      }
+    }
+    if (one === 0) found[channel] = 1;
+    else if (others === size) found[channel] = 2;
+    else if (others > 1) found[channel] = 3;
+  }
+  return found;
+}
+
+/**
+ * The mean of each channel.
+ * @param {Float32Array} values
+ * @param {number} count
+ */
+export function meansOf(values, count) {
+  const size = values.length / count;
+  return Float32Array.from({ length: count }, (_, channel) => {
+    let sum = 0;
+    for (let i = channel * size; i < (channel + 1) * size; i++) sum += /** @type {number} */ (values[i]);
+    return sum / size;
+  });
+}
+
+/**
+ * Channels by a number of each, the largest first; equals stay in order, NaN goes last.
+ * @param {ArrayLike<number>} keys
+ */
+export function descending(keys) {
+  const key = (/** @type {number} */ channel) => {
+    const value = /** @type {number} */ (keys[channel]);
+    return Number.isNaN(value) ? -Infinity : value;
+  };
+  const less = (/** @type {number} */ a, /** @type {number} */ b) => (key(a) === key(b) ? a - b : key(b) > key(a) ? 1 : -1);
+  return Uint32Array.from([...Array(keys.length).keys()].sort(less));
+}
+
+/**
+ * All that `Layer` knows of maps and gradients; what is seldom asked for is found when it is.
+ * @param {Float32Array} maps
+ * @param {Float32Array | null} gradients
+ * @param {[number, number, number]} shape
+ * @param {string[]} orders All but the first.
+ */
+export function layerArrays(maps, gradients, shape, orders) {
+  const count = shape[0];
+  const numbers = measured(maps, count);
+  const slopes = gradients && measured(gradients, count);
+  const weights = gradients && meansOf(gradients, count);
+  const row = (/** @type {Numbers} */ of, /** @type {number} */ place) =>
+    of.values.subarray(place * count, (place + 1) * count);
+  /** @type {any} */
+  const found = { maps: { shape, values: maps }, numbers };
+  if (gradients && slopes && weights) {
+    found.gradients = { shape, values: gradients };
+    found.gradient_numbers = slopes;
+    found.weights = { shape: [count], values: weights };
+    found.flat = { shape: [count], values: flatnessOf(gradients, count) };
+  }
+  /** @type {Record<string, () => ArrayLike<number>>} */
+  const keys = {
+    mean: () => row(numbers, 2),
+    max: () => row(numbers, 1),
+    zeros: () => row(numbers, 3),
+    gradient: () => (slopes ? row(slopes, 4) : new Float32Array(count)),
+    weight: () => weights ?? new Float32Array(count),
+  };
+  later(found, "orders", () => {
+    const values = new Uint32Array(orders.length * count);
+    orders.forEach((name, place) => {
+      values.set(descending(keys[name]?.() ?? new Float32Array(count)), place * count);
+    });
+    return { shape: [orders.length, count], values };
+  });
+  later(found, "percentiles", () => {
+    const ends = [maps, ...(gradients ? [gradients] : [])].flatMap((each) => percentilesOf(each, count));
+    const values = new Float64Array(ends.length * count);
+    ends.forEach((each, place) => {
+      values.set(each, place * count);
+    });
+    return { shape: [ends.length, count], values };
+  });
+  return found;
+}
+
+/**
+ * @param {any} holder
+ * @param {string} name
+ * @param {() => any} make
+ */
+function later(holder, name, make) {
+  /** @type {any} */
+  let made = null;
+  Object.defineProperty(holder, name, {
+    enumerable: true,
+    get: () => {
+      made ??= make();
+      return made;
+    },
+  });
+}

@@ -1,0 +1,412 @@
+// A source of pictures that runs the network itself, in a worker: another input, another class, or
+// another factor of a channel is another answer, and only what is looked at is asked for.
+
+import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
+import { Layer } from "./layer.js";
+import { layerArrays } from "./measures.js";
+import { pictureOf } from "./pictures.js";
+import { numbersOf, prepared } from "./resize.js";
+import { Answer } from "./runner.js";
+
+/**
+ * @typedef {import("./runner.js").Tensor} Tensor
+ * @typedef {import("./resize.js").Rgb} Rgb
+ * @typedef {{name: string, layer: string, call: number, channels: number, start: number,
+ *   graded: boolean, offset: number, strides: number[], shape: number[], header: any}} LayerFacts
+ * @typedef {{layer: string, channel: number, factor: number, words: string}} Factor
+ * @typedef {{values: Float32Array, shape: number[], picture: any}} Input
+ */
+
+const TOP = 5; // classes that are shown
+
+/** The network, its input, its factors and its answers. */
+export class NetworkSource {
+  /**
+   * @param {any} facts
+   * @param {import("./runner.js").Runner} runner
+   * @param {Input} input
+   */
+  constructor(facts, runner, input) {
+    this.facts = facts;
+    this.first = { predictions: facts.predictions, verdict: facts.verdict };
+    this.runner = runner;
+    this.live = true;
+    /** @type {Set<() => void>} */
+    this.listeners = new Set();
+    this.input = input;
+    this.original = input;
+    /** @type {Factor[]} */
+    this.edits = [];
+    /** @type {number | null} */
+    this.targetClass = facts.target.number;
+    this.busy = false;
+    this.failed = "";
+    this.heats = 0;
+    /** @type {LayerFacts[]} */
+    this.calls = facts.net.layers;
+    this.answers = this.fresh();
+  }
+
+  /** Answers for now: with the factors, and without them for the comparison. */
+  fresh() {
+    const { input } = this;
+    return {
+      edited: new Answer(this.feeds(input, this.edits, this.targetClass)),
+      original: new Answer(this.feeds(input, [], this.targetClass)),
+    };
+  }
+
+  /**
+   * @param {Input} input
+   * @param {Factor[]} edits
+   * @param {number | null} number
+   */
+  feeds(input, edits, number) {
+    const { inputs } = this.facts.net;
+    /** @type {Record<string, Tensor>} */
+    const feeds = { input: { values: input.values, shape: input.shape } };
+    if (inputs.classes) {
+      const own = number === this.facts.net.number && this.facts.net.classes;
+      const values = new Float32Array(inputs.classes[1]);
+      if (own || number === null) values.set(this.facts.net.classes);
+      else values[number] = 1;
+      feeds.classes = { shape: inputs.classes, values };
+    }
+    if (inputs.scales) {
+      const values = new Float32Array(inputs.scales[0]).fill(1);
+      for (const { layer, channel, factor } of edits) {
+        const { start } = this.call(layer);
+        values[start + channel] = factor * /** @type {number} */ (values[start + channel]);
+      }
+      feeds.scales = { shape: inputs.scales, values };
+    }
+    return feeds;
+  }
+
+  /** @param {string} name @returns {LayerFacts} */
+  call(name) {
+    const found = this.calls.find((each) => each.name === name);
+    if (found) return found;
+    const near = this.calls.map((each) => each.name).slice(0, 6);
+    throw new Error(`No layer of this page is called '${name}'; there are: ${near.join(", ")}, …`);
+  }
+
+  tell() {
+    for (const listener of [...this.listeners]) listener();
+  }
+
+  /** Another question: what was asked before is not wanted any more. */
+  changed() {
+    const before = this.answers;
+    this.answers = this.fresh();
+    if (!this.edits.length) this.answers.original = this.answers.edited;
+    if (before.original.known.has("logits") && sameFeeds(before.original.feeds, this.answers.original.feeds))
+      this.answers.original = before.original;
+    const versions = this.edits.length ? ["original", "edited", "difference"] : [];
+    const own = this.input === this.original && !this.edits.length;
+    const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
+    const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER];
+    this.facts = { ...this.facts, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
+    this.answers.edited.get(["logits"]);
+    if (this.edits.length) this.answers.original.get(["logits"]);
+    this.pump();
+    this.tell();
+  }
+
+  /** Ask the worker for what is wanted now, if it rests. */
+  async pump() {
+    if (this.busy) return;
+    const next = [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
+    if (!next) return;
+    this.busy = true;
+    try {
+      next.add(await this.runner.run(next.feeds, [...next.wanted]));
+      this.failed = "";
+    } catch (error) {
+      next.wanted.clear();
+      this.failed = /** @type {Error} */ (error).message;
+      this.facts = { ...this.facts, note: this.failed };
+    }
+    this.busy = false;
+    this.predicted();
+    this.tell();
+    this.pump();
+  }
+
+  /** The predictions of the answers that are there. */
+  predicted() {
+    const { edited, original } = this.answers;
+    const logits = edited.known.get("logits");
+    if (!logits || edited.made.has("predictions")) return;
+    const before = this.edits.length ? original.known.get("logits") : null;
+    if (this.edits.length && !before) return;
+    edited.once("predictions", () => true);
+    const { names, count } = this.facts.classes;
+    const predictions = rankedClasses(logits.values, names, before?.values ?? null).slice(0, TOP);
+    const number = this.targetClass;
+    const name = number === null ? this.facts.target.name : (names[number] ?? `class ${number}`);
+    const target = count && number !== this.facts.net.number ? { name, number } : this.facts.net.target;
+    this.facts = { ...this.facts, predictions, target };
+  }
+
+  // What the app asks for
+
+  /** @param {any} at */
+  version(at) {
+    return this.edits.length ? (at.version ?? "edited") : "edited";
+  }
+
+  /** @param {string} layer @param {number} call */
+  callOf(layer, call) {
+    return this.call(call ? `${layer}#${call}` : layer);
+  }
+
+  /** @param {any} at @returns {Layer | null} */
+  layer(at) {
+    const facts = this.callOf(at.layer, Math.min(at.call ?? 0, this.lastCall(at.layer)));
+    const version = this.version(at);
+    if (version !== "difference") return this.madeLayer(this.answers[/** @type {"edited"} */ (version)], facts, at.depth ?? 0, version);
+    const [edited, original] = [this.pair(this.answers.edited, facts, at.depth ?? 0), this.pair(this.answers.original, facts, at.depth ?? 0)];
+    if (!edited || !original) return null;
+    return this.answers.edited.once(`difference ${facts.name} ${at.depth}`, () => {
+      const less = (/** @type {Float32Array} */ a, /** @type {Float32Array} */ b) => a.map((value, i) => value - /** @type {number} */ (b[i]));
+      const gradients = edited.gradients && original.gradients && less(edited.gradients, original.gradients);
+      return this.asLayer(facts, { ...edited, maps: less(edited.maps, original.maps), gradients }, ", difference");
+    });
+  }
+
+  /** @param {string} layer */
+  lastCall(layer) {
+    return this.calls.filter((each) => each.layer === layer).length - 1;
+  }
+
+  /**
+   * @param {Answer} answer
+   * @param {LayerFacts} facts
+   * @param {number} depth
+   * @param {string} version
+   */
+  madeLayer(answer, facts, depth, version) {
+    const pair = this.pair(answer, facts, depth);
+    if (!pair) return null;
+    const which = this.edits.length ? `, ${version}` : "";
+    return answer.once(`layer ${facts.name} ${depth}`, () => this.asLayer(facts, pair, which));
+  }
+
+  /**
+   * Maps and gradients as they are drawn; null while they are on their way.
+   * @param {Answer} answer
+   * @param {LayerFacts} facts
+   * @param {number} depth
+   */
+  pair(answer, facts, depth) {
+    const names = [`activation:${facts.name}`, ...(facts.graded ? [`gradient:${facts.name}`] : [])];
+    const found = answer.get(["logits", ...names].filter((name) => this.facts.net.outputs.includes(name)));
+    if (!found) {
+      this.pump();
+      return null;
+    }
+    return answer.once(`pair ${facts.name} ${depth}`, () => {
+      const [maps, gradients] = names.map((name) => arranged(/** @type {Tensor} */ (answer.known.get(name)), facts, depth));
+      const [count, height, width] = flatShape(facts.shape);
+      return { maps: /** @type {Float32Array} */ (maps), gradients: gradients ?? null, count, height, width };
+    });
+  }
+
+  /**
+   * @param {LayerFacts} facts
+   * @param {{maps: Float32Array, gradients: Float32Array | null, count: number, height: number, width: number}} pair
+   * @param {string} which
+   */
+  asLayer(facts, { maps, gradients, count, height, width }, which) {
+    const orders = this.facts.choices.order;
+    const arrays = layerArrays(maps, gradients, [count, height, width], orders.slice(1));
+    const signed = maps.some((value) => value < 0);
+    const header = { ...facts.header, size: [height, width], signed, which };
+    return new Layer(header, /** @type {any} */ (arrays), orders, this.facts.network);
+  }
+
+  /**
+   * @param {any} at
+   * @param {string} layer
+   */
+  heat(at, layer) {
+    const facts = this.callOf(layer, at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)));
+    const cam = CAMS[at.heatmap];
+    if (!cam) return NONE;
+    if (!facts.graded && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: "no gradient arrives here" };
+    const depth = at.depth ?? 0;
+    const version = this.version(at);
+    const of = version === "original" ? this.answers.original : this.answers.edited;
+    const pair = this.pair(of, facts, depth);
+    if (!pair) return null;
+    const made = (/** @type {Answer} */ answer, /** @type {NonNullable<typeof pair>} */ { maps, gradients, count, height, width }) =>
+      answer.once(`heat ${at.heatmap} ${facts.name} ${depth}`, () => ({
+        values: cam({ maps, gradients: gradients ?? maps, count, size: height * width }),
+        shape: [height, width],
+      }));
+    if (version !== "difference") return made(of, pair);
+    const other = this.pair(this.answers.original, facts, depth);
+    if (!other) return null;
+    const [now, before] = [made(of, pair), made(this.answers.original, other)];
+    return of.once(`heat difference ${at.heatmap} ${facts.name} ${depth}`, () => ({
+      values: now.values.map((value, i) => value - /** @type {number} */ (before.values[i])),
+      shape: now.shape,
+    }));
+  }
+
+  /** @param {any} at */
+  field(at) {
+    return this.callOf(at.layer, 0).header.field ?? null;
+  }
+
+  picture() {
+    return this.input.picture;
+  }
+
+  /** @param {number} number */
+  target(number) {
+    if (number === this.targetClass) return;
+    this.targetClass = number;
+    this.changed();
+  }
+
+  /** @param {any} what */
+  edit(what) {
+    if (what.set === "drop") this.edits = this.edits.filter((_, place) => place !== what.number);
+    else this.scale(what.layer, what.channel, what.factor);
+    this.changed();
+  }
+
+  /**
+   * @param {string} layer
+   * @param {number} channel
+   * @param {number} factor
+   */
+  scale(layer, channel, factor) {
+    const others = this.edits.filter((each) => each.layer !== layer || each.channel !== channel);
+    const how = factor === 0 ? "off" : `× ${Number(factor.toPrecision(3))}`;
+    const own = { layer, channel, factor, words: `${layer || "(model)"}, channel ${channel}: ${how}` };
+    this.edits = factor === 1 ? others : [...others, own];
+  }
+
+  value() {
+    return null; // nothing here is rounded
+  }
+
+  prefetch() {} // whatever is asked for is a run
+
+  // Another input
+
+  /** @param {Rgb} picture Of any size: it goes through the model's transform. */
+  show(picture) {
+    this.input = this.inputOf(picture);
+    this.changed();
+  }
+
+  /**
+   * @param {Rgb} picture
+   * @returns {Input}
+   */
+  inputOf(picture) {
+    const { transform, inputs } = this.facts.net;
+    if (!transform) throw new Error("This network takes no picture.");
+    const small = prepared(picture, transform.steps);
+    const [, channels, height, width] = inputs.input;
+    if (small.height !== height || small.width !== width)
+      throw new Error(`The picture became ${small.height}×${small.width}, and the network takes ${height}×${width}.`);
+    const values = numbersOf(small, channels, transform.mean, transform.std);
+    const shown = pictureOf(small.pixels, { height, width, size: [height, width], words: "" });
+    return { values, shape: inputs.input, picture: shown };
+  }
+
+  again() {
+    this.input = this.original;
+    this.changed();
+  }
+}
+
+const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
+const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
+
+/** @param {Record<string, Tensor>} a @param {Record<string, Tensor>} b */
+function sameFeeds(a, b) {
+  return Object.entries(a).every(([name, { values }]) => {
+    const other = b[name]?.values;
+    return other === values || (other?.length === values.length && values.length < 1e5 && values.every((value, i) => value === other[i]));
+  });
+}
+
+/**
+ * A layer's output as maps, one behind the other.
+ * @param {Tensor} tensor
+ * @param {LayerFacts} facts
+ * @param {number} depth
+ */
+function arranged({ values }, { offset, strides, shape }, depth) {
+  const [count, height, width] = flatShape(shape);
+  const volume = shape.length === 4;
+  const start = offset + (volume ? depth * /** @type {number} */ (strides[1]) : 0);
+  const [along, down, right] = [strides[0] ?? 0, shape.length > 2 ? (strides.at(-2) ?? 0) : 0, strides.at(-1) ?? 0];
+  if (right === 1 && down === width && along === width * height) return values.subarray(start, start + count * along);
+  const maps = new Float32Array(count * height * width);
+  let place = 0;
+  for (let c = 0; c < count; c++)
+    for (let y = 0; y < height; y++)
+      for (let x = 0; x < width; x++) {
+        maps[place] = values[start + c * along + y * down + x * right] ?? NaN;
+        place += 1;
+      }
+  return maps;
+}
+
+/** @param {number[]} shape @returns {[number, number, number]} Channels, height and width of a slice. */
+function flatShape(shape) {
+  return [shape[0] ?? 1, shape.length > 2 ? (shape.at(-2) ?? 1) : 1, shape.length > 1 ? (shape.at(-1) ?? 1) : 1];
+}
+
+/**
+ * Softmax, but of what is one already; of one output its sigmoid.
+ * @param {Float32Array} logits
+ * @returns {number[]}
+ */
+export function probabilitiesOf(logits) {
+  const all = [...logits];
+  if (all.length === 1) return all.map((value) => 1 / (1 + Math.exp(-value)));
+  const sum = all.reduce((total, each) => total + each, 0);
+  if (all.every((value) => value >= 0) && Math.abs(sum - 1) < 1e-3) return all;
+  const most = Math.max(...all);
+  const raised = all.map((value) => Math.exp(value - most));
+  const whole = raised.reduce((total, each) => total + each, 0);
+  return raised.map((value) => value / whole);
+}
+
+/**
+ * Classes, the likeliest first, as the app shows them.
+ * @param {Float32Array} logits
+ * @param {string[]} names
+ * @param {Float32Array | null} before Those without the edits.
+ */
+function rankedClasses(logits, names, before) {
+  const now = probabilitiesOf(logits);
+  const was = before && probabilitiesOf(before);
+  if (now.some(Number.isNaN)) return [];
+  const order = now.map((_, number) => number).sort((a, b) => /** @type {number} */ (now[b]) - /** @type {number} */ (now[a]) || a - b);
+  return order.map((number) => {
+    const value = /** @type {number} */ (now[number]);
+    const earlier = was ? /** @type {number} */ (was[number]) : null;
+    return {
+      number,
+      name: names[number] ?? `class ${number}`,
+      value,
+      words: `${(100 * value).toFixed(1)} %`,
+      before: earlier,
+      change: earlier === null ? "" : signedText(100 * (value - earlier)),
+    };
+  });
+}
+
+/** @param {number} value */
+function signedText(value) {
+  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`;
+}

@@ -1,0 +1,53 @@
+// The entry of a page that runs its network: the same face, whose numbers are computed here.
+
+import { App } from "./app.js";
+import { block, fileIn, tellSize } from "./blocks.js";
+import { el, readJson } from "./dom.js";
+import { NetworkSource } from "./network.js";
+import { pictureOf } from "./pictures.js";
+import { publicObject } from "./publicObject.js";
+import { Runner } from "./runner.js";
+import { speak } from "./words.js";
+
+/** Unpack model and runtime, and start the worker. @param {any} facts */
+async function started(facts) {
+  const [model, binary, program, first] = await Promise.all([
+    fileIn("model"),
+    fileIn("runtime"),
+    fileIn("program"),
+    block("input"),
+  ]);
+  const runner = new Runner(new TextDecoder().decode(program), model, binary);
+  const { header, arrays } = /** @type {any} */ (first);
+  const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
+  await runner.ready;
+  const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
+  return new NetworkSource(facts, runner, input);
+}
+
+/** Put the app into the still picture's place. */
+async function begin() {
+  const { facts, settings } = readJson("facts");
+  const root = document.getElementById("hookviz");
+  if (!root) return;
+  speak(facts.language);
+  const source = started(facts);
+  /** @type {any} */ (globalThis).hookviz = publicObject(facts, source);
+  tellSize();
+  try {
+    const network = await source;
+    const ready = () => {
+      if (!network.layer(settings) && !network.failed) return;
+      network.listeners.delete(ready);
+      root.replaceChildren();
+      new App(root, network, settings, document);
+    };
+    network.listeners.add(ready);
+    ready();
+  } catch (error) {
+    const why = `This browser cannot run the network: ${/** @type {Error} */ (error).message}`;
+    root.prepend(el("p", { role: "alert" }, why));
+  }
+}
+
+begin();
