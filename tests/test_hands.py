@@ -161,6 +161,11 @@ def test_the_canvas_edits(explorer):
     canvas = Canvas(
         lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
     )
+
+    def facts():
+        canvas.show(explorer.frame)
+        return canvas.facts
+
     at = {"layer": LAYER, "channel": 32}
     ask(set="factor", factor=0.5, **at)
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 32: × 0.5"]
@@ -168,10 +173,51 @@ def test_the_canvas_edits(explorer):
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 32: off"]
     ask(set="factor", factor=2, layer=LAYER, channel=33)
     assert explorer.channel == 33 and len(explorer.edits) == 2
-    ask(set="drop", number=0)
+    first, second = (said["key"] for said in facts()["edits"])
+    ask(set="drop", key=first)
+    ask(set="drop", key=first)  # a second click on a chip that is gone meanwhile
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
+    assert [said["key"] for said in facts()["edits"]] == [second]
+    ask(set="factor", factor=0.5, **at)
+    ask(set="undo")
     assert [str(each) for each in explorer.edits] == [f"{LAYER}, channel 33: × 2"]
     ask(set="factor", factor=1, layer=LAYER, channel=33)
     assert explorer.edits == ()
+    for channel in (1, 2):
+        ask(set="factor", factor=0, layer=LAYER, channel=channel)
+    ask(set="restore")
+    assert explorer.edits == ()
+    canvas.close()
+
+
+def test_the_canvas_ablates_in_parts(explorer, monkeypatch):
+    answers, arrays = [], []
+
+    def answer(content, buffers):
+        answers.append(content)
+        arrays.append(buffers)
+
+    canvas = Canvas(
+        lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
+    )
+    monkeypatch.setattr("hookviz.widgets.canvas.PART", 0)
+    monkeypatch.setattr(canvas, "send", answer)
+    at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
+    while not answers or answers[-1]["share"] < 1:
+        canvas._handle_custom_msg({"ask": "ablation", "key": "1", **at}, [])
+    shares = [each["share"] for each in answers]
+    assert len(shares) > 4 and shares == sorted(set(shares))
+    assert (explorer.order, explorer.channel) == ("index", 32)  # the browser moves by itself
+    drops = np.frombuffer(arrays[-1][0], np.float32)
+    order = np.frombuffer(arrays[-1][1], np.uint32)
+    twin = hookviz.explore(explorer._now.session.given, hookviz.demo_images()[PICTURE], layer=LAYER)
+    twin.order = "ablation"
+    assert np.allclose(drops, twin._now.ablation_scores, atol=1e-5)
+    assert np.allclose(drops[order], drops[twin.frame.channels], atol=1e-5)
+    twin.close()
+    monkeypatch.setattr(explorer._now.session, "active", None)  # nothing runs any more
+    explorer._follow({"order": "ablation", "channel": 32})
+    assert (explorer.order, explorer.channel) == ("ablation", 32)
     canvas.close()
 
 
@@ -226,16 +272,26 @@ def test_order_by_ablation(model, explorer):
     (words,) = [pairs for name, pairs in explorer.frame.readings if name.startswith("without")]
     assert words == [("score", f"{-drops[0]:+.3g}".replace("-", "−"))]
     explorer.edit(change=0.5)  # another run, whose channels would have to be run
-    assert explorer.order == "index"
+    assert explorer.order == "ablation"
+    assert np.array_equal(explorer.frame.channels, order)
+    assert "the order is old: of the run before the edit" in explorer.frame.tiles.caption
     explorer.version = "difference"
+    assert np.array_equal(explorer.frame.channels, order)
+    explorer.order = "index"
     explorer.order = "ablation"
+    assert "old" not in explorer.frame.tiles.caption
     assert (np.diff(explorer.frame.tiles.ablation_scores) <= 0).all()
     explorer.version = "original"
     assert explorer.order == "index"
     explorer.reset()
     explorer.order = "ablation"
+    assert "old" not in explorer.frame.tiles.caption  # of this run they are known
     explorer.layer = "stem.0"  # whose channels would have to be run
-    assert explorer.order == "index"
+    assert explorer.order == "ablation"
+    assert "not known for this layer" in explorer.frame.tiles.caption
+    assert np.array_equal(explorer.frame.channels, np.arange(len(explorer.frame.channels)))
+    explorer.layer = LAYER
+    assert np.array_equal(explorer.frame.channels, order)
 
 
 def test_a_heatmap_called_original_leaves_the_order(explorer, monkeypatch):

@@ -7,6 +7,8 @@ as its picture changes, in batches.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -293,8 +295,57 @@ def ablation_scores(
         return _ablate(scorer, _layer_of(scorer, layer, None), layer)[1]
 
 
+class Ablation:
+    """The work of `ablation_scores` in parts: between two of them the model is untouched.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
+    >>> parts = Ablation(Session(model, prepare_input(picture, model)), "stem.0")
+    >>> while parts.work(seconds=0) < 1:
+    ...     pass
+    >>> parts.scores().shape
+    torch.Size([1, 16])
+    """
+
+    def __init__(
+        self, session: Session, layer: str, target: Target = None, batch_size: int = 8
+    ) -> None:
+        self._session = session
+        with session.active(grad=False):
+            scorer = Scorer(session, target, batch_size)
+            seen = _layer_of(scorer, layer, None)
+            self._score, self._ablated = _ablating(scorer, seen, layer)
+        self._columns = seen.maps.shape[1]
+        every = torch.arange(len(scorer.pictures) * self._columns)
+        self._batches, self._found = every.split(scorer.batch_size), list[Tensor]()
+
+    def work(self, seconds: float = math.inf) -> float:
+        """Run the model for one batch of channels or more; return the fraction done, 0 to 1."""
+        end = time.monotonic() + seconds
+        with self._session.active(grad=False):
+            for batch in self._batches[len(self._found) :]:
+                self._found.append(self._ablated(batch // self._columns, batch % self._columns))
+                if time.monotonic() >= end:
+                    break
+        return len(self._found) / len(self._batches)
+
+    def scores(self) -> Tensor:
+        """Return the drop of the score without each channel, ``(N, C)``, when all is done."""
+        return self._score - torch.cat(self._found).view(-1, self._columns)
+
+
 def _ablate(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tensor, Tensor]:
     """Return the samples' scores, ``(N, 1)``, and their drops without each channel, ``(N, C)``."""
+    score, ablated = _ablating(scorer, seen, layer)
+    return score, score - scorer.table(seen.maps.shape[1], ablated)
+
+
+def _ablating(
+    scorer: Scorer, seen: _Layer, layer: str | nn.Module
+) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """Return the scores, ``(N, 1)``, and a function of samples and channels: those without."""
     if not seen.plain:
         raise ValueError(
             f"Layer {layer!r} does not return a tensor but several, or a container: choose a "
@@ -314,7 +365,7 @@ def _ablate(scorer: Scorer, seen: _Layer, layer: str | nn.Module) -> tuple[Tenso
             return without()
         return replay.run(without, lambda: scorer.score(samples), int(samples[0]))
 
-    return score, score - scorer.table(count, ablated)
+    return score, ablated
 
 
 @dataclass(frozen=True, eq=False)

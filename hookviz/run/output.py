@@ -247,22 +247,26 @@ def described(value: Any) -> str:
     "a dict with 'out' (1, 21, 8, 8), 'aux' list of 2"
     >>> described([])
     'an empty list'
+    >>> from collections import OrderedDict
+    >>> described(OrderedDict(out=torch.zeros(2)))
+    "an OrderedDict with 'out' (2,)"
     """
     name = type(value).__name__
+    named = f"{'an' if name[:1] in 'AEIOaeio' else 'a'} {name}"
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, Mapping):
-        return _listed(f"a {name}", [(repr(key), each) for key, each in value.items()])
+        return _listed(named, [(repr(key), each) for key, each in value.items()])
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
         held = attributes(value)
-        return _listed(f"a {name}", [(f".{key}", each) for key, each in held.items()])
+        return _listed(named, [(f".{key}", each) for key, each in held.items()])
     fields: Any = getattr(value, "_fields", None)
     if fields is not None:
         pairs = zip(fields, value, strict=False)
-        return _listed(f"a {name}", [(f".{key}", each) for key, each in pairs])
+        return _listed(named, [(f".{key}", each) for key, each in pairs])
     if not value:
         return f"an empty {name}"
-    return _listed(f"a {name}", [(f"[{place}]", each) for place, each in enumerate(value)])
+    return _listed(named, [(f"[{place}]", each) for place, each in enumerate(value)])
 
 
 def attributes(value: Any) -> dict[str, Any]:

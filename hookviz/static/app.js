@@ -2,6 +2,7 @@
 
 import { Colours } from "./colours.js";
 import { choose, setAttribute, setText, sure, visible } from "./dom.js";
+import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
 import { Heatmaps, targetOf, noGradient } from "./heatmaps.js";
 import { objectId } from "./objectId.js";
@@ -28,6 +29,7 @@ import { Why } from "./why.js";
  *   picture: (place: [number, number]) => any,
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
+ *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any,
  *   why?: (question: any) => any,
  *   prefetch: (at: any, layers: string[]) => void}} Source
@@ -68,6 +70,7 @@ export class App {
     source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
     this.parts.chip.addEventListener("click", () => this.state.set({ layer: this.facts.verdict.layer }));
+    if (source.live) listenToUndo(root, (what) => source.edit(what));
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
     this.draw();
   }
@@ -102,6 +105,11 @@ export class App {
    */
   toOrder(order) {
     const data = this.source.layer(this.at);
+    if (order === "ablation" && this.source.live && data && (!data.arrays.ablation_scores || data.header.age)) {
+      if (data.header.age) this.state.set({ order, version: this.parts.ablation.edited });
+      return this.parts.ablation.begin();
+    }
+    if (this.parts.ablation.work) this.parts.ablation.stop("");
     this.toFirst = !data;
     const known = order !== "index" && (order !== "ablation" || data?.arrays.ablation_scores);
     this.state.set(data && known ? { order, channel: data.order(order)[0] } : { order });
@@ -212,7 +220,8 @@ export class App {
     this.top(waiting);
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
-    this.parts.heading.show(shown.header.counts, at, this.position);
+    this.parts.heading.show(shown.header.counts, at, this.position, shown.orderOf(at.order));
+    this.parts.ablation.show(shown);
     visible(this.parts.heading.stage, source.live && !shown.header.query);
     if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
     this.drawMaps(shown);
@@ -297,7 +306,7 @@ export class App {
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);
     choose(this.parts.normalize, normalize);
-    const by = at.order === "index" ? "" : " in this order";
+    const by = data.orderOf(at.order) === "index" ? "" : " in this order";
     this.parts.mosaic.show(data, data.order(at.order), this.position, own, palette, `${key} ${at.order}`, by);
     this.parts.slope.title(`gradient of ${facts.target.name}`, null, `gradient of ${facts.target.name}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);

@@ -3,7 +3,7 @@
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
 
 /**
- * @typedef {{words: string, layer: string, channel: number | null, factor: number | null}} Edit
+ * @typedef {{words: string, layer: string, channel: number | null, factor: number | null, key: number}} Edit
  * @typedef {{layer: string, channel: number}} Place
  */
 
@@ -19,6 +19,9 @@ export class Edits {
     this.onEdit = onEdit;
     /** @type {Place} */
     this.place = { layer: "", channel: 0 };
+    this.known = 1;
+    /** @type {{place: Place, known: number} | null} */
+    this.pressed = null;
     this.name = el("span", { class: "hv-dim hv-what" });
     this.factor = el("input", { type: "range", min: 0, max: 2, step: 0.05, class: "hv-factor" });
     this.factor.value = "1";
@@ -31,6 +34,10 @@ export class Edits {
       onVersion,
     );
     this.list = el("span", { class: "hv-edits" });
+    this.undo = el("button", { class: "hv-toggle", title: "take out the latest edit (Ctrl+Z)" }, "undo");
+    this.restore = el("button", { class: "hv-toggle", title: "take out all edits" }, "restore all");
+    this.undo.addEventListener("click", () => onEdit({ set: "undo" }));
+    this.restore.addEventListener("click", () => onEdit({ set: "restore" }));
     this.root = el(
       "div",
       { class: "hv-line hv-hands" },
@@ -39,19 +46,27 @@ export class Edits {
       this.number,
       this.off,
       this.version,
+      this.undo,
+      this.restore,
       this.list,
     );
     this.drawn = "";
     this.timer = 0;
     this.factor.addEventListener("input", () => this.moved());
+    // What was on the screen when the finger came down is meant, whatever comes before it goes up.
+    this.off.addEventListener("pointerdown", () => {
+      this.pressed = { place: this.place, known: this.known };
+    });
     this.off.addEventListener("click", () => {
-      const factor = this.known === 0 ? 1 : 0;
-      this.stand(factor);
-      this.send(factor);
+      const { place, known } = this.pressed ?? { place: this.place, known: this.known };
+      this.pressed = null;
+      const factor = known === 0 ? 1 : 0;
+      if (place.layer === this.place.layer && place.channel === this.place.channel) this.stand(factor);
+      this.send(factor, place);
     });
     this.list.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const chosen = /** @type {HTMLElement} */ (event.target).closest("button");
-      if (chosen) onEdit({ set: "drop", number: Number(chosen.dataset.number) });
+      if (chosen) onEdit({ set: "drop", key: Number(chosen.dataset.key) });
     });
   }
 
@@ -65,14 +80,18 @@ export class Edits {
   moved() {
     this.stand(Number(this.factor.value));
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.send(Number(this.factor.value)), REST);
+    const [factor, { place }] = [Number(this.factor.value), this];
+    this.timer = setTimeout(() => this.send(factor, place), REST);
   }
 
-  /** @param {number} factor */
-  send(factor) {
+  /**
+   * @param {number} factor
+   * @param {Place} place The channel that is meant.
+   */
+  send(factor, place) {
     clearTimeout(this.timer);
     this.timer = 0;
-    this.onEdit({ set: "factor", factor, ...this.place });
+    this.onEdit({ set: "factor", factor, ...place });
   }
 
   /**
@@ -99,12 +118,30 @@ export class Edits {
     for (const option of this.version.options)
       setText(option, names[/** @type {keyof typeof names} */ (option.value)] ?? option.value);
     choose(this.version, at.version);
-    const key = JSON.stringify(edits);
-    if (key === this.drawn) return;
-    this.drawn = key;
-    const chips = edits.map(({ words }, number) =>
-      el("button", { class: "hv-edit", "data-number": number, title: `take out: ${words}` }, `${words} ✕`),
+    const all = JSON.stringify(edits);
+    if (all === this.drawn) return;
+    this.drawn = all;
+    visible(this.undo, edits.length > 0);
+    visible(this.restore, edits.length > 1);
+    const chips = edits.map(({ words, key }) =>
+      el("button", { class: "hv-edit", "data-key": key, title: `take out: ${words}` }, `${words} ✕`),
     );
     this.list.replaceChildren(...chips);
   }
+}
+
+/**
+ * Ctrl+Z, or Cmd+Z, where no text is being written.
+ * @param {HTMLElement} root
+ * @param {(what: any) => void} onEdit
+ */
+export function listenToUndo(root, onEdit) {
+  root.addEventListener("keydown", (event) => {
+    const target = /** @type {HTMLElement} */ (event.composedPath()[0] ?? event.target);
+    const writes = target instanceof HTMLInputElement && target.type !== "range";
+    if (writes || event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    onEdit({ set: "undo" });
+  });
 }

@@ -62,6 +62,8 @@ export class Heading {
       this.others[name] = { made, number, root };
       return root;
     });
+    /** Where the order's work is told of. */
+    this.work = el("span", { class: "hv-work" });
     this.root = el(
       "div",
       { class: "hv-heading" },
@@ -73,6 +75,7 @@ export class Heading {
         this.channel,
         this.number,
         el("span", { class: "hv-by" }, this.rank, this.order),
+        this.work,
       ),
       el("div", { class: "hv-line hv-others" }, ...more),
     );
@@ -95,11 +98,12 @@ export class Heading {
    * @param {Record<string, number>} counts
    * @param {any} at
    * @param {number} position
+   * @param {string} order What the channels are sorted by.
    */
-  show(counts, at, position) {
+  show(counts, at, position, order) {
     slide(this.channel, counts.channel ?? 0, position, `${this.word} ${at.channel} of ${counts.channel}`);
     setText(this.number, String(at.channel));
-    const by = at.order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
+    const by = order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
     setText(this.rank, by);
     choose(this.order, at.order);
     choose(this.stage, at.stage);
@@ -120,5 +124,5 @@ const ORDERS = {
   zeros: "most zeros",
   gradient: "largest gradient",
   weight: "Grad-CAM weight",
-  ablation: "what the score loses without",
+  ablation: "score lost if switched off (runs the model)",
 };

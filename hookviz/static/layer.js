@@ -107,6 +107,27 @@ export class Layer {
   }
 
   /**
+   * What the channels are sorted by: by number, where ablation is not known.
+   * @param {string} name
+   */
+  orderOf(name) {
+    return name === "ablation" && !this.arrays.ablation_scores ? "index" : name;
+  }
+
+  /**
+   * The same layer, with what the score loses without each channel.
+   * @param {Numbers} scores
+   * @param {Numbers} order
+   */
+  ablated(scores, order) {
+    const { shape, values } = this.arrays.orders;
+    const all = values.slice();
+    all.set(order.values, (this.orders.indexOf("ablation") - 1) * this.count);
+    const arrays = { ...this.arrays, ablation_scores: scores, orders: { shape, values: all } };
+    return new Layer({ ...this.header, age: "" }, arrays, this.orders, this.network);
+  }
+
+  /**
    * Channel numbers in the order in which the slider and the mosaic have them.
    * @param {string} name
    * @returns {ArrayLike<number>}

@@ -1,5 +1,6 @@
 // All parts of the page and where they stand; what they show is for `app.js` to say.
 
+import { Ablation } from "./ablation.js";
 import { Colourbar } from "./colourbar.js";
 import { el, menu } from "./dom.js";
 import { Edits } from "./edits.js";
@@ -49,6 +50,8 @@ export class Layout {
       (layer) => set({ layer }),
       go.order,
     );
+    this.ablation = new Ablation(root, source, state, go.again);
+    this.heading.work.append(this.ablation.root);
     this.edits = new Edits(
       (what) => source.edit(what),
       (version) => set({ version }),

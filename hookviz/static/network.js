@@ -13,7 +13,7 @@ import { Answer } from "./runner.js";
  * @typedef {import("./resize.js").Rgb} Rgb
  * @typedef {{name: string, layer: string, call: number, channels: number, start: number,
  *   graded: boolean, offset: number, strides: number[], shape: number[], header: any}} LayerFacts
- * @typedef {{layer: string, channel: number, factor: number, words: string}} Factor
+ * @typedef {{layer: string, channel: number, factor: number, key: number, words: string}} Factor
  * @typedef {{values: Float32Array, shape: number[], picture: any}} Input
  */
 
@@ -37,6 +37,7 @@ export class NetworkSource {
     this.original = input;
     /** @type {Factor[]} */
     this.edits = [];
+    this.latest = 0; // edit's key
     /** @type {number | null} */
     this.targetClass = facts.target.number;
     this.follows = facts.net.follows; // the target is the likeliest class of each picture
@@ -295,7 +296,9 @@ export class NetworkSource {
 
   /** @param {any} what */
   edit(what) {
-    if (what.set === "drop") this.edits = this.edits.filter((_, place) => place !== what.number);
+    if (what.set === "drop") this.edits = this.edits.filter((each) => each.key !== what.key);
+    else if (what.set === "undo") this.edits = this.edits.slice(0, -1);
+    else if (what.set === "restore") this.edits = [];
     else this.scale(what.layer, what.channel, what.factor);
     this.changed();
   }
@@ -308,8 +311,17 @@ export class NetworkSource {
   scale(layer, channel, factor) {
     const others = this.edits.filter((each) => each.layer !== layer || each.channel !== channel);
     const how = factor === 0 ? "off" : `× ${Number(factor.toPrecision(3))}`;
-    const own = { layer, channel, factor, words: `${layer || "(model)"}, channel ${channel}: ${how}` };
+    this.latest += 1;
+    const own = { layer, channel, factor, key: this.latest, words: `${layer || "(model)"}, channel ${channel}: ${how}` };
     this.edits = factor === 1 ? others : [...others, own];
+  }
+
+  /**
+   * @param {any} _at
+   * @param {(part: import("./ablation.js").Part) => void} told
+   */
+  ablate(_at, told) {
+    queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page" }));
   }
 
   value() {

@@ -80,6 +80,7 @@ class PageSource {
   target() {}
 
   edit() {} // there is no network here to change
+  ablate() {}
 
   value() {
     return null;

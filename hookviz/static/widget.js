@@ -25,6 +25,9 @@ class KernelSource {
     /** @type {Map<string, any>} The one that was used last is last. */
     this.known = new Map();
     this.pending = new Set();
+    /** @type {Map<string, (part: any) => void>} */
+    this.parts = new Map(); // of ablations
+    this.asked = 0;
     /** @type {WeakMap<any, Set<string>>} */
     this.attending = new WeakMap();
     model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
@@ -117,13 +120,16 @@ class KernelSource {
   arrive(said, buffers) {
     this.pending.delete(said.key);
     this.found();
-    if (!said.key.startsWith(`${this.facts.run} `)) return;
+    const old = !said.key.startsWith(`${this.facts.run} `);
+    if (old && said.ask === "ablation") this.take(said, null);
+    if (old) return;
     /** @type {Record<string, any>} */
     const arrays = {};
     (said.arrays ?? []).forEach((/** @type {any} */ coding, /** @type {number} */ place) => {
       const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
+    if (said.ask === "ablation") return this.take(said, arrays);
     this.known.set(said.key, this.made(said, arrays));
     this.forget();
     this.tell();
@@ -167,10 +173,44 @@ class KernelSource {
     return names.has(layer) ? { place } : {};
   }
 
+  /**
+   * Let the kernel work a moment; with the last of it comes the order.
+   * @param {any} at
+   * @param {(part: any) => void} told Gets null if the network has changed meanwhile.
+   */
+  ablate(at, told) {
+    this.asked += 1;
+    const key = `${this.facts.run} ablation ${this.asked}`;
+    const { layer, call, sample, depth } = at;
+    this.parts.set(key, (part) => {
+      const arrays = part?.arrays;
+      const own = `${this.facts.run} ${JSON.stringify(this.question(at))}`;
+      const known = this.known.get(own);
+      if (arrays?.order && known instanceof Layer) this.known.set(own, known.ablated(arrays.drops, arrays.order));
+      told(part && { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null });
+    });
+    this.model.send({ key, ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) });
+  }
+
+  /**
+   * @param {any} said
+   * @param {any} arrays
+   */
+  take(said, arrays) {
+    const told = this.parts.get(said.key);
+    this.parts.delete(said.key);
+    told?.(arrays && { ...said, arrays });
+  }
+
+  /** @param {any} at */
+  question(at) {
+    const { layer, call, sample, depth, stage } = at;
+    return { ask: "layer", layer, call, sample, depth, stage, ...this.query(at, layer) };
+  }
+
   /** @param {any} at */
   layer(at) {
-    const { layer, call, sample, depth, stage } = at;
-    const found = this.get({ ask: "layer", layer, call, sample, depth, stage, ...this.query(at, layer) });
+    const found = this.get(this.question(at));
     return found instanceof Layer ? found : null;
   }
 

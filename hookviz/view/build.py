@@ -18,7 +18,7 @@ from ..studies.receptive_field.field import words as seen_words
 from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed
 from .heatmaps import ShownHeatmap
-from .layer import ChannelStatistics
+from .layer import ABLATION, ChannelStatistics
 from .settings import choices
 from .view import ShownMaps, View, field_of, place_of
 
@@ -160,17 +160,22 @@ def _tiles(view: View) -> ChannelGrid:
         return mosaic(layer.maps, low, high, constant, here)
 
     # All colormaps but "auto" have the same ranges, so the same tiles.
-    key = (layer, at.order, page, at.normalize, at.cmap == "auto")
+    key = (layer, here.tobytes(), page, at.normalize, at.cmap == "auto")
     drawn = view.memo.get_or_compute("tiles", key, make)
     count = len(layer.maps)
     pages = math.ceil(count / PAGE)
-    first = page * PAGE + (at.order != "index")  # ranks count from 1, channels from 0
+    first = page * PAGE + (view.order != "index")  # ranks count from 1, channels from 0
     many = f"{view.channel_word}s"
     caption = f"all {count} {many}" if pages == 1 else f"{first}–{first + len(here) - 1}"
     if pages > 1:
-        caption = f"{many if at.order == 'index' else 'ranks'} {caption} of {count}"
+        caption = f"{many if view.order == 'index' else 'ranks'} {caption} of {count}"
     still = layer.statistics.still
     caption += f"; {still}, crossed out" if still else ""
+    if at.order == ABLATION:
+        unknown = "by number: what the score loses without each is not known for this layer"
+        old = f"the order is old: of the run before {view.ablation_age}"
+        caption += f"; {unknown}" if view.order != ABLATION else ""
+        caption += f"; {old}" if view.ablation_age else ""
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
     ablation_scores = None if view.ablation_scores is None else view.ablation_scores[here]

@@ -36,7 +36,7 @@ def displayed_view(view: View) -> View:
     shown = copy.copy(
         view if view.settings.version == "edited" else view.original.with_settings(view.settings)
     )
-    shown.which = f", {view.versions[view.settings.version == 'edited']}"
+    shown.which, shown.edited = f", {view.versions[view.settings.version == 'edited']}", view
     return shown
 
 
@@ -46,6 +46,7 @@ class ViewDifference(View):
     def __init__(self, edited: View, original: View) -> None:
         super().__init__(edited.settings, edited.session, edited.run, edited.input_memo, original)
         self._edited, self.versions = edited, edited.versions
+        self.drops, self.old_drops = edited.drops, edited.old_drops
         self.which = f", {self.versions[1]} − {self.versions[0]}"
         self.memo = edited.memo.get_or_compute(
             "difference", None, Memo
@@ -80,9 +81,8 @@ class ViewDifference(View):
             weights = one.weights - other.weights
         return LayerView(maps, gradients, weights, one.samples, one.depths)
 
-    @property
-    def ablation_scores(self) -> np.ndarray | None:
-        return self.sides[0].ablation_scores
+    def ablate(self, seconds: float | None = None) -> float:
+        return self.sides[0].ablate(seconds)
 
     def describe(self) -> str:
         return f"{self.versions[1]} less {self.versions[0]}: {super().describe()}"

@@ -172,6 +172,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "dtype": str(output.dtype).removeprefix("torch."),
         "magnitudes": view.magnitudes,
         "which": view.which,
+        "age": view.ablation_age,
         "stage": view.stage_words,
     }
     if view.attends:

@@ -21,7 +21,7 @@ from ..attribution.heads import (
     head_scores,
     with_attention,
 )
-from ..attribution.perturbation import ablation_scores
+from ..attribution.perturbation import Ablation, ablation_scores
 from ..draw.colours import DIVERGING, FAINT, SEQUENTIAL, colour_ranges, faint, robust_end, to_numpy
 from ..draw.overlay import picture_of
 from ..hooking.edit import Change, Channels, LayerEdit, Where
@@ -108,6 +108,7 @@ class View:
     which = ""  # the name of the run beside pictures, if there are two
     versions: tuple[str, str] = ("original", "edited")  # names of the two runs
     opened: str | None = None  # the layer at which it opened by itself
+    edited: View | None = None  # the edited run, if this is shown in its place
 
     def __init__(
         self,
@@ -119,6 +120,10 @@ class View:
     ) -> None:
         self.settings, self.session, self.run, self.cache = at, session, run, run.cache
         self.memo, self.input_memo, self.original = Memo(), input_memo or Memo(), original
+        # By layer: drops of the score without each channel, (N, C); those of an earlier run, and
+        # what has changed since.
+        self.drops: dict[str, np.ndarray] = {}
+        self.old_drops: dict[str, tuple[np.ndarray, str]] = {}
 
     def with_settings(self, settings: Settings | None = None, **changes: Any) -> Self:
         """Return the same run at these settings, with these changes."""
@@ -130,6 +135,13 @@ class View:
         """Return a new run at the same settings."""
         twin = copy.copy(self)
         twin.run, twin.cache, twin.memo = run, run.cache, Memo()
+        twin.drops = self.drops if run is self.run else {}
+        return twin
+
+    def remembering(self, before: View, why: str) -> Self:
+        """Return this view with the drops of an earlier run, ``why`` of which are now old."""
+        twin = copy.copy(self)
+        twin.old_drops = before.old_drops | {k: (drops, why) for k, drops in before.drops.items()}
         return twin
 
     def fitted(self) -> Self:
@@ -141,10 +153,7 @@ class View:
         heatmap = (
             self.settings.heatmap if self.settings.heatmap in heatmap_names(self) else "gradcam"
         )
-        # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
-        unknown = self.settings.order == ABLATION and self.ablation_scores is None
-        order = "index" if unknown else self.settings.order
-        view = self.with_settings(call=call, heatmap=heatmap, order=order)
+        view = self.with_settings(call=call, heatmap=heatmap)
         ends = {name: min(getattr(view.settings, name), n - 1) for name, n in view.counts().items()}
         return view.with_settings(**ends)
 
@@ -268,6 +277,13 @@ class View:
         return self.memo.get_or_compute("layer", key, make)
 
     @property
+    def order(self) -> str:
+        """The order that the channels are in: by number, where ablation is not known."""
+        # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
+        unknown = self.settings.order == ABLATION and self.ablation_scores is None
+        return "index" if unknown else self.settings.order
+
+    @property
     def stages(self) -> dict[str, torch.Tensor]:
         """The later stages of the output, by `STAGES`; empty for maps as returned."""
         at, record = self.settings, self.whole_record
@@ -286,28 +302,59 @@ class View:
     @property
     def channels(self) -> np.ndarray:
         """Channel numbers, in the order of the slider and the mosaic."""
-        layer, order, ablation_scores = self.layer, self.settings.order, self.ablation_scores
-        make = lambda: channel_order(layer, order, ablation_scores)  # noqa: E731
-        return self.memo.get_or_compute("order", (layer, order, ablation_scores is None), make)
+        layer, order, scores = self.layer, self.order, self.ablation_scores
+        key = (layer, order, None if scores is None else scores.tobytes())
+        return self.memo.get_or_compute("order", key, lambda: channel_order(layer, order, scores))
 
-    def ablate(self) -> None:
-        """Compute `ablation_scores`: the model runs once for every channel."""
-        at = self.settings
-        whole, heads = self.whole_record, len(self.layer.maps)
+    def ablate(self, seconds: float | None = None) -> float:
+        """Compute `ablation_scores`: the model runs once for every channel.
 
-        def make() -> np.ndarray:
-            if isinstance(whole, AttentionRecord):
-                given = whole.name, whole.attends, heads, at.target
-                return to_numpy(head_scores(self.session, *given))
-            return to_numpy(ablation_scores(self.session, at.layer, at.target))
+        Parameters
+        ----------
+        seconds : float, optional
+            About the longest that it takes; the next call goes on. None is until all is done.
 
-        self.memo.get_or_compute("ablation_scores", at.layer, make)
+        Returns
+        -------
+        float
+            The fraction done, 0 to 1.
+        """
+        at, whole = self.settings, self.whole_record
+        if at.layer in self.drops:
+            return 1.0
+        if isinstance(whole, AttentionRecord):
+            given = whole.name, whole.attends, len(self.layer.maps), at.target
+            drops = head_scores(self.session, *given)
+        elif seconds is None:
+            drops = ablation_scores(self.session, at.layer, at.target)
+        else:
+            make = lambda: Ablation(self.session, at.layer, at.target)  # noqa: E731
+            parts = self.memo.get_or_compute("ablation", at.layer, make)
+            share = parts.work(seconds)
+            if share < 1:
+                return share
+            drops = parts.scores()
+        self.drops[at.layer] = to_numpy(drops)
+        return 1.0
 
     @property
     def ablation_scores(self) -> np.ndarray | None:
-        """The drop of the target's score without each channel, ``(C,)``; None until `ablate`."""
-        every = self.memo.get("ablation_scores", self.settings.layer)
-        return None if every is None else every[min(self.input_sample, len(every) - 1)]
+        """The drop of the target's score without each channel, ``(C,)``; None until `ablate`.
+
+        That of an earlier run stands until then, see `ablation_age`.
+        """
+        layer = self.settings.layer
+        old, _ = self.old_drops.get(layer, (None, ""))
+        every = self.drops.get(layer, old)
+        if every is None or every.shape[1] != len(self.layer.maps):
+            return None
+        return every[min(self.input_sample, len(every) - 1)]
+
+    @property
+    def ablation_age(self) -> str:
+        """The change since the run whose drops are shown; empty if they are of this run."""
+        layer = self.settings.layer
+        return "" if layer in self.drops else self.old_drops.get(layer, (None, ""))[1]
 
     @property
     def position(self) -> int:

@@ -12,8 +12,10 @@ import traitlets
 
 from ..draw.document import script, style
 from ..export.packing import half, raw
+from ..hooking.edit import LayerEdit
 from ..view.frame import Frame
 from ..view.heatmaps import emptiness
+from ..view.layer import ABLATION, channel_order
 from ..view.payload import (
     field_payload,
     heatmap_payload,
@@ -24,6 +26,8 @@ from ..view.payload import (
 )
 from ..view.reason import reason_payload, without_payload
 from ..view.view import View, for_layer
+
+PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
 
 EXACT_BYTES = 8_000_000
 """Larger maps are sent in half precision; the browser asks for single exact values."""
@@ -69,6 +73,7 @@ class Canvas(anywidget.AnyWidget):
         self._on_edit = on_edit
         self._latest: tuple[Any, ...] = ()
         self._count = 0
+        self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._asked)
@@ -87,18 +92,30 @@ class Canvas(anywidget.AnyWidget):
         view = self._explored()
         found = {"settings": settings_payload(view)}
         # If the first three change, the numbers of the run change.
-        which = (view.run, view.which, view.ablation_scores is not None)
+        which = (view.run, view.which, len(view.drops))
         now = (*which, view.settings.target, view.input_sample, view.settings.cmap)
         if now != self._latest:
             if not self._latest or self._latest[:4] != now[:4]:
                 self._count += 1
             self._latest = now
             facts = model_payload(view) | {"run": self._count, "blind": view.picture is None}
+            for said, each in zip(facts["edits"], view.session.edits, strict=True):
+                said["key"] = self._key_of(each)
             found["facts"] = facts
         return found
 
+    def _key_of(self, edit: LayerEdit) -> int:
+        """Return the number by which the browser names an edit; it never means another one."""
+        known = [key for key, each in self._edits.items() if each is edit]
+        if known:
+            return known[0]
+        key = len(self._edits)
+        self._edits[key] = edit
+        return key
+
     def close(self) -> None:
         """Release all references to the explorer."""
+        self._edits = {}
         self.unobserve_all()
         self._latest, self._explored = (), _closed
         super().close()
@@ -111,11 +128,15 @@ class Canvas(anywidget.AnyWidget):
             self._on_user("target", question["number"])
             return
         if question.get("set") == "factor":  # of the browser's channel, which may be ahead
-            self._on_move({name: question[name] for name in ("layer", "channel")})
-            self._on_edit("factor", float(question["factor"]))
+            at = {name: question[name] for name in ("layer", "channel")}
+            self._on_move(at)
+            self._on_edit("factor", (*at.values(), float(question["factor"])))
             return
         if question.get("set") == "drop":
-            self._on_edit("drop", question["number"])
+            self._on_edit("drop", self._edits.get(question["key"]))
+            return
+        if question.get("set") in ("undo", "restore"):
+            self._on_edit(question["set"], None)
             return
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
@@ -134,6 +155,8 @@ class Canvas(anywidget.AnyWidget):
             wanted["place"] = tuple(wanted["place"])
         same = all(getattr(now.settings, name) == value for name, value in wanted.items())
         view = now.fitted() if same else for_layer(now, **wanted)
+        if ask == "ablation":
+            return self._ablated((now.edited or now).with_settings(**wanted).fitted())
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
@@ -158,6 +181,14 @@ class Canvas(anywidget.AnyWidget):
                 return {"none": ""}, []
             return {"empty": emptiness(values)}, [_coded("heat", values)]
         return {}, self._all_heatmaps(view.with_settings(heatmap=question["method"]))
+
+    def _ablated(self, view: View) -> tuple[dict[str, Any], list[Any]]:
+        """Work out a part of the drops of the score; return them when all are there."""
+        share = view.ablate(PART)
+        if share < 1 or view.ablation_scores is None:
+            return {"share": share}, []
+        order = channel_order(view.layer, ABLATION, view.ablation_scores).astype(np.uint32)
+        return {"share": share}, [raw("drops", view.ablation_scores), raw("order", order)]
 
     def _all_heatmaps(self, view: View) -> list[Any]:
         found = []

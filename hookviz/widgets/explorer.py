@@ -294,6 +294,7 @@ class Explorer(LiveWidget, SettingTraits):
             view = self._now.with_settings(**{name: value})
             if name == "target":
                 view = self._ran(view.session, view.settings, view.input_memo)
+                view = view.remembering(self._now, "the change of target")
             if (name, value, view.settings.order) == ("version", "original", ABLATION):
                 view = view.with_settings(order="index")  # ablation is of the edited run
             if name == "order" and self.children:
@@ -384,7 +385,8 @@ class Explorer(LiveWidget, SettingTraits):
         view = self._now
         for name in ("order", "version"):  # the browser cannot do these by itself
             wanted = settings.get(name, getattr(view.settings, name))
-            if wanted != getattr(view.settings, name) and (name == "version" or wanted == ABLATION):
+            known = name == "order" and (wanted != ABLATION or self._ablated(view, settings))
+            if wanted != getattr(view.settings, name) and not known:
                 self._on_control(name, wanted)
                 view = self._now
                 settings = settings | {"channel": view.settings.channel}  # the first of an order
@@ -393,6 +395,11 @@ class Explorer(LiveWidget, SettingTraits):
                 view = view.with_settings(**{name: check(name, settings[name], view)})
         self._settle(view.fitted(), None)
         self._show_below()
+
+    @staticmethod
+    def _ablated(view: View, settings: dict[str, Any]) -> bool:
+        """Return whether the order of the browser's layer is known, be it an old one."""
+        return settings.get("layer", view.settings.layer) in (view.drops | view.old_drops)
 
     def _on_control(self, name: str, value: Any) -> None:
         """Apply a control's value; show errors, since a notebook hides those of callbacks."""
@@ -405,16 +412,21 @@ class Explorer(LiveWidget, SettingTraits):
         self.say(note)
 
     def _user_edit(self, what: str, value: Any) -> None:
-        """Multiply the shown channel by a factor, or drop an edit."""
-        at, edits = self._now.settings, list(self.edits)
-        if what == "drop":
-            del edits[value]
-        else:
-            own = [place for place, each in enumerate(edits) if each.is_of(at.layer, at.channel)]
+        """Multiply a channel by a factor, drop an edit, the latest one or all.
+
+        ``value`` is what the user saw: ``(layer, channel, factor)``, or the edit.
+        """
+        edits = list(self.edits)
+        if what == "factor":
+            layer, channel, factor = value
+            own = [place for place, each in enumerate(edits) if each.is_of(layer, channel)]
             place = own[-1] if own else len(edits)
-            edits[place : place + 1] = (
-                [] if value == 1 else [self._now.edit(at.layer, value, at.channel)]
-            )
+            new = [] if factor == 1 else [self._now.edit(layer, factor, channel)]
+            edits[place : place + 1] = new
+        elif what == "drop":
+            edits = [each for each in edits if each is not value]
+        else:
+            edits = edits[:-1] if what == "undo" else []
         self._on_control("edits", tuple(edits))
 
     def say(self, note: str) -> None:
@@ -462,7 +474,8 @@ class Explorer(LiveWidget, SettingTraits):
 
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
-        self._go_to(self._ran(session, self._now.settings).fitted())
+        view = self._ran(session, self._now.settings)
+        self._go_to(view.remembering(self._now, "this one").fitted())
 
     @property
     def survey(self) -> Survey | None:
@@ -554,7 +567,8 @@ class Explorer(LiveWidget, SettingTraits):
             if soon is not None:  # the bars move before the pictures are ready
                 self._frame = replace(self._frame, predictions=soon.predictions)
                 self._show()
-        self._go_to(self._ran(session, view.settings, original=original).fitted())
+        after = self._ran(session, view.settings, original=original)
+        self._go_to(after.remembering(view, "the edit").fitted())
 
     # Export
 

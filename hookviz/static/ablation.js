@@ -1,0 +1,111 @@
+// The order that has to be worked out: how far, a stop, and why it is old or missing.
+
+import { el, setText, visible } from "./dom.js";
+
+/**
+ * @typedef {import("./layer.js").Layer} Layer
+ * @typedef {{share: number, order: ArrayLike<number> | null, none: string}} Part What has come of it.
+ * @typedef {{layer: string, sample: number, share: number, moved: boolean}} Work
+ */
+
+/** A word and a button beside the order's menu; while it works all others go on. */
+export class Ablation {
+  /**
+   * @param {HTMLElement} root Where a hand may be meanwhile.
+   * @param {import("./app.js").Source} source
+   * @param {import("./state.js").State} state
+   * @param {() => void} again A new drawing.
+   */
+  constructor(root, source, state, again) {
+    this.source = source;
+    this.state = state;
+    this.again = again;
+    /** @type {Work | null} */
+    this.work = null;
+    this.said = "";
+    this.words = el("span", { class: "hv-dim", role: "status" });
+    this.button = el("button", { class: "hv-toggle", type: "button" });
+    this.root = el("span", { class: "hv-ablation" }, this.words, this.button);
+    this.button.addEventListener("click", () => (this.work ? this.stop("stopped") : this.begin()));
+    const touched = () => {
+      if (this.work) this.work.moved = true;
+    };
+    root.addEventListener("pointerdown", touched);
+    state.onChange((changed) => {
+      if (changed.has("channel") || changed.has("version")) touched();
+      if (changed.has("layer") || changed.has("order")) this.said = "";
+      if (this.work && (changed.has("layer") || changed.has("sample"))) this.stop("");
+    });
+  }
+
+  /** The model runs once for every channel, a few at a time. */
+  begin() {
+    const { layer, sample } = this.state.values;
+    this.said = "";
+    const work = { layer, sample, share: 0, moved: false };
+    this.work = work;
+    this.step(work);
+  }
+
+  /** @param {Work} work */
+  step(work) {
+    this.source.ablate(this.state.values, (part) => {
+      if (this.work !== work) return; // stopped, or overtaken
+      if (!part) this.stop("stopped: the network has changed");
+      else if (part.none) this.stop(part.none);
+      else if (part.order) this.end(work, part.order);
+      else {
+        work.share = part.share;
+        this.step(work);
+      }
+      this.again();
+    });
+    this.again();
+  }
+
+  /** @param {string} why */
+  stop(why) {
+    this.work = null;
+    this.said = why;
+    this.again();
+  }
+
+  /**
+   * Whoever has done something meanwhile stays where they are.
+   * @param {Work} work
+   * @param {ArrayLike<number>} order
+   */
+  end(work, order) {
+    this.work = null;
+    const first = work.moved ? {} : { channel: order[0] };
+    this.state.set({ order: "ablation", version: this.edited, ...first });
+  }
+
+  /** It is of the edited run, or of the difference. */
+  get edited() {
+    const { version } = this.state.values;
+    return version === "original" ? "edited" : version;
+  }
+
+  /** @param {Layer} data */
+  show(data) {
+    const { order } = this.state.values;
+    const [words, button] = this.work ? [`${Math.round(100 * this.work.share)} % switched off`, "stop"] : this.standing(data, order);
+    visible(this.root, Boolean(words));
+    setText(this.words, words);
+    setText(this.button, button);
+    visible(this.button, this.source.live);
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {string} order
+   * @returns {[string, string]}
+   */
+  standing(data, order) {
+    if (this.said) return [this.said, "again"];
+    if (order !== "ablation") return ["", ""];
+    if (!data.arrays.ablation_scores) return ["by number: not known for this layer", "find"];
+    return data.header.age ? [`old: of the run before ${data.header.age}`, "again"] : ["", ""];
+  }
+}
