@@ -23,7 +23,7 @@ def write_pages(folder: Path, write: Callable[[Path, bytes], None]) -> None:
 
 
 def explorer() -> str:
-    """Some layers of EfficientNet-Lite0, trained on ImageNet, on a photograph."""
+    """Return a page of some layers of EfficientNet-Lite0, trained on ImageNet, on a photograph."""
     model, weights = hookviz.pretrained("efficientnet_lite0")
     cat = hookviz.models.photographs()["chelsea"]
     layers = ["_conv_stem", "*._depthwise_conv", "_conv_head"]
