@@ -16,6 +16,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "studies.graph.graph": ["Graph"],
         "studies.graph.listening": ["Node"],
         "studies.hook_table": ["HookInfo", "HookTable", "RemovedHooks"],
+        "studies.kernels": ["LayerWeights"],
         "studies.receptive_field.field": ["ReceptiveField"],
         "studies.survey.channels": ["LayerSurvey"],
         "studies.survey.survey": ["Survey"],

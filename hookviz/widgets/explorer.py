@@ -38,7 +38,8 @@ from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
 from ..run.session import Session
 from ..run.target import Target, check_target
-from ..studies.graph.contributions import Contributions
+from ..studies.graph.contributions import Contributions, contributions
+from ..studies.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
@@ -569,6 +570,69 @@ class Explorer(LiveWidget, SettingTraits):
                 self._show()
         after = self._ran(session, view.settings, original=original)
         self._go_to(after.remembering(view, "the edit").fitted())
+
+    # The weights
+
+    def weights(
+        self,
+        layer: str | None = None,
+        *,
+        channel: int | None = None,
+        position: Sequence[int] | None = None,
+    ) -> LayerWeights:
+        """Return a layer's weights: kernels, norms, bias, and all of it with BatchNorm folded in.
+
+        Parameters
+        ----------
+        layer : str, optional
+            A convolution or a linear layer; the shown one if left out.
+        channel : int, optional
+            The output channel that is taken apart by input channel; of a linear layer the row,
+            such as a class. Of the shown layer the shown channel, if left out.
+        position : sequence of int, optional
+            Row and column: the input channels are sorted by what they add to the value there, see
+            `hookviz.contributions`, of the shown sample and without edits. ``()`` for a linear
+            layer of one row a sample. Left out, they are sorted by the norms of their slices.
+
+        Returns
+        -------
+        hookviz.results.LayerWeights
+
+        Raises
+        ------
+        ValueError
+            The layer is unknown, has no kernels, or no such channel or position.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+        >>> found = explorer.weights("layer3.1.conv2", channel=17, position=(5, 8))
+        >>> sorted(found.slices()[0])
+        ['channel', 'contribution', 'kernel', 'norm']
+        >>> explorer.close()
+        """
+        settings, session = self._now.settings, self._now.session
+        shown = layer is None or layer == settings.layer
+        layer = settings.layer if layer is None else layer
+        if channel is None and shown:
+            channel = settings.channel
+        if position is None:
+            return layer_weights(session, layer, channel=channel)
+        if channel is None:
+            raise ValueError("position= is of one channel's value: give channel=, too.")
+        why = contributions(
+            session.given,
+            session.inputs,
+            layer,
+            channel=channel,
+            position=position,
+            sample=settings.sample,
+            call=settings.call if shown else -1,
+        )
+        return layer_weights(
+            session, layer, channel=channel, contributions=why.by_channel, position=position
+        )
 
     # Export
 

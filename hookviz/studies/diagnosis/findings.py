@@ -254,7 +254,7 @@ class Diagnosis(TablePage, Sequence[Finding]):
 _SCROLLED = (
     "<details open><summary>What ran until the forward failed</summary><div "
     'style="max-height: 420px; overflow: auto; display: flex; flex-direction: column-reverse; '
-    'align-items: flex-start">{}</div></details>'
+    'align-items: flex-start"><div style="flex: none">{}</div></div></details>'
 )
 
 

@@ -1,0 +1,480 @@
+"""The weights of a layer: kernels as pictures, norms, bias, and with BatchNorm folded in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..draw import html
+from ..draw.colours import colour_ranges, palette
+from ..draw.document import TablePage
+from ..draw.figures import ShownFigure, no_formula, small_png, within
+from ..draw.mosaic import mosaic
+from ..hooking.select import is_convolution, select_layers, type_name
+from ..hooking.tables import html_table, number, plain, text_table
+from ..hooking.tensors import StorageMap
+from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
+from ..run.session import Session
+
+_MOST = 128  # kernels or slices in a figure
+_TERMS = 24  # bars in a figure
+_ROWS = 64  # of a table in a notebook
+_COPIES = {"clone", "contiguous", "to_copy", "dropout"}
+
+
+def layer_weights(
+    session: Session,
+    layer: str | nn.Module,
+    *,
+    channel: int | None = None,
+    contributions: Tensor | None = None,
+    position: Sequence[int] = (),
+) -> LayerWeights:
+    """Read a layer's weights, and find the BatchNorm that its output goes through.
+
+    The model runs once, in eval mode, to find it: functional operations count as modules do.
+
+    Parameters
+    ----------
+    session : Session
+    layer : str or torch.nn.Module
+        A convolution or a linear layer.
+    channel : int, optional
+        The output channel whose kernel is taken apart by input channel.
+    contributions : torch.Tensor, optional
+        ``(C_in,)``: by these the input channels are sorted instead of by their slices' norms, see
+        `hookviz.results.Contributions.by_channel`.
+    position : sequence of int
+        Where in the map they were taken.
+
+    Returns
+    -------
+    LayerWeights
+
+    Raises
+    ------
+    ValueError
+        The layer is unknown, has no kernels, or no such channel.
+
+    Examples
+    --------
+    >>> from hookviz.run.inputs import prepare_input
+    >>> model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4))
+    >>> session = Session(model, prepare_input(torch.ones(1, 2, 8, 8), model))
+    >>> found = layer_weights(session, "0", channel=1)
+    >>> found.kernels.shape, found.folded.shape, len(found.norms)
+    (torch.Size([4, 2, 3, 3]), torch.Size([4, 2, 3, 3]), 4)
+    """
+    (module, (name, *_)), *more = select_layers(session.model, [layer]).items()
+    if more:
+        raise ValueError(f"layer={layer!r} names {len(more) + 1} layers: name one.")
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor) or not (
+        is_convolution(module) or isinstance(module, nn.Linear)
+    ):
+        raise ValueError(
+            f"Layer {name!r} ({type_name(module)}) has no kernels: name a convolution or a linear "
+            "layer."
+        )
+    groups = getattr(module, "groups", 1)
+    kernels = _by_output(
+        weight.detach().double().cpu(), groups, getattr(module, "transposed", False)
+    )
+    if channel is not None and not 0 <= channel < len(kernels):
+        raise ValueError(
+            f"Layer {name!r} has no channel {channel}: there are {len(kernels)}, counted from 0."
+        )
+    bias = getattr(module, "bias", None)
+    bias = bias.detach().double().cpu() if isinstance(bias, Tensor) else None
+    scale, shift = _norm_after(session, module, len(kernels))
+    names = session.class_names if isinstance(module, nn.Linear) else []
+    return LayerWeights(
+        name,
+        type_name(module),
+        kernels,
+        bias,
+        groups,
+        scale,
+        shift,
+        channel,
+        contributions,
+        tuple(position),
+        list(names) if len(names) == len(kernels) else [],
+    )
+
+
+def _by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    """Return kernels by output: a transposed layer's ``(C_in, C_out / groups, …)`` turned round."""
+    if not transposed:
+        return weight
+    inputs, outputs, *kernel = weight.shape
+    grouped = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
+    return grouped.reshape(groups * outputs, inputs // groups, *kernel)
+
+
+def _norm_after(
+    session: Session, module: nn.Module, channels: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return factor and addition of the BatchNorm that follows, ``(C_out,)`` each; or None."""
+    listeners: list[_NormListener] = []
+
+    def observe() -> OperationRecorder:
+        listeners.append(_NormListener(module))
+        return OperationRecorder(listeners[-1], model=session.model, backward=False)
+
+    session.forward(observe, grad=False)
+    found = listeners[-1].found
+    if found is None or len(found[0]) != channels:
+        return None, None
+    return found
+
+
+class _NormListener(Listener):
+    """Follows what one layer returns to a BatchNorm with statistics of its own.
+
+    Attributes
+    ----------
+    found : tuple of torch.Tensor or None
+        Factor and addition, ``(C,)`` each, float64.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.found: tuple[Tensor, Tensor] | None = None
+        self._module = module
+        self._at: StorageMap[bool] = StorageMap()
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        """Begin to follow an output."""
+        if call.module is self._module and not again and returned:
+            self._at[returned[0]] = True
+
+    def after(self, operation: Operation) -> None:
+        """Read the numbers of a BatchNorm."""
+        if operation.is_view or not operation.outputs:
+            return
+        known = any(each in self._at for each in operation.reads)
+        for each in operation.written:
+            self._at.pop(each)
+        if known and operation.name in _COPIES:
+            self._at[operation.outputs[0]] = True
+        if known and "batch_norm" in operation.name:
+            self.found = _affine(operation.argument)
+
+
+def _affine(given: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """Return gamma / sqrt(var + eps) and beta − mean · that; None with the batch's statistics."""
+    mean, variance = given.get("running_mean"), given.get("running_var")
+    if mean is None or variance is None or given.get("training", False):
+        return None
+    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
+    factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
+    gamma, beta = given.get("weight"), given.get("bias")
+    if gamma is not None:
+        factor = factor * gamma.detach().double().cpu()
+    added = -mean * factor
+    return factor, added if beta is None else added + beta.detach().double().cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights(TablePage):
+    """The kernels of a convolution, or the rows of a linear layer; `Explorer.weights` makes it.
+
+    Attributes
+    ----------
+    layer, type : str
+    kernels : torch.Tensor
+        float64 ``(C_out, C_in / groups, *kernel)``, as the layer uses them: parametrized ones, and
+        a transposed convolution's by output, too.
+    bias : torch.Tensor or None
+        ``(C_out,)``.
+    groups : int
+    scale, shift : torch.Tensor or None
+        ``(C_out,)``: the BatchNorm that follows makes ``scale * value + shift`` of a value; None
+        where none follows directly, or where it takes the batch's own statistics.
+    channel : int or None
+        The output channel that is taken apart by input channel.
+    contributions : torch.Tensor or None
+        ``(C_in,)``, what each input channel adds to the channel's value at ``position``.
+    position : tuple of int
+    class_names : list of str
+        Of a linear layer whose outputs are the classes.
+    """
+
+    layer: str
+    type: str
+    kernels: Tensor = field(repr=False)
+    bias: Tensor | None = field(repr=False)
+    groups: int
+    scale: Tensor | None = field(repr=False)
+    shift: Tensor | None = field(repr=False)
+    channel: int | None = None
+    contributions: Tensor | None = field(default=None, repr=False)
+    position: tuple[int, ...] = ()
+    class_names: list[str] = field(default_factory=list, repr=False)
+
+    @property
+    def norms(self) -> Tensor:
+        """The kernels' Euclidean norms, ``(C_out,)``."""
+        return self.kernels.flatten(1).norm(dim=1)
+
+    @property
+    def order(self) -> list[int]:
+        """The output channels, the largest norm first."""
+        return _falling(self.norms)
+
+    @property
+    def folded(self) -> Tensor | None:
+        """The kernels with the BatchNorm in them: ``kernel * gamma / sqrt(var + eps)``."""
+        if self.scale is None:
+            return None
+        return self.kernels * self.scale.reshape(-1, *[1] * (self.kernels.ndim - 1))
+
+    @property
+    def folded_bias(self) -> Tensor | None:
+        """The bias with the BatchNorm in it: ``(bias − mean) * gamma / sqrt(var + eps) + beta``."""
+        if self.scale is None or self.shift is None:
+            return None
+        return self.shift if self.bias is None else self.shift + self.scale * self.bias
+
+    @property
+    def in_colour(self) -> bool:
+        """True if the kernels are pictures: two-dimensional, of three input channels."""
+        return self.kernels.ndim == 4 and self.kernels.shape[1] == 3 and self.groups == 1
+
+    @property
+    def verdict(self) -> str:
+        """The layer in one line."""
+        outputs, inputs, *kernel = self.kernels.shape
+        size = "×".join(map(str, kernel)) + " " if kernel else ""
+        things = f"{outputs} {size}kernels" if kernel else f"{outputs} rows"
+        of = f"{inputs} of {inputs * self.groups}" if self.groups > 1 else str(inputs)
+        facts = f"{things} of {of} input channels, norm {number(float(self.norms.min()))} to "
+        end = "; a BatchNorm follows" if self.scale is not None else ""
+        return f"{self.layer} ({self.type}): {facts}{number(float(self.norms.max()))}{end}"
+
+    def slices(self, channel: int | None = None) -> list[dict[str, Any]]:
+        """Take a channel's kernel apart by input channel, the largest first.
+
+        Sorted by the size of the contribution at the position if that is known, or else by norm.
+
+        Parameters
+        ----------
+        channel : int, optional
+            The result's own if left out.
+
+        Returns
+        -------
+        list of dict
+            ``channel`` (of the input), ``norm``, ``contribution`` (None where unknown) and
+            ``kernel``, nested lists: of a linear layer a number.
+
+        Raises
+        ------
+        ValueError
+            No such channel, or none was chosen.
+        """
+        channel = self.channel if channel is None else channel
+        if channel is None or not 0 <= channel < len(self.kernels):
+            raise ValueError(
+                f"Layer {self.layer!r} has no channel {channel}: there are {len(self.kernels)}, "
+                "counted from 0."
+            )
+        kernel, inputs = self.kernels[channel], self._inputs(channel)
+        norms, terms = kernel.reshape(len(kernel), -1).norm(dim=1), None
+        if self.contributions is not None and channel == self.channel:
+            terms = self.contributions[inputs]
+        return [
+            plain(
+                {
+                    "channel": inputs[each],
+                    "norm": norms[each],
+                    "contribution": None if terms is None else terms[each],
+                    "kernel": kernel[each],
+                }
+            )
+            for each in _falling(norms if terms is None else terms)
+        ]
+
+    def _inputs(self, channel: int) -> list[int]:
+        """Return the input channels that an output channel takes: those of its group."""
+        group = channel // (len(self.kernels) // self.groups)
+        count = self.kernels.shape[1]
+        return list(range(group * count, (group + 1) * count))
+
+    def records(self) -> list[dict[str, Any]]:
+        """Make one dict an output channel, the largest norm first.
+
+        Returns
+        -------
+        list of dict
+            ``layer type channel name norm mean std min max bias folded_norm folded_bias``; None
+            where there is no such number.
+        """
+        flat, folded = self.kernels.flatten(1), self.folded
+        columns: dict[str, Tensor | None] = {
+            "norm": self.norms,
+            "mean": flat.mean(1),
+            "std": flat.std(1, correction=0),
+            "min": flat.amin(1),
+            "max": flat.amax(1),
+            "bias": self.bias,
+            "folded_norm": None if folded is None else folded.flatten(1).norm(dim=1),
+            "folded_bias": self.folded_bias,
+        }
+        return [
+            plain(
+                {"layer": self.layer, "type": self.type, "channel": n, "name": self._name(n)}
+                | {key: None if each is None else each[n] for key, each in columns.items()}
+            )
+            for n in self.order
+        ]
+
+    def _name(self, channel: int) -> str | None:
+        return self.class_names[channel] if self.class_names else None
+
+    def rows(self, most: int = 12) -> list[tuple[str, ...]]:
+        """Return the kernels as text, the largest norm first."""
+        found = []
+        for each in self.records()[:most]:
+            name = f"{each['channel']} {each['name']}" if each["name"] else str(each["channel"])
+            found.append((within(name, 24), *(_said(each[key]) for key in _HEADER[1:])))
+        if (left := len(self.kernels) - most) > 0:
+            found.append((f"{left} more", *[""] * (len(_HEADER) - 1)))
+        return found
+
+    def figure(self) -> ShownFigure:
+        """Draw the kernels, and the distribution of the weights.
+
+        The kernels of a first layer are pictures in their own colours, sorted by norm, with grey
+        for zero. Deeper ones are the slices of the chosen channel, by input channel, as in
+        `slices`, or without one all kernels, their input channels below each other. A linear
+        layer's row is bars.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            Not registered with pyplot.
+        """
+        figure = ShownFigure(figsize=(9, 4.2), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+        figure.suptitle(no_formula(within(self.verdict, 120)), fontsize="small")
+        if self.in_colour:
+            self._draw_colours(left)
+        elif self.kernels.ndim == 2 and self.channel is not None:
+            self._draw_row(left)
+        else:
+            self._draw_slices(left)
+        self._draw_distribution(right)
+        return figure
+
+    def _draw_colours(self, axes: Any) -> None:
+        chosen = self.order[:_MOST]
+        picked = torch.nan_to_num(self.kernels[chosen])
+        most = float(self.kernels.nan_to_num().abs().max()) or 1.0
+        low, high = np.full(len(picked), -most), np.full(len(picked), most)
+        colours = [mosaic(picked[:, n].numpy(), low, high) for n in range(3)]
+        sheet = np.stack([each.levels for each in colours], -1)
+        sheet[sheet > _TOP] = _TOP  # the gaps
+        axes.imshow(sheet / _TOP)
+        axes.set_axis_off()
+        axes.set_title(_kept("kernels by norm", len(chosen), len(self.kernels)), fontsize="small")
+        if self.channel in chosen:
+            x, y, wide, high_ = colours[0].box(chosen.index(self.channel))
+            rows, columns = sheet.shape[:2]
+            place = (x * columns - 0.5, y * rows - 0.5)
+            axes.add_patch(_frame(place, wide * columns, high_ * rows))
+
+    def _draw_slices(self, axes: Any) -> None:
+        if self.channel is None:
+            tiles, words = self.kernels[self.order], "kernels by norm: one row an input channel"
+        else:
+            order = [each["channel"] - self._inputs(self.channel)[0] for each in self.slices()]
+            tiles = self.kernels[self.channel][order][:, None]
+            place = ", ".join(map(str, self.position))
+            by = "norm" if self.contributions is None else "contribution"
+            by += f" at ({place})" * bool(place)
+            words = f"channel {self.channel}: slices by {by}"
+        count = len(tiles)
+        flat = tiles[:_MOST].flatten(3) if tiles.ndim > 3 else tiles[:_MOST]
+        flat = flat.reshape(len(flat), -1, flat.shape[-1]).numpy()
+        finite = np.where(np.isfinite(flat), flat, 0)
+        low, high = colour_ranges(
+            flat, finite.min((1, 2)), finite.max((1, 2)), "layer", diverging=True
+        )
+        axes.imshow(palette("RdBu_r")[mosaic(flat, low, high).levels])
+        axes.set_axis_off()
+        axes.set_title(_kept(words, len(flat), count), fontsize="small")
+
+    def _draw_row(self, axes: Any) -> None:
+        slices = self.slices()
+        shown = slices[:_TERMS]
+        key = "contribution" if self.contributions is not None else "kernel"
+        values = [float(each[key] if each[key] is not None else np.nan) for each in shown]
+        colours = ["#b2182b" if each > 0 else "#2166ac" for each in values]
+        axes.barh([str(each["channel"]) for each in shown][::-1], values[::-1], color=colours[::-1])
+        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.tick_params(labelsize="x-small")
+        axes.set_ylabel("input channel", fontsize="small")
+        name = self._name(self.channel or 0)
+        row = f"row {self.channel}" + (f", {name}" if name else "")
+        what = "contributions" if key == "contribution" else "weights"
+        words = f"{within(row, 40)}: largest {what}"
+        axes.set_title(no_formula(_kept(words, len(shown), len(slices))), fontsize="small")
+
+    def _draw_distribution(self, axes: Any) -> None:
+        values = self.kernels.flatten()
+        values = values[values.isfinite()].numpy()
+        edges = np.histogram_bin_edges(values, 60) if values.size else 60
+        axes.hist(values, edges, density=True, color="#8796a6", label="all weights")
+        if self.channel is not None:
+            own = self.kernels[self.channel].flatten()
+            own = own[own.isfinite()].numpy()
+            axes.hist(
+                own, edges, density=True, histtype="step", color="#c00", label=f"{self.channel}"
+            )
+            axes.legend(fontsize="x-small", frameon=False)
+        axes.set_title("distribution of the weights", fontsize="small")
+        axes.tick_params(labelsize="x-small")
+        axes.set_yticks([])
+
+    def _heading(self) -> str:
+        return self.verdict
+
+    def __repr__(self) -> str:
+        return text_table(self.verdict, _HEADER, self.rows())
+
+    def _repr_html_(self) -> str:
+        picture = html.data_url(small_png(self.figure()))
+        words = escape(f"The weights of {self.verdict}", quote=True)
+        table = html_table(self.verdict, _HEADER, self.rows(_ROWS))
+        return f'<p><img alt="{words}" src="{picture}"></p>{table}'
+
+
+_TOP = 251  # the last colour level
+_HEADER = ("channel", "norm", "min", "max", "bias", "folded_norm", "folded_bias")
+
+
+def _falling(values: Tensor) -> list[int]:
+    """Return indices, the largest size first; NaN counts as the largest."""
+    sizes = values.abs().nan_to_num(torch.inf)
+    return sizes.argsort(descending=True, stable=True).tolist()
+
+
+def _said(value: float | str | None) -> str:
+    return "–" if value is None else number(float(value))
+
+
+def _kept(words: str, shown: int, count: int) -> str:
+    return words if shown == count else f"{words}, {shown} of {count}"
+
+
+def _frame(place: tuple[float, float], wide: float, high: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(place, wide, high, fill=False, edgecolor="#c00", linewidth=2)

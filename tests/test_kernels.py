@@ -1,0 +1,191 @@
+"""The weights beside the maps: kernels, norms, BatchNorm folded in, and what adds to a value."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.run.inputs import prepare_input
+from hookviz.run.session import Session
+from hookviz.studies.kernels import layer_weights
+
+
+def of(model, x, layer="0", **options):
+    return layer_weights(Session(model, prepare_input(x, model)), layer, **options)
+
+
+def trained(norm):
+    """Give a BatchNorm numbers as training leaves them."""
+    for tensor in (norm.running_mean, norm.weight, norm.bias):
+        if tensor is not None:
+            nn.init.normal_(tensor)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    return norm
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_is_folded_as_torch_does(bias, affine):
+    conv, norm = nn.Conv2d(4, 6, 3, bias=bias), trained(nn.BatchNorm2d(6, affine=affine))
+    model, x = nn.Sequential(conv, norm, nn.ReLU()), torch.rand(2, 4, 8, 8)
+    before = snapshot(model)
+    found = of(model, x)
+    assert_untouched(model, before)
+    model.eval()
+    assert torch.equal(found.kernels, conv.weight.detach().double())
+    if affine:
+        fused = fuse_conv_bn_eval(conv.double(), norm.double())
+        torch.testing.assert_close(found.folded, fused.weight.detach())
+        torch.testing.assert_close(found.folded_bias, fused.bias.detach())
+    x = torch.rand(1, 4, 5, 5, dtype=torch.float64)
+    made = F.conv2d(x, found.folded, found.folded_bias)
+    torch.testing.assert_close(made, norm.double()(conv.double()(x)).detach())
+
+
+def test_a_functional_batch_norm_counts_and_an_interrupted_one_does_not():
+    class Net(nn.Module):
+        def __init__(self, between=lambda y: y):
+            super().__init__()
+            self.conv, self.norm, self.between = (
+                nn.Conv2d(3, 2, 1),
+                trained(nn.BatchNorm2d(2)),
+                between,
+            )
+
+        def forward(self, x):
+            norm = self.norm
+            return F.batch_norm(
+                self.between(self.conv(x)),
+                norm.running_mean,
+                norm.running_var,
+                norm.weight,
+                norm.bias,
+            )
+
+    x = torch.rand(1, 3, 4, 4)
+    assert of(Net(), x, "conv").scale is not None
+    after_relu = of(Net(torch.relu), x, "conv")
+    assert after_relu.scale is after_relu.folded is after_relu.folded_bias is None
+    own = nn.Sequential(nn.Conv2d(3, 2, 1), nn.BatchNorm2d(2, track_running_stats=False))
+    assert of(own, x).scale is None
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_transposed_kernel_is_by_output(groups):
+    layer = nn.ConvTranspose2d(4, 6, 3, groups=groups, bias=False)
+    found = of(nn.Sequential(layer), torch.rand(1, 4, 5, 5))
+    assert found.kernels.shape == (6, 4 // groups, 3, 3)
+    x = torch.zeros(1, 4, 1, 1)
+    x[0, 3] = 1  # what one input channel leaves in each output is its slice
+    made = layer(x)[0].detach().double()
+    for channel in range(6):
+        mine = {
+            each["channel"]: torch.tensor(each["kernel"]).double() for each in found.slices(channel)
+        }
+        expected = mine.get(3, torch.zeros(3, 3).double())
+        torch.testing.assert_close(made[channel], expected, rtol=0, atol=1e-6)
+
+
+def test_parametrized_weights_are_those_in_use():
+    layer = parametrizations.weight_norm(nn.Conv1d(3, 5, 4))
+    with torch.no_grad():
+        layer.parametrizations.weight.original0.mul_(3)
+    found = of(nn.Sequential(layer), torch.rand(1, 3, 9))
+    assert torch.equal(found.kernels, layer.weight.detach().double())
+    found.figure()
+
+
+def test_records_are_sorted_by_norm_and_strict_json():
+    layer = nn.Conv2d(3, 3, 2)
+    with torch.no_grad():
+        for channel, size in enumerate((1.0, float("nan"), 2.0)):
+            layer.weight[channel] = size
+    found = of(nn.Sequential(layer), torch.rand(1, 3, 4, 4), channel=0)
+    records = json.loads(json.dumps(found.records(), allow_nan=False))
+    assert [each["channel"] for each in records] == [1, 2, 0]
+    assert records[1]["norm"] == pytest.approx(2 * 12**0.5) and records[0]["norm"] is None
+    assert records[2]["folded_norm"] is None and records[2]["bias"] == layer.bias[0].item()
+    assert max(map(len, repr(found).splitlines())) <= 80
+    found.figure()
+
+
+def test_refused_in_one_sentence():
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()), torch.rand(1, 3, 4, 4)
+    with pytest.raises(ValueError, match=r"Layer '1' \(ReLU\) has no kernels: name a convolution"):
+        of(model, x, "1")
+    with pytest.raises(ValueError, match="has no channel 4: there are 4, counted from 0"):
+        of(model, x, channel=4)
+    with pytest.raises(ValueError, match="has no channel None"):
+        of(model, x).slices()
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    yield explorer
+    explorer.close()
+
+
+def test_first_kernels_are_pictures_in_colour(explorer, tmp_path):
+    found = explorer.weights("stem.0", channel=2)
+    assert found.in_colour and "BatchNorm" in found.verdict
+    left, right = found.figure().axes
+    picture = left.images[0].get_array()
+    assert picture.shape[2] == 3 and left.get_title().startswith("kernels by norm")
+    assert len(left.patches) == 1  # the chosen one is framed
+    # Red, green and blue of a tile are the weights, zero in the middle of the scale.
+    kernel, most = found.kernels[found.order[0]], found.kernels.abs().max()
+    times, side = _times(picture), kernel.shape[1]
+    tile = torch.as_tensor(picture[: side * times : times, : side * times : times])
+    torch.testing.assert_close(
+        tile.double(), (0.5 + kernel / most / 2).permute(1, 2, 0), rtol=0, atol=0.01
+    )
+    assert right.get_title() == "distribution of the weights"
+    found.to_html(tmp_path / "weights.html")
+    page = (tmp_path / "weights.html").read_text(encoding="utf-8")
+    assert "stem.0" in page and "data:image/png" in page and "<script" not in page
+
+
+def _times(picture):
+    """Find by how many pixels a weight is drawn: equal ones beside each other."""
+    row = picture[0]
+    return next(n for n in range(1, len(row)) if (row[n] != row[0]).any())
+
+
+def test_slices_are_sorted_by_what_they_add_at_a_position(explorer):
+    layer = "layer3.1.conv2"
+    found = explorer.weights(layer, channel=17, position=(5, 8))
+    model, image = hookviz.demo_model(), hookviz.demo_images()[6]
+    why = hookviz.contributions(model, image, layer, channel=17, position=(5, 8))
+    slices = found.slices()
+    assert [each["channel"] for each in slices] == [each["channel"] for each in why.records()]
+    terms = [each["contribution"] for each in slices]
+    assert terms == [each["contribution"] for each in why.records()]
+    assert sum(terms) + why.bias == pytest.approx(why.value, abs=1e-5)
+    by_norm = explorer.weights(layer, channel=17).slices()
+    norms = [each["norm"] for each in by_norm]
+    assert norms == sorted(norms, reverse=True) and by_norm[0]["contribution"] is None
+    assert found.figure().axes[0].get_title() == "channel 17: slices by contribution at (5, 8)"
+
+
+def test_a_linear_layers_row_is_of_a_class(explorer):
+    name = next(n for n, m in hookviz.demo_model().named_modules() if isinstance(m, nn.Linear))
+    found = explorer.weights(name, channel=1)
+    assert found.class_names and found.records()[0]["name"] in found.class_names
+    axes = found.figure().axes[0]
+    assert found.class_names[1] in axes.get_title()
+    widths = [bar.get_width() for bar in axes.patches][::-1]
+    assert widths == [each["kernel"] for each in found.slices()][: len(widths)]
+    assert abs(widths[0]) == pytest.approx(found.kernels[1].abs().max().item())
+
+
+def test_the_shown_layer_and_channel_are_meant(explorer):
+    explorer.layer, explorer.channel = "layer2.0.conv1", 3
+    found = explorer.weights()
+    assert (found.layer, found.channel) == ("layer2.0.conv1", 3)
