@@ -401,8 +401,8 @@ class LayerWeights(TablePage):
             by += f" at ({place})" * bool(place)
             words = f"channel {self.channel}: slices by {by}"
         count = len(tiles)
-        flat = tiles[:_MOST].flatten(3) if tiles.ndim > 3 else tiles[:_MOST]
-        flat = flat.reshape(len(flat), -1, flat.shape[-1]).numpy()
+        kept = tiles[:_MOST].flatten(3) if tiles.ndim > 3 else tiles[:_MOST]
+        flat = kept.reshape(len(kept), -1, kept.shape[-1]).numpy()
         finite = np.where(np.isfinite(flat), flat, 0)
         low, high = colour_ranges(
             flat, finite.min((1, 2)), finite.max((1, 2)), "layer", diverging=True
@@ -428,13 +428,13 @@ class LayerWeights(TablePage):
         axes.set_title(no_formula(_kept(words, len(shown), len(slices))), fontsize="small")
 
     def _draw_distribution(self, axes: Any) -> None:
-        values = self.kernels.flatten()
-        values = values[values.isfinite()].numpy()
+        every = self.kernels.flatten()
+        values = every[every.isfinite()].numpy()
         edges = np.histogram_bin_edges(values, 60) if values.size else 60
         axes.hist(values, edges, density=True, color="#8796a6", label="all weights")
         if self.channel is not None:
-            own = self.kernels[self.channel].flatten()
-            own = own[own.isfinite()].numpy()
+            channel = self.kernels[self.channel].flatten()
+            own = channel[channel.isfinite()].numpy()
             axes.hist(
                 own, edges, density=True, histtype="step", color="#c00", label=f"{self.channel}"
             )
