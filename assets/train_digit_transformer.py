@@ -31,7 +31,7 @@ def transformer() -> VisionTransformer:
 def trained() -> VisionTransformer:
     """Return the trained network in eval mode."""
     model = transformer()
-    model.load_state_dict({k: v.float() for k, v in torch.load(WEIGHTS).items()})
+    model.load_state_dict({k: v.float() for k, v in torch.load(WEIGHTS, weights_only=True).items()})
     return model.eval()
 
 

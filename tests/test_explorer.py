@@ -117,7 +117,7 @@ def test_silent_channels_are_counted_and_crossed_out():
     assert explorer.frame.panels[0].note == "zero everywhere"
     assert [(cell.silent, cell.channels) for cell in explorer.frame.layer_overview] == [(2, 4)]
     words = "No NaN or Inf in 1 layer, on 1 picture. Weights next to zero: 2 channels."
-    assert explorer.frame.verdict == (words, "good", None)
+    assert explorer.frame.verdict == (words, "good", "")  # the model itself
     explorer.close()
     conv.weight.data[0] = -1.0
     conv.bias.data[0] = -100.0

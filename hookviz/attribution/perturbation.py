@@ -306,7 +306,7 @@ class Ablation:
     >>> while parts.work(seconds=0) < 1:
     ...     pass
     >>> parts.scores().shape
-    torch.Size([1, 16])
+    torch.Size([1, 24])
     """
 
     def __init__(

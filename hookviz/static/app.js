@@ -4,7 +4,7 @@ import { Colours } from "./colours.js";
 import { choose, setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
-import { Heatmaps, targetOf, noGradient } from "./heatmaps.js";
+import { Heatmaps, OPENED, targetOf, noGradient } from "./heatmaps.js";
 import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
@@ -30,8 +30,7 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any,
- *   why?: (question: any) => any,
+ *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
@@ -399,6 +398,3 @@ export class App {
     return [now + 1, now - 1, now + 2].flatMap((place) => names[place] ?? []);
   }
 }
-
-const OPENED =
-  "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.";

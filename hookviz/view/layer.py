@@ -535,6 +535,7 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
             most = f"up to {_percent(silent[-1])} of the channels, in {len(silent)} layers"
         said.append(f"Silent on {this}: {most}.")
     if away := sum(cell.away for cell in layers):
+        odd_layer = odd_layer or max(layers, key=lambda cell: cell.away).name
         said.append(f"Weights next to zero: {away} channel{'s' * (away != 1)}.")
     for what, sizes in (
         ("activation", [cell.activation for cell in layers]),

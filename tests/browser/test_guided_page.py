@@ -79,6 +79,7 @@ def test_from_the_first_question_to_the_table(written, shown, tmp_path):
 
 def test_a_beamer(written, shown):
     page = shown(written[0])
+    page.set_viewport_size({"width": 2200, "height": 1500})  # small tiles have no numbers
     button = page.get_by_role("button", name="present")
     number = page.locator(".hv-number").first
     number.wait_for()

@@ -272,7 +272,9 @@ def _count(model: nn.Module, truths: Truths, result: Result) -> str:
 def differences(cache: Any, truths: Truths) -> list[str]:
     """Calls that are not equal to the bit, by name."""
     known = {cache[name].name for name in truths if name in cache}  # without a wrapper's prefix
-    found = [f"{name} captured, and should not be" for name in set(cache) - known]
+    # Where a model attends, an explorer has its heads and blocks, too.
+    more = {name for name in set(cache) - known if isinstance(cache[name].module, CONVOLUTION)}
+    found = [f"{name} captured, and should not be" for name in more]
     for name, calls in truths.items():
         try:
             assert_exact({name: cache[name]}, {name: calls})
@@ -297,7 +299,8 @@ def explore(case: Case, truths: Truths, result: Result) -> None:
     offered = explorer.frame.layers
     for name in offered:
         explorer.layer = name
-        result.explored += explorer.layer == name
+        shown = explorer.layer == name  # of a network that attends, its heads and blocks, too
+        result.explored += shown and isinstance(explorer.cache[name].module, CONVOLUTION)
     explorer.target = score
     result.explored_wrong = [f"explore: {each}" for each in differences(explorer.cache, truths)]
     result.touched += [f"explore, open: {each}" for each in changes(model, before)]
