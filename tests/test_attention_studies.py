@@ -1,6 +1,5 @@
 """Attention in the studies: what diagnose, compare and survey say of heads."""
 
-import math
 from pathlib import Path
 from runpy import run_path
 

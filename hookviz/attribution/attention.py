@@ -521,7 +521,7 @@ _MOST_PREFIX = 8  # a class token, a distillation token and registers
 
 
 def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
-    """Return a dict for each head of weights ``(N, heads, queries, keys)``; see `Attention.records`."""
+    """Return a dict for each head of ``(N, heads, queries, keys)``; see `Attention.records`."""
     samples, _, queries, keys = tensor.shape
     total = tensor.sum(-1)
     seen = total > 0  # a query that may look nowhere has no entropy

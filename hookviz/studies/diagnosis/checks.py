@@ -63,7 +63,11 @@ def findings_in(seen: Observation) -> list[Finding]:
 
 def looked_at(seen: Observation) -> list[str]:
     """Say in words which parts of the run were checked."""
-    counts = {"operations": len(seen.operations), "looks": len(seen.calls), "heads": len(seen.heads)}
+    counts = {
+        "operations": len(seen.operations),
+        "looks": len(seen.calls),
+        "heads": len(seen.heads),
+    }
     checks = [words for check, words in CHECKS.items() if check is not attention or seen.heads]
     return [words.format(**counts) for words in checks]
 
