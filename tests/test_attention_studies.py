@@ -90,3 +90,65 @@ def test_diagnose_says_that_an_untrained_one_is_as_before_training():
     (note,) = told(findings)
     assert len(note.layers) == 2 and "as before training" in note.message
     assert note.severity == "note" and findings.healthy
+
+
+# compare
+
+
+def small(seed=0):
+    """A vision transformer with three blocks of four heads."""
+    model = torchvision.models.VisionTransformer(16, 4, 3, 4, 16, 32, num_classes=5)
+    return scattered(model)
+
+
+ATTENDS = "encoder.layers.encoder_layer_{}.self_attention"
+
+
+def test_compare_names_the_first_head_that_differs():
+    model, other = small(), small()
+    x = picture(2, 16)
+    attends = ATTENDS.format(1)
+    with torch.no_grad():  # the queries of head 2, and the values of another module's heads
+        other.get_submodule(attends).in_proj_weight[8:12] *= 1.01
+    found = hookviz.compare(model, other, x)
+    assert len(found.heads) == 12
+    one, two = (hookviz.attention(each, x) for each in (model, other))
+    for each in found.heads:
+        a, b = (maps[each.layer][:, each.head].double() for maps in (one, two))
+        assert each.output.relative == pytest.approx(float((a - b).norm() / a.norm()), abs=1e-12)
+        assert each.output.largest == pytest.approx(float((a - b).abs().max()), abs=1e-12)
+    head = found.first_head()
+    assert (head.layer, head.layer_b, head.call, head.head) == (attends, attends, 0, 2)
+    assert f"the first head that differs is head 2 of {attends}" in found.verdict
+    before = [each for each in found.heads if each.layer == ATTENDS.format(0)]
+    assert len(before) == 4 and all(each.output.equal for each in before)
+    assert head.record()["head"] == 2 and found.first_head(1.0) is None
+
+
+def test_compare_names_no_head_of_equal_models():
+    model, x = small(), picture(1, 16)
+    for other in (small(), small().double(), small().bfloat16()):
+        found = hookviz.compare(model, other, x)
+        assert len(found.heads) == 12 and found.first_head() is None
+        assert "head" not in found.verdict
+
+
+def test_compare_only_of_these_layers_and_within_the_budget():
+    model, x = small(), picture(1, 16)
+    found = hookviz.compare(model, small(), x, layers="*encoder_layer_1*")
+    assert {each.layer for each in found.heads} == {ATTENDS.format(1)}
+    assert not hookviz.compare(model, small(), x, layers="conv_proj").heads
+    needs = 4 * 17 * 17 * 4  # of one module: there is room for two
+    found = hookviz.compare(model, small(), x, layers="*self_attention", max_bytes=2 * needs)
+    assert len(found.heads) == 8
+    name = ATTENDS.format(2) + ".heads"
+    assert ("a", name, "went over max_bytes") in found.alone
+
+
+def test_compare_pairs_modules_of_other_names():
+    x = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
+    found = hookviz.compare(nn.Sequential(Masked(None)), Masked(None), x)
+    assert [(each.layer, each.layer_b) for each in found.heads[::2]] == [
+        ("0.one", "one"),
+        ("0.two", "two"),
+    ]
