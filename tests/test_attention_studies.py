@@ -167,7 +167,7 @@ def test_survey_ranks_the_pictures_of_a_head(tmp_path):
     peak = weights.amax(-2)[..., 1:]
     entropy = torch.special.entr(weights).sum(-1)[..., 1:] / math.log(17)
     whole = hookviz.survey(model, inputs, heads=True, k=4, batch_size=4)
-    assert [*whole][0] == "conv_proj" and len(whole) == 1 + 2 * 3
+    assert next(iter(whole)) == "conv_proj" and len(whole) == 1 + 2 * 3
     for what, expected in (("peak", peak), ("entropy", entropy)):
         layer = whole[f"{name}.heads.{what}"]
         assert len(layer) == 4 and layer.shape == (4, 4)
