@@ -400,7 +400,7 @@ class _Work(HookManager):
 
 
 class _Heads:
-    """What the heads look at in a batch, as maps ``(N, heads, *patches)``.
+    """Maps of a batch, by head: its peaks and its entropy, ``(N, heads, *patches)``.
 
     Attributes
     ----------
