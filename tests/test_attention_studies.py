@@ -73,7 +73,7 @@ def test_diagnose_notes_uniform_attention():
 def test_diagnose_is_silent_on_a_trained_transformer(helper):
     x, labels, _ = digits(helper, 32)
     loss = lambda output: nn.functional.cross_entropy(output, labels)  # noqa: E731
-    for model in (helper["trained"](), helper["trained"]().train()):
+    for model in (hookviz.models.demo_transformer(), hookviz.models.demo_transformer().train()):
         findings = hookviz.diagnose(model, x, loss)
         assert not told(findings) and findings.healthy
         assert any("12 heads" in each for each in findings.looked_at)
@@ -197,7 +197,7 @@ def test_survey_ranks_the_pictures_of_a_head(tmp_path):
 
 def test_survey_finds_the_digit_that_heads_of_a_trained_transformer_look_at(helper):
     """The patch that a head of the last layer looks at hardest lies on the digit."""
-    model, (x, _, corners) = helper["trained"](), digits(helper, 60)
+    model, (x, _, corners) = hookviz.models.demo_transformer(), digits(helper, 60)
     survey = hookviz.survey(model, list(x), "*encoder_layer_2*", heads=True, k=5)
     layer, hits = survey["encoder.layers.encoder_layer_2.self_attention.heads.peak"], []
     for head in range(4):
