@@ -460,7 +460,7 @@ def test_clipped_norms(lesson):
 
 
 def test_terms_of_a_value(lesson):
-    """By hand: padded rows 0, 1, 4 and columns 1, 2, 3 of n² for n from 0 to 24, Laplace's kernel."""
+    """By hand: the squares of 0 to 24, in rows of five, and Laplace's kernel."""
     assert lesson["terms"][0].tolist() == [[0, 0, 0], [1, -16, 9], [0, 49, 0]]
     assert lesson["output"][0, 0, 0, 1].item() == 43 + 10
     demo, why, eye = copy.deepcopy(lesson["demo"]).double(), lesson["why"], lesson["eye"].double()
@@ -686,7 +686,7 @@ def patch(net, name, x, other, keep=clone, keep_hooks=False):
 
 
 def products(net, name, x, channel, row, column, **wrong):
-    """kernel × patch by a hook; ``wrong`` names the mistakes."""
+    """Kernel × patch by a hook; ``wrong`` names the mistakes."""
     module, kept = net.get_submodule(name), []
 
     def keep(module, args, output):
