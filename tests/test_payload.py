@@ -176,3 +176,18 @@ def test_the_browser_gets_no_markup_and_runs_no_text():
             assert never not in source, path.name
         assert "http" not in source.replace("http-equiv", ""), path.name
     assert "url(" not in style("style", "survey", "trace")
+
+
+def test_the_layer_shown_first_is_reduced_last():
+    rng = np.random.default_rng(0)
+    ends = np.zeros(8), np.ones(8)
+    for shown in range(3):
+        parts = [
+            PackedTensor(
+                "gradients", rng.random((8, 20, 20), np.float32), *ends, first=each == shown
+            )
+            for each in range(3)
+        ]
+        fit_to_budget(parts, 2500)  # one of three, and that in 64 steps
+        left = [place for place, part in enumerate(parts) if part.quality != OUT]
+        assert left == [shown]
