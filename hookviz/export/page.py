@@ -38,6 +38,7 @@ from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
+from .terms import held_terms
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -83,7 +84,8 @@ def write_page(
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
     facts["language"] = language = known_language(language)
-    blocks, parts = {}, []
+    blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
+    parts: list[PackedTensor] = []
     for place, name in enumerate(names):
         header, small, own = _layer(for_layer(view, layer=name))
         blocks[f"layer-{place}"] = (header, small, own)
@@ -102,6 +104,13 @@ def write_page(
     fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
+    whole = sum(part.values.nbytes for part in parts)
+    facts["why"], terms = held_terms(view, names, room, whole)
+    for header, small, own in terms.values():
+        room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
+        parts += own
+    room -= 0.75 * len(json.dumps(facts["why"]))
+    blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
     on_progress(1.0)
     texts = {

@@ -30,7 +30,8 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   value: (at: any, row: number, column: number) => any,
+ *   why?: (question: any) => any, switches?: boolean,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 

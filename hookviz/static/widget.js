@@ -20,6 +20,7 @@ class KernelSource {
   constructor(model) {
     this.model = model;
     this.live = true;
+    this.switches = true; // channels of an input can be switched off, to see what follows
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     /** @type {Map<string, any>} The one that was used last is last. */
