@@ -9,6 +9,7 @@ import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
+import { NetworkMap } from "./map.js";
 import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
@@ -31,6 +32,7 @@ import { Why } from "./why.js";
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   map?: (at: any) => any,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
@@ -60,6 +62,7 @@ export class App {
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.why = new Why(this);
+    this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -149,6 +152,7 @@ export class App {
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
       w: () => this.why.toggle(),
+      m: () => this.network.toggle(true),
       a: () => this.state.set({ strip: !this.at.strip }),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
@@ -217,6 +221,7 @@ export class App {
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
     }
     this.top(waiting);
+    this.network.show();
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
     this.parts.heading.show(shown.header.counts, at, this.position, shown.orderOf(at.order));

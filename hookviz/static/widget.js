@@ -146,6 +146,7 @@ class KernelSource {
     if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
 
@@ -257,6 +258,11 @@ class KernelSource {
     return waiting ? null : this.get(question);
   }
 
+  /** @param {any} at */
+  map({ sample, depth }) {
+    return this.get({ ask: "map", sample, depth });
+  }
+
   /**
    * The tensor's own numbers, where those that came were rounded or averaged.
    * @param {any} at
@@ -284,6 +290,18 @@ class KernelSource {
     if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;
   }
+}
+
+/** @type {Promise<any> | undefined} */
+let library;
+
+/**
+ * The library that orders a map, from the kernel as this program itself; loaded once.
+ * @param {string} program
+ */
+function libraryOf(program) {
+  library ??= import(URL.createObjectURL(new Blob([program], { type: "text/javascript" }))).then((each) => each.loadDagre());
+  return library;
 }
 
 /** @param {string | undefined} text As Python writes a number. */
