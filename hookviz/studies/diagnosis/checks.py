@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from .observation import Observation
 from .train_eval import batchnorm, dropout, in_place, other_mode, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
 from .values import (
+    attention,
     half_precision,
     input_scale,
     not_registered,
@@ -39,6 +41,7 @@ CHECKS: dict[Check, str] = {
     one_under_many_names: "modules under several names",
     silent_maps: "dead and constant channels",
     saturated: "sigmoids and tanhs at their ends",
+    attention: "where {heads} heads of attention look",
     scales: "the size of activations and gradients along {looks} calls of layers",
     overflows: "recurrent layers step by step",
     no_gradient: "parameters that no gradient reaches",
@@ -61,8 +64,13 @@ def findings_in(seen: Observation) -> list[Finding]:
 
 def looked_at(seen: Observation) -> list[str]:
     """Say in words which parts of the run were checked."""
-    counts = {"operations": len(seen.operations), "looks": len(seen.calls)}
-    return [words.format(**counts) for words in CHECKS.values()]
+    counts = {
+        "operations": len(seen.operations),
+        "looks": len(seen.calls),
+        "heads": len(seen.heads),
+    }
+    checks = [words for check, words in CHECKS.items() if check is not attention or seen.heads]
+    return [words.format(**counts) for words in checks]
 
 
 def one_a_cause(findings: Iterable[Finding]) -> list[Finding]:
@@ -97,6 +105,8 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each not in runs or each.phase == "forward"]
     if any(each.severity != "note" and _closed(each) for each in found):
         found = [each for each in found if each.kind != "vanishing"]
+    if any(each.evidence.get("slope") == 0 for each in found):  # the operation is named
+        found = [each for each in found if not _without_slope(each)]
     return found
 
 
@@ -104,6 +114,13 @@ def _closed(finding: Finding) -> bool:
     """Return whether a layer lets nothing through, or so little since its channels are alike."""
     whole = finding.evidence.get("channels") == finding.evidence.get("of")
     return finding.kind in ("zero weights", "same channels") or (finding.kind == "dead" and whole)
+
+
+def _without_slope(finding: Finding) -> bool:
+    """Return whether it says that a gradient is 0 without the operation that makes it so."""
+    gone = math.isinf(finding.evidence.get("factor", 0.0))
+    told = finding.kind == "vanishing" and finding.phase == "backward" and gone
+    return told or (finding.kind == "no gradient" and "samples" in finding.evidence)
 
 
 _TO_INF = " In the end it is more than the type holds, and NaN comes of it."
