@@ -10,29 +10,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
 from playwright.sync_api import sync_playwright
-from train_digit_transformer import DIGIT, SIDE, digits, scattered, trained
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import hookviz
 
 OUT = Path(__file__).resolve().parent
 SHOWN = 7
-"""A picture of the test, chosen by eye."""
+"""One of the pictures, chosen by eye."""
 
 
 def main() -> None:
     """Write the page, and a picture of it."""
-    pictures, labels = digits(train=False)
-    x, corners = scattered(pictures, torch.Generator().manual_seed(1))
-    one = slice(SHOWN, SHOWN + 1)
-    names = [str(number) for number in range(10)]
-    explorer = hookviz.explore(trained(), x[one], int(labels[SHOWN]), class_names=names)
+    picture = hookviz.models.demo_digits()[SHOWN]
+    explorer = hookviz.explore(hookviz.models.demo_transformer(), picture, picture.info["label"])
     explorer.layer = "encoder.layers.encoder_layer_1.self_attention.heads"
     explorer.channel, explorer.heatmap = 1, "gradient × attention"
-    row, column = corners[SHOWN].tolist()
-    explorer.place = (row + DIGIT / 2) / SIDE, (column + DIGIT / 2) / SIDE
+    row, column = picture.info["corner"]
+    explorer.place = (row + 4) / 24, (column + 4) / 24  # the middle of the digit
     page = OUT / "attention.html"
     explorer.to_html(page)
     with sync_playwright() as tools:

@@ -1,4 +1,4 @@
-"""Train the small vision transformer that the documentation looks into; writes assets/digits.pt.
+"""Train the small vision transformer that ships; writes its weights and its pictures.
 
 A handwritten digit of scikit-learn, 8×8, lies anywhere in a noisy picture of 24×24; which one is
 it? To answer, the class token has to look at the patches that the digit covers, and at no others:
@@ -12,27 +12,20 @@ One thread, some minutes. The weights in the repository are those after 3,500 of
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torchvision.models import VisionTransformer
 
-WEIGHTS = Path(__file__).parent / "digits.pt"
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from hookviz.models import transformer  # noqa: E402
+
+WEIGHTS, PICTURES = HERE / "demo" / "transformer.pt", HERE / "demo" / "digits"
 SIDE, DIGIT = 24, 8
-
-
-def transformer() -> VisionTransformer:
-    """Return the network, untrained: 6×6 patches and a class token, 3 blocks with 4 heads."""
-    return VisionTransformer(SIDE, 4, 3, 4, 32, 64, num_classes=10)
-
-
-def trained() -> VisionTransformer:
-    """Return the trained network in eval mode."""
-    model = transformer()
-    model.load_state_dict({k: v.float() for k, v in torch.load(WEIGHTS, weights_only=True).items()})
-    return model.eval()
 
 
 def digits(train: bool) -> tuple[Tensor, Tensor]:
@@ -62,6 +55,17 @@ def accuracy(model: nn.Module) -> float:
         return float((model.eval()(x).argmax(1) == labels).float().mean())
 
 
+def write_pictures(count: int = 20) -> None:
+    """Write the first test pictures as PNG; a name holds number, digit, and the corner."""
+    PICTURES.mkdir(exist_ok=True)
+    pictures, labels = digits(train=False)
+    x, corners = scattered(pictures, torch.Generator().manual_seed(1))
+    grey = ((x[:count, 0] + 0.3) * 255).round().byte().numpy()
+    for number, (picture, (row, column)) in enumerate(zip(grey, corners.tolist(), strict=False)):
+        name = f"{number:02}_{labels[number]}_{row}_{column}.png"
+        Image.fromarray(picture).save(PICTURES / name, optimize=True)
+
+
 def main(steps: int = 6000, batch: int = 128) -> None:
     """Train, and write the weights in half precision."""
     torch.manual_seed(0)
@@ -83,6 +87,7 @@ def main(steps: int = 6000, batch: int = 128) -> None:
         if step % 500 == 499:
             print(step + 1, f"{loss.item():.3f}", f"{accuracy(model):.3f}", flush=True)
             torch.save({k: v.half() for k, v in model.state_dict().items()}, WEIGHTS)
+    write_pictures()
 
 
 if __name__ == "__main__":

@@ -135,6 +135,76 @@ def demo_images() -> list[Image.Image]:
     return pictures
 
 
+def transformer() -> nn.Module:
+    """Build the small vision transformer untrained: 6×6 patches, a class token, 3 blocks, 4 heads.
+
+    Needs torchvision.
+    """
+    from torchvision.models import VisionTransformer
+
+    return VisionTransformer(24, 4, 3, 4, 32, 64, num_classes=10)
+
+
+def demo_transformer() -> nn.Module:
+    """Load the small trained vision transformer that ships with hookviz; needs torchvision.
+
+    It reads a handwritten digit of 8×8 pixels that lies anywhere in noise: what it attends to can
+    be checked. ``assets/train_digit_transformer.py`` trained it; it reads 93 % of held-out digits.
+
+    Returns
+    -------
+    torchvision.models.VisionTransformer
+        In eval mode, on the CPU. Takes ``(N, 3, 24, 24)``, gives logits ``(N, 10)``;
+        ``class_names`` and ``pretrained_cfg`` are attributes of it.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> model, picture = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    >>> maps = hookviz.attention(model, picture)
+    >>> maps["encoder.layers.encoder_layer_1.self_attention"].shape
+    torch.Size([1, 4, 37, 37])
+    """
+    model: Any = transformer()
+    path = _assets() / "transformer.pt"
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    model.load_state_dict({name: tensor.float() for name, tensor in state.items()})
+    model.class_names = tuple("0123456789")
+    model.pretrained_cfg = {
+        "input_size": (3, 24, 24),
+        "mean": (0.3, 0.3, 0.3),
+        "std": (1.0, 1.0, 1.0),
+        "crop_pct": 1.0,
+        "interpolation": "bilinear",
+    }
+    return model.eval()
+
+
+def demo_digits() -> list[Image.Image]:
+    """Load the pictures for `demo_transformer`: digits in noise, none seen in training.
+
+    Returns
+    -------
+    list of PIL.Image.Image
+        Twenty, RGB, 24×24. ``picture.info["label"]`` is the digit as a string and
+        ``picture.info["corner"]`` the row and column of its upper left corner.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> picture = hookviz.models.demo_digits()[7]
+    >>> picture.size, picture.info
+    ((24, 24), {'label': '5', 'corner': (1, 14)})
+    """
+    found = []
+    for path in sorted((_assets() / "digits").glob("*.png")):
+        picture = Image.open(path).convert("RGB")
+        _, label, row, column = path.stem.split("_")
+        picture.info = {"label": label, "corner": (int(row), int(column))}
+        found.append(picture)
+    return found
+
+
 PHOTOGRAPHS = {
     "chelsea": ("tabby", "Stéfan van der Walt"),
     "coffee": ("espresso", "Rachel Michetti, courtesy of Pikolo Espresso Bar"),

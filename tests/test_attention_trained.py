@@ -17,7 +17,7 @@ COUNT = 40
 def digits():
     """The network, test pictures that it tells right, and the share of each patch in the digit."""
     helper = run_path(str(Path(__file__).parents[1] / "assets" / "train_digit_transformer.py"))
-    model = helper["trained"]()
+    model = hookviz.models.demo_transformer()
     pictures, labels = helper["digits"](train=False)
     x, corners = helper["scattered"](pictures, torch.Generator().manual_seed(1))
     with torch.no_grad():

@@ -10,6 +10,7 @@ import pytest
 import torch
 from demo_pictures import CLASSES, draw
 from train_demo_model import HELD_OUT, TRAIN_SEED, accuracy, held_out
+from train_digit_transformer import digits, scattered
 
 import hookviz
 from hookviz.run.inputs import prepare_input
@@ -54,3 +55,19 @@ def test_pictures_come_from_their_seed():
     first, second = (draw(np.random.default_rng([TRAIN_SEED, 5])) for _ in range(2))
     assert np.array_equal(np.asarray(first[0]), np.asarray(second[0]))
     assert first[2] == second[2]
+
+
+def test_shipped_digits_are_read_and_come_from_their_seed():
+    model, pictures = hookviz.models.demo_transformer(), hookviz.models.demo_digits()
+    read = []
+    for picture in pictures:
+        with torch.no_grad():
+            scores = model(prepare_input(picture, model).args[0])
+        read.append(model.class_names[scores.argmax()] == picture.info["label"])
+    assert sum(read) >= 18
+    held, labels = digits(train=False)
+    x, corners = scattered(held, torch.Generator().manual_seed(1))
+    for picture, made, label, corner in zip(pictures, x, labels, corners, strict=False):
+        assert picture.info == {"label": str(int(label)), "corner": tuple(corner.tolist())}
+        known = prepare_input(picture, model).args[0][0]
+        assert (known - made).abs().max() <= 0.51 / 255  # bytes

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -350,3 +352,27 @@ def test_a_step_is_the_same_within():
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
     assert _get_current_dispatch_mode() is None
+
+
+def test_a_failing_block_is_drawn_up_to_its_error():
+    model = net(nn.Linear(5, 2))
+    twin = deepcopy(model.train())
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError):
+        twin(pictures())
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    findings = hookviz.diagnose(model)
+    with pytest.raises(RuntimeError), findings:
+        model(pictures())
+    assert torch.equal(torch.rand(1), drawn)  # the block is all that has happened
+    for one, other in zip(model.state_dict().values(), twin.state_dict().values(), strict=True):
+        assert torch.equal(one, other)
+    html = findings._repr_html_()
+    (svg,) = re.findall("<svg.*?</svg>", html)
+    (failed,) = re.findall('<g class="failed">.*?</g>', svg)
+    assert "7: the forward failed here" in failed
+    fine = hookviz.diagnose(model)
+    with fine:
+        model[:7](pictures())
+    assert "<svg" not in fine._repr_html_()

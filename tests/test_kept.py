@@ -163,3 +163,82 @@ def test_the_panels_answers(branching):
     row, column = said["position"]
     assert (top, left, bottom, right) == (row - 1, column - 1, row + 1, column + 1)
     explorer.close()
+
+
+def test_channels_to_which_only_biases_lead(branching):
+    """A channel trained away, and one given nothing but zeros, are constants, and are passed."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 3, padding=1, groups=4),
+        nn.Conv2d(4, 3, 1),
+    ).eval()
+    with torch.no_grad():
+        model[0].weight[1] = 0
+        model[1].bias[1], model[4].weight[0, 1], model[3].bias[1] = 9.0, 7.0, 9.0
+    kept = kept_of(model, torch.randn(1, 2, 6, 6))
+    value = kept.value("4", 0, (2, 3))
+    taps = {n: kept.is_constant(value, n, (0, 0)) for n in range(4)}
+    moved = kept_of(model, torch.randn(1, 2, 6, 6)).value("4", 0, (2, 3)).terms.patch
+    same = (value.terms.patch - moved).abs().flatten(1).amax(1) < 1e-6
+    assert [taps[n] for n in range(4)] == same.tolist()
+    assert taps[1]
+
+    class Shown:
+        settings = type("Settings", (), {"place": None, "depth": 0})()
+
+    view = Shown()
+    view.memo = type("Memo", (), {"get_or_compute": lambda *given: kept})()
+    question = {"layer": "4", "call": -1, "channel": 0, "position": [2, 3], "sample": 0}
+    said, _ = reason_payload(view, question)
+    assert said["constants"] == same.sum() and 1 not in [each["channel"] for each in said["terms"]]
+    parts = ("bias", "rest", "constant")
+    total = sum(float(said[each]) for each in parts)
+    total += sum(float(each["contribution"]) for each in said["terms"])
+    assert total == pytest.approx(float(said["value"]), rel=1e-6)
+
+
+class Mixing(nn.Module):
+    def __init__(self, mix):
+        super().__init__()
+        self.one, self.two, self.mix = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 1, 1), mix
+
+    def forward(self, x):
+        return self.two(F.relu(self.mix(self.one(x))))
+
+
+@pytest.mark.parametrize(
+    "mix",
+    [
+        nn.Softmax(1),
+        nn.LayerNorm([4, 4]),
+        nn.GroupNorm(1, 3),
+        nn.InstanceNorm2d(3),
+        lambda x: x.flip(-1),
+        lambda x: x.cumsum(-1),
+        lambda x: F.conv2d(x, torch.ones(3, 3, 1, 1)),
+        nn.BatchNorm2d(3, track_running_stats=False),
+    ],
+)
+def test_a_value_ends_where_several_are_mixed(mix):
+    torch.manual_seed(0)
+    kept = kept_of(Mixing(mix), torch.randn(1, 2, 4, 4))
+    value = kept.value("one", 1, (2, 3))
+    assert value.after == []
+    assert kept.origins(kept.value("two", 0, (2, 3)), 1, (0, 0)) == []
+
+
+@pytest.mark.parametrize("go", [F.hardswish, nn.PReLU(), F.gelu, nn.Dropout(), F.relu6, nn.SiLU()])
+def test_a_value_goes_on_number_by_number(go):
+    kept = kept_of(Mixing(go), torch.randn(1, 2, 4, 4))
+    value = kept.value("one", 1, (2, 3))
+    wanted = F.relu(
+        go(torch.tensor(value.value))
+        if not isinstance(go, nn.Dropout)
+        else torch.tensor(value.value)
+    )
+    assert value.after[-1] == ("relu", pytest.approx(wanted.item()))
+    (origin,) = kept.origins(kept.value("two", 0, (2, 3)), 1, (0, 0))
+    assert (origin.layer, origin.channel, origin.position) == ("one", 1, (2, 3))

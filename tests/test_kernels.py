@@ -189,3 +189,19 @@ def test_the_shown_layer_and_channel_are_meant(explorer):
     explorer.layer, explorer.channel = "layer2.0.conv1", 3
     found = explorer.weights()
     assert (found.layer, found.channel) == ("layer2.0.conv1", 3)
+
+
+def test_a_position_runs_the_model_only_once(explorer):
+    """All positions are read off one kept forward; the BatchNorm that follows takes a run."""
+    explorer.contributions("layer3.1.conv2", channel=17, position=(5, 8))
+    ran = []
+    model = explorer._now.session.given
+    handle = model.register_forward_pre_hook(lambda *given: ran.append(given))
+    plain = explorer.weights("layer3.1.conv2", channel=17)
+    once = len(ran)
+    found = explorer.weights("layer3.1.conv2", channel=17, position=(2, 3))
+    handle.remove()
+    assert len(ran) == 2 * once
+    assert plain.contributions is None
+    why = explorer.contributions("layer3.1.conv2", channel=17, position=(2, 3))
+    assert torch.equal(found.contributions, why.by_channel)

@@ -67,6 +67,8 @@ def test_wheel_holds_what_it_needs_and_no_more(wheel):
     assert {Path(name).suffix for name in source} >= {".js", ".css"}
     assert "hookviz/assets/weights.pt" in demo
     assert sum(name.startswith("hookviz/assets/pictures/") for name in demo) == 30
+    assert "hookviz/assets/transformer.pt" in demo
+    assert sum(name.startswith("hookviz/assets/digits/") for name in demo) == 20
     assert wheel.stat().st_size < 4_000_000
 
 

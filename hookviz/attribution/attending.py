@@ -191,6 +191,7 @@ class Attended:
     weights: Tensor | None = None  # (N, heads, queries, keys), once the run has ended
     gradient: Tensor | None = None  # of the score, at the weights
     over_budget: bool = False
+    reduced: Any = None  # what a listener's ``reduce`` returned for the weights
     known: Statistics | None = None  # of what went over the budget, and its shape
     shape: tuple[int, ...] = ()
     place: int = 0  # how many layers had run
@@ -210,6 +211,9 @@ class AttentionListener(Listener):
         True if a backward follows, whose gradients at the weights are kept.
     ran : callable, optional
         Returns the number of captured layers that have run, to tell the order among them.
+    reduce : callable, optional
+        Called with an attention and its weights ``(N, heads, queries, keys)``: what it returns is
+        kept as ``reduced`` in place of the weights.
 
     Attributes
     ----------
@@ -227,10 +231,12 @@ class AttentionListener(Listener):
         store: TensorStore | None = None,
         gradients: bool = False,
         ran: Callable[[], int] = int,
+        reduce: Callable[[Attended, Tensor], Any] | None = None,
     ) -> None:
         self.found: list[Attended] = []
         self._model, self._chosen = model, chosen
         self._store, self._gradients, self._ran = store or TensorStore(), gradients, ran
+        self._reduce = reduce
         self._patches = PatchGrid()
         self._parameters: StorageMap[bool] = StorageMap()
         self._running: list[ModuleCall] = []
@@ -447,9 +453,13 @@ class AttentionListener(Listener):
         return self._chosen is None or attended.module in self._chosen
 
     def _fit(self, attended: Attended) -> None:
-        """Keep the weights, if the budget has room."""
+        """Keep the weights, if the budget has room, or what they are reduced to."""
         kept = attended.kept
         if kept is None:
+            return
+        if self._reduce is not None:
+            attended.reduced = self._reduce(attended, self._arranged(attended, kept))
+            attended.kept = None
             return
         needs = kept.numel() * kept.element_size() * (1 + self._gradients)
         if not self._store.reserve(needs):

@@ -202,14 +202,22 @@ def run_attention(
     max_bytes: int | None = None,
     gradients: bool = False,
     hooks: Sequence[Hook] = (),
+    reduce: Callable[[Attended, Tensor], Any] | None = None,
 ) -> AttentionListener:
-    """Run a session's model once and listen to what attends; with gradients, a backward, too."""
+    """Run a session's model once and listen to what attends; with gradients, a backward, too.
+
+    ``reduce`` is as for `AttentionListener`.
+    """
     last: list[AttentionListener] = []
 
     def observe() -> AttentionObserver:
         last[:] = [
             AttentionListener(
-                session.model, chosen, store=TensorStore(max_bytes=max_bytes), gradients=gradients
+                session.model,
+                chosen,
+                store=TensorStore(max_bytes=max_bytes),
+                gradients=gradients,
+                reduce=reduce,
             )
         ]
         return AttentionObserver(last[0], session.model, gradients, hooks)
@@ -382,10 +390,10 @@ class Attention(TablePage, Mapping[str, Tensor]):
         four keys is not judged.
         """
         rows = [each for each in self.records() if each["keys"] >= 4]
-        collapsed = [each for each in rows if each["share"] is not None and each["share"] >= 0.95]
+        collapsed = [each for each in rows if has_collapsed(each)]
         spread = {each["layer"]: True for each in rows}
         for each in rows:
-            spread[each["layer"]] &= each["entropy"] is not None and each["entropy"] >= 0.99
+            spread[each["layer"]] &= is_uniform(each)
         uniform = [name for name, alike in spread.items() if alike]
         found = [
             f"head {each['head']} of {each['layer'] or 'all'} looks at key {each['key']} alone"
@@ -411,7 +419,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         return [
             row
             for name, tensor in self._weights.items()
-            for row in _head_records(name, tensor.detach())
+            for row in head_records(name, tensor.detach())
         ]
 
     def _heading(self) -> str:
@@ -421,7 +429,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         rows = []
         for name, tensor in self._weights.items():
             count, heads, queries, keys = tensor.shape
-            own = _head_records(name, tensor.detach())
+            own = head_records(name, tensor.detach())
             ranges = [_range([each[what] for each in own]) for what in ("entropy", "peak")]
             size = f"{queries}×{keys}"
             rows.append((name or "(model)", str(count), str(heads), size, *ranges))
@@ -520,7 +528,8 @@ def prefix_of(tokens: int, grid: tuple[int, ...] | None) -> int | None:
 _MOST_PREFIX = 8  # a class token, a distillation token and registers
 
 
-def _head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
+def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
+    """Return a dict for each head of ``(N, heads, queries, keys)``; see `Attention.records`."""
     samples, _, queries, keys = tensor.shape
     total = tensor.sum(-1)
     seen = total > 0  # a query that may look nowhere has no entropy
@@ -544,6 +553,16 @@ def _head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
         }
         for head, (spread, peak) in enumerate(found)
     ]
+
+
+def has_collapsed(record: Mapping[str, Any]) -> bool:
+    """Return whether a head, by its record, looks at one token whatever the query."""
+    return record["share"] is not None and record["share"] >= 0.95
+
+
+def is_uniform(record: Mapping[str, Any]) -> bool:
+    """Return whether a head, by its record, looks everywhere alike."""
+    return record["entropy"] is not None and record["entropy"] >= 0.99
 
 
 def _range(values: Sequence[float | None]) -> str:

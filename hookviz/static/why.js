@@ -161,23 +161,26 @@ export class Why {
 
   /** @param {any} found */
   fill(found) {
-    const { layer, channel, position, value, bias, rest, others, terms } = found;
+    const { layer, channel, position, value, bias, rest, others, constant, constants, terms } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
     const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
-    const more = others ? [added(rest, `${others} others`)] : [];
+    const still = constants ? [added(constant, `${constants} constant`)] : [];
+    const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
     const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
     const where = position.length ? ` at (${position.join(", ")})` : "";
+    if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
     setText(this.onward, `${layer}, channel ${channel}${where}${then}`);
-    const sizes = [bias, rest, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
+    const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
     const head = el("div", { class: "hv-why-term hv-why-columns" }, ...names.map((name) => el("span", {}, name)));
     this.terms.replaceChildren(
       head,
       plain("bias", bias, most),
+      ...(constants ? [plain(`${constants} constant`, constant, most, CONSTANT)] : []),
       ...terms.map((/** @type {Term} */ each, /** @type {number} */ place) => this.term(found, each, place, most)),
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
@@ -362,19 +365,22 @@ function bar(value, most) {
   return made;
 }
 
+const CONSTANT = "of input channels to which only biases lead: trained away, or given nothing but zeros here";
+
 /**
  * A line without pictures.
  * @param {string} name
  * @param {string} text
  * @param {number} most
+ * @param {string} [title]
  */
-function plain(name, text, most) {
+function plain(name, text, most, title = "") {
   const value = number(text);
   return el(
     "div",
     { class: "hv-why-term" },
     el("span", {}),
-    el("span", {}, name),
+    el("span", { title }, name),
     bar(value, most),
     el("span", { class: "hv-why-number" }, short(value)),
   );

@@ -8,7 +8,7 @@ from typing import Any
 from ..hooking.interrupts import allow_interrupts
 from ..run.target import logits_of
 from ..studies.graph.contributions import Contributions, contributions_in
-from ..studies.graph.kept import KeptRun, Value
+from ..studies.graph.kept import KeptRun, Value, largest_tap
 from .view import View
 
 
@@ -100,10 +100,9 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         position = chosen_position(at, kept, layer, call)
     value = kept.value(layer, channel, tuple(position), sample, call)
     why = contributions_in(kept, value)
-    order = why.by_channel.abs().nan_to_num(float("inf")).argsort(descending=True, stable=True)
-    shown = [n for n in order.tolist()[:SHOWN] if why.kernel[n].any() or why.patch[n].any()]
-    others = order.tolist()[len(shown) :]
+    shown, constants, others = _sorted_terms(kept, value, why)
     terms = [_term(kept, value, why, n) for n in shown]
+    passed = kept.graph.after(layer, call)[len(why.after) :]
     said = {
         "layer": why.layer,
         "call": why.call,
@@ -115,9 +114,12 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         "remainder": str(why.remainder),
         "rest": str(float(why.by_channel[others].sum())),
         "others": len(others),
+        "constant": str(float(why.by_channel[constants].sum())),
+        "constants": len(constants),
         "size": list(why.kernel.shape[1:]),
         "terms": terms,
         "after": [[name, str(number)] for name, number in why.after],
+        "mixed": passed[0] if passed else "",
         "sources": [list(each) for each in why.sources],
     }
     arrays = {"kernel": why.kernel[shown].reshape(len(shown), -1).numpy()} if shown else {}
@@ -129,14 +131,25 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
     return said, arrays
 
 
+def _sorted_terms(
+    kept: KeptRun, value: Value, why: Contributions
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the input channels shown, those before them that only carry biases, and the rest."""
+    order = why.by_channel.abs().nan_to_num(float("inf")).argsort(descending=True, stable=True)
+    shown: list[int] = []
+    constants: list[int] = []
+    rest = order.tolist()
+    while rest and len(shown) < SHOWN and (why.kernel[rest[0]].any() or why.patch[rest[0]].any()):
+        channel = rest.pop(0)
+        still = kept.is_constant(value, channel, largest_tap(why.products[channel]))
+        (constants if still else shown).append(channel)
+    return shown, constants, rest
+
+
 def _term(kept: KeptRun, value: Value, why: Contributions, channel: int) -> dict[str, Any]:
     """Return an input channel's term, with the numbers that its largest product came from."""
     products = why.products[channel]
-    flat = int(products.abs().nan_to_num(float("inf")).argmax())
-    tap: list[int] = []
-    for size in reversed(products.shape):
-        flat, place = divmod(flat, size)
-        tap.insert(0, place)
+    tap = largest_tap(products)
     ends = [[0] * len(tap), [size - 1 for size in products.shape]]
     return {
         "channel": channel,

@@ -38,7 +38,7 @@ from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
 from ..run.session import Session
 from ..run.target import Target, check_target
-from ..studies.graph.contributions import Contributions, contributions
+from ..studies.graph.contributions import Contributions
 from ..studies.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
@@ -621,15 +621,9 @@ class Explorer(LiveWidget, SettingTraits):
             return layer_weights(session, layer, channel=channel)
         if channel is None:
             raise ValueError("position= is of one channel's value: give channel=, too.")
-        why = contributions(
-            session.given,
-            session.inputs,
-            layer,
-            channel=channel,
-            position=position,
-            sample=settings.sample,
-            call=settings.call if shown else -1,
-        )
+        call = settings.call if shown else -1
+        plain = self._now.original or self._now
+        why = contributions_of(plain, layer, channel, position, settings.sample, call)
         return layer_weights(
             session, layer, channel=channel, contributions=why.by_channel, position=position
         )

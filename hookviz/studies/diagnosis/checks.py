@@ -14,6 +14,7 @@ from .observation import Observation
 from .train_eval import batchnorm, dropout, in_place, other_mode, training_mode
 from .unused import hooks_left_behind, no_gradient, unused
 from .values import (
+    attention,
     half_precision,
     input_scale,
     not_registered,
@@ -39,6 +40,7 @@ CHECKS: dict[Check, str] = {
     one_under_many_names: "modules under several names",
     silent_maps: "dead and constant channels",
     saturated: "sigmoids and tanhs at their ends",
+    attention: "where {heads} heads of attention look",
     scales: "the size of activations and gradients along {looks} calls of layers",
     overflows: "recurrent layers step by step",
     no_gradient: "parameters that no gradient reaches",
@@ -61,8 +63,13 @@ def findings_in(seen: Observation) -> list[Finding]:
 
 def looked_at(seen: Observation) -> list[str]:
     """Say in words which parts of the run were checked."""
-    counts = {"operations": len(seen.operations), "looks": len(seen.calls)}
-    return [words.format(**counts) for words in CHECKS.values()]
+    counts = {
+        "operations": len(seen.operations),
+        "looks": len(seen.calls),
+        "heads": len(seen.heads),
+    }
+    checks = [words for check, words in CHECKS.items() if check is not attention or seen.heads]
+    return [words.format(**counts) for words in checks]
 
 
 def one_a_cause(findings: Iterable[Finding]) -> list[Finding]:

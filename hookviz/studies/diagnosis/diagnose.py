@@ -100,6 +100,8 @@ def diagnose(
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
       needs what was there.
+    - ``"attention"``: all heads of a module look at one token whatever the query, or everywhere
+      alike, as they do before training; always a note.
     - ``"hooks left behind"``: the same hook set several times, or one without a handle.
     - ``"optimizer"``, ``"learning rate"``: what ``optimizer`` lacks, or does not move.
 

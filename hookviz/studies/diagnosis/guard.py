@@ -28,6 +28,8 @@ from ...run.errors import first_sentence
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
+from ..graph.graph import failing
+from ..graph.page import drawing
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, idle_samples, optimizers, wiring
@@ -334,6 +336,8 @@ class Guard(HookManager, Diagnosis):
         if not why and started is not None:
             try:
                 seen = self._examined(started)
+                if seen.error is not None:
+                    self._draw(started)
             except Exception as other:
                 why = f"running it again raised {type(other).__name__}: {first_sentence(other)}"
         found = findings_in(seen) if seen is not None else []
@@ -350,6 +354,15 @@ class Guard(HookManager, Diagnosis):
             return "weights or inputs were changed within the block"
         synced = any(isinstance(m, nn.SyncBatchNorm) and m.training for m in self._names)
         return "the other processes would have to run it, too" if synced else ""
+
+    def _draw(self, started: RecordedCall) -> None:
+        """Draw the forward up to its error."""
+        session = Session(self._model, ModelInput(tuple(started.args), dict(started.kwargs)))
+        kind, dtype, enabled = started.autocast
+        with torch.autocast(kind, dtype, enabled=enabled):
+            ran = failing(session, begin=started.restore)
+        if ran is not None:
+            self.set_drawing(drawing(ran))
 
     def _examined(self, started: RecordedCall) -> Observation:
         inputs = ModelInput(tuple(started.args), dict(started.kwargs))

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...attribution.attending import Attended, AttentionListener
+from ...attribution.attention import head_records
+from ...attribution.heads import may_attend
 from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.select import type_name
 from ...hooking.tensors import StorageMap, at_least_float32
@@ -142,6 +145,7 @@ class Observation:
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
+    heads: list[dict[str, Any]] = field(default_factory=list)  # see `head_records`
     suspect: bool = False  # whether a gradient was not finite, or too large for its norm
     scale: float = 0.0  # of the GradScaler whose doing NaN and Inf are; 0 if they are not
 
@@ -185,7 +189,10 @@ class RunObserver(Listener):
         thorough: bool = True,
     ) -> None:
         self._thorough = thorough
-        self.recorder = OperationRecorder(self, model=model)
+        self._attention: list[AttentionListener] = []
+        if not thorough and may_attend(model):
+            self._attention.append(AttentionListener(model, reduce=_heads))
+        self.recorder = OperationRecorder(self, *self._attention, model=model)
         self.found = Observation(model, self.recorder.names)
         self._start = begin
         self._calls: dict[ModuleCall, LayerCall] = {}
@@ -229,6 +236,11 @@ class RunObserver(Listener):
         )
         self._writers[tensor] = source
         self.found.sources.append(source)
+
+    def end(self) -> None:
+        """Take over what the heads looked at."""
+        for attended in [each for listener in self._attention for each in listener.found]:
+            self.found.heads += [each | {"layer": attended.name} for each in attended.reduced or ()]
 
     # Calls of layers
 
@@ -458,6 +470,10 @@ class RunObserver(Listener):
                 self.found.zeroed = record
 
 
+def _heads(attended: Attended, weights: Tensor) -> list[dict[str, Any]]:
+    return head_records(attended.name, weights.detach())
+
+
 def cuts(operation: Operation) -> bool:
     """Return True if the graph ends here: the result is boolean, integer or detached."""
     if operation.name in _CUTTING:
@@ -492,7 +508,9 @@ def examine(
     found = _examined(session, target, score_of, begin, record, thorough=False)
     if not found.suspect or found.error is not None:
         return found
-    return _examined(session, target, score_of, begin, record, thorough=True)
+    again = _examined(session, target, score_of, begin, record, thorough=True)
+    again.heads = found.heads
+    return again
 
 
 def _examined(

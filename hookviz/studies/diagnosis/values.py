@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...attribution.attention import has_collapsed, is_uniform
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import Observation
@@ -427,3 +429,50 @@ def _bytes(seen: Observation, given: Range | None) -> Iterator[Finding]:
             f"The input goes from {given}, as pictures of bytes do.",
             "Nothing, if it was so in training; most networks take pictures from 0 to 1, x / 255.",
         )
+
+
+def attention(seen: Observation) -> Iterator[Finding]:
+    """Modules all of whose heads look at one token, whatever the query, or everywhere alike.
+
+    Notes, since either may be right: tokens that are looked at in order to look nowhere are common
+    in trained language models, and small weights, as before training, spread attention evenly.
+    """
+    modules: dict[str, list[dict[str, Any]]] = {}
+    for head in seen.heads:
+        if head["keys"] >= 4 and head["queries"] > 1:
+            modules.setdefault(head["layer"].partition("#")[0], []).append(head)
+    uniform = [name for name, heads in modules.items() if all(map(is_uniform, heads))]
+    whole = len(uniform) == len(modules)
+    for name, heads in modules.items():
+        count = f"All {len(heads)} heads of" if len(heads) > 1 else "The head of"
+        looks = "look" if len(heads) > 1 else "looks"
+        if all(map(has_collapsed, heads)):
+            keys = sorted({each["key"] for each in heads})
+            least = min(each["share"] for each in heads)
+            tokens = f"token{'s' * (len(keys) > 1)} {', '.join(map(str, keys[:4]))}"
+            yield Finding(
+                "attention",
+                "note",
+                f"{count} {name!r} {looks} at one token whatever the query: {100 * least:.0f} % of "
+                f"the weight or more goes to {tokens}.",
+                "See hookviz.attention(model, inputs) on other inputs, too: in trained language "
+                "models a first token that many heads look at is common.",
+                name,
+                evidence={"share": least, "keys": keys},
+                cause="collapsed",
+            )
+        elif name in uniform:
+            yield Finding(
+                "attention",
+                "note",
+                f"{count} {name!r} {looks} everywhere alike: the entropy is 99 % of the largest "
+                "possible or more"
+                + (", as in all of this model, and as before training." if whole else "."),
+                "Train the model, or load its weights, if it is to attend to something."
+                if whole
+                else "Look at the scale of its queries and keys: hookviz.capture has what they "
+                "return.",
+                name,
+                evidence={"entropy": min(each["entropy"] for each in heads)},
+                cause="uniform",
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -108,16 +108,18 @@ def graph(
     return _ended(session, chosen, listeners[-1])
 
 
-def failing(session: Session) -> Graph | None:
+def failing(session: Session, begin: Callable[[], object] = lambda: None) -> Graph | None:
     """Return the graph up to the error of a model that raises as it stands, in its own mode.
 
-    None if its forward does not fail, or fails before anything of it has run.
+    None if its forward does not fail, or fails before anything of it has run. ``begin`` is called
+    first, within the block that puts buffers and random numbers back.
     """
     chosen = chosen_layers(session.model, None)
     seen = GraphListener(chosen)
     given = session.inputs.args, session.inputs.kwargs
     try:
         with session.active(grad=False, keep_mode=True):
+            begin()
             args, kwargs, _ = clone_inputs(session.model, *given)
             with observing(session, chosen, seen):
                 session.call(*args, **kwargs)

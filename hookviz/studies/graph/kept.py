@@ -23,6 +23,10 @@ BUDGET = 1_000_000_000
 """The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
 
 
+NEGLIGIBLE = 1e-6
+"""A term below this fraction of the largest value that the layer returned is as good as zero."""
+
+
 @dataclass(frozen=True, eq=False)
 class Origin:
     """The number of an earlier layer that an input of a layer was made of, number by number.
@@ -153,6 +157,8 @@ class KeptRun:
 
         session.forward(observe, grad=False)
         seen, self._kept = runs[-1]
+        self._constant: dict[tuple[Any, ...], bool] = {}
+        self._sizes: dict[Place, float] = {}  # the largest value of a layer's output
         self._session, self._layers, self._only = session, layers, only
         ran = {node.layer for node in seen.nodes}
         unused = [name for name in layers.values() if name not in ran]
@@ -268,6 +274,38 @@ class KeptRun:
             return []
         start = float(kept.given[index])
         return list(self._back(memory, layout.offset(index), kept.began, start))
+
+    def is_constant(self, value: Value, channel: int, tap: Sequence[int] = ()) -> bool:
+        """Return True if nothing but biases came together in an input of a layer, on this input.
+
+        It is so where the channels that it was made of were trained away, their kernels being
+        zero, or were given nothing but zeros: what they add to the value is a part of its bias.
+        """
+        found = self.origins(value, channel, tap)
+        return bool(found) and all(self._is_constant(each, value.sample) for each in found)
+
+    def _is_constant(self, origin: Origin, sample: int) -> bool:
+        if origin.layer == INPUT:
+            return False
+        key = origin.layer, origin.call, origin.channel, origin.position, sample
+        if key not in self._constant:
+            self._constant[key] = self._has_no_terms(origin, sample)
+        return self._constant[key]
+
+    def _has_no_terms(self, origin: Origin, sample: int) -> bool:
+        place = origin.layer, origin.call
+        try:
+            value = self.value(origin.layer, origin.channel, origin.position, sample, origin.call)
+        except ValueError:
+            return False  # not a layer with kernels
+        if place not in self._sizes:
+            returned = self._call(*place).returned
+            self._sizes[place] = 0.0 if returned is None else float(returned.abs().max())
+        products = value.terms.kernel * value.terms.patch
+        sizes = products.flatten(1).sum(1).abs() if products.ndim > 1 else products.abs()
+        felt = (sizes > NEGLIGIBLE * self._sizes[place]).nonzero().flatten().tolist()
+        felt.sort(key=lambda each: -float(sizes[each]))
+        return all(self.is_constant(value, each, largest_tap(products[each])) for each in felt)
 
     def output_origins(self, index: Sequence[int], output: int = 0) -> list[Origin]:
         """Trace a number of the model's output back, as `origins` does."""
@@ -566,6 +604,16 @@ NOT_LINEAR = (
     "is no convolution and no linear layer: contributions need a layer that is linear in its input."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
+
+
+def largest_tap(products: Tensor) -> list[int]:
+    """Return where in a kernel the largest product stands."""
+    flat = int(products.abs().nan_to_num(torch.inf).argmax())
+    tap: list[int] = []
+    for size in reversed(products.shape):
+        flat, place = divmod(flat, size)
+        tap.insert(0, place)
+    return tap
 
 
 def _versions(kept: _Call) -> list[int]:

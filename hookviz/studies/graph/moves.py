@@ -13,8 +13,18 @@ from ...run.recorder import Operation
 
 Index = tuple[int, ...]
 
-_ELSEWHERE = {"flip", "roll", "sort", "argsort", "cumsum", "cumprod", "fft_c2c", "gather"}
-"""Operations whose result has the shape of their input, but not number for number."""
+_POINTWISE = {
+    "to_copy",
+    "copy",
+    "lift_fresh",
+    "dropout",
+    "hardswish",
+    "prelu",
+    "prelu_kernel",
+    "gelu",
+    "constant_pad_nd",
+}
+"""Number by number, without torch's tag for it in every version."""
 
 _POOLS = {"mean", "amax", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
 _WINDOWS = {
@@ -48,7 +58,7 @@ class Move(Protocol):
 def move_of(operation: Operation, read: Tensor, made: Tensor) -> Move | None:
     """Return how numbers move from a tensor that an operation reads into its result, if known."""
     name, argument = operation.name, operation.argument
-    if not made.is_floating_point() or name in _ELSEWHERE:
+    if not made.is_floating_point():
         return None
     if name == "cat":
         axis, shift = argument["dim"] % made.ndim, 0
@@ -63,7 +73,7 @@ def move_of(operation: Operation, read: Tensor, made: Tensor) -> Move | None:
         for axis, each in enumerate(pads[::2]):
             before[made.ndim - 1 - axis] = each
         return _Padded(tuple(before), tuple(read.shape))
-    if read.shape == made.shape:
+    if read.shape == made.shape and _is_pointwise(operation):
         return _SAME
     channels = read.ndim > 2 and made.ndim >= 2 and read.shape[:2] == made.shape[:2]
     if channels and name in _WINDOWS:
@@ -73,6 +83,18 @@ def move_of(operation: Operation, read: Tensor, made: Tensor) -> Move | None:
     if name in ("mul", "add", "sub", "div") and read.ndim == made.ndim:
         return _Broadcast(tuple(read.shape))
     return None
+
+
+def _is_pointwise(operation: Operation) -> bool:
+    """Return True if each number of the result is made of the one at its place.
+
+    So a softmax and a layer norm are not: there each number is made of many. A batch norm is, with
+    statistics of its own.
+    """
+    if "batch_norm" in operation.name:
+        given = operation.argument
+        return given.get("running_mean") is not None and not given.get("training", False)
+    return torch.Tag.pointwise in operation.function.tags or operation.name in _POINTWISE
 
 
 @dataclass(frozen=True)
