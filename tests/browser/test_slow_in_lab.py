@@ -40,7 +40,8 @@ DELAY = """(milliseconds) => {
 
 # Each frame, what the sliders say.
 RECORD = """(app) => {
-  const said = (name) => app.querySelector(`input[aria-label="${name}"]`).getAttribute("aria-valuetext");
+  const slider = (name) => app.querySelector(`input[aria-label="${name}"]`);
+  const said = (name) => slider(name).getAttribute("aria-valuetext");
   globalThis.recorded = [];
   const look = () => {
     const now = `${said("layer")} | ${said("channel")}`;
