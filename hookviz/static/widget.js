@@ -161,6 +161,7 @@ class KernelSource {
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
     if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
+    if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
     return said.ask === "heatmaps" ? arrays : said;
   }
@@ -272,6 +273,21 @@ class KernelSource {
   why(question) {
     const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
     return waiting ? null : this.get(question);
+  }
+
+  /**
+   * What the channels are sorted by; none where there is nothing to sort by.
+   * @param {any} at
+   * @param {{row: number, column: number}} spot
+   * @param {number} like
+   */
+  scores(at, { row, column }, like) {
+    const layer = this.layer(at);
+    const [height, width] = layer?.header.size ?? [1, 1];
+    // One question for each position of the map: the middle of it.
+    const place = [(row + 0.5) / height, (column + 0.5) / width];
+    const which = at.order === "similarity" ? { like } : { like: 0, place };
+    return this.get({ ...this.question(at), ask: "scores", order: at.order, ...which, ...this.query(at, at.layer) });
   }
 
   /**

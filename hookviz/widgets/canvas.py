@@ -200,6 +200,10 @@ class Canvas(anywidget.AnyWidget):
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
+        if ask == "scores":  # of an order, where the browser's values are not exact
+            at = {name: question[name] for name in ("order", "like")}
+            scores = view.with_settings(**at).order_scores
+            return ({"none": ""}, []) if scores is None else ({}, [raw("scores", scores)])
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
