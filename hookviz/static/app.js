@@ -25,7 +25,7 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, wanted?: number | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
@@ -305,7 +305,9 @@ export class App {
     this.parts.chip.disabled = facts.verdict.layer === null;
     const target = targetOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
-    this.parts.predictions.show(facts.predictions, target, what);
+    const wanted = this.source.wanted ?? null;
+    const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
+    this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
     this.lists();
