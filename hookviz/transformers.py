@@ -1,4 +1,4 @@
-"""`TrainerWatchCallback`: `hookviz.watch` and `hookviz.diagnose` for the ``Trainer`` of Hugging Face."""
+"""`TrainerWatchCallback`: `hookviz.watch` and `diagnose` for the ``Trainer`` of Hugging Face."""
 
 from __future__ import annotations
 
