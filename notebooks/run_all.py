@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -21,13 +22,14 @@ def paths(names: list[str]) -> list[Path]:
 
 
 def worth_keeping(output: nbformat.NotebookNode) -> bool:
-    """Whether it is about the lesson, and not about this machine or a bar that has gone."""
+    """Return whether an output is about the lesson, not about this machine or its speed."""
     if output.output_type == "stream":
         lines = output.text.splitlines(keepends=True)
         # Where a download goes to is of this machine; why it failed is for the reader.
         output.text = "".join(line for line in lines if not line.startswith("Downloading"))
         return output.name != "stderr" and bool(output.text)
-    return output.get("data", {}).get("text/plain") != ""
+    text = output.get("data", {}).get("text/plain")
+    return text is None or not re.fullmatch(r"(done in .* s)?", text)  # a progress bar's end
 
 
 def run(path: Path) -> None:

@@ -226,6 +226,27 @@ def cams() -> list[dict]:
     return found
 
 
+def here() -> list[dict]:
+    """Orders of channels at a place; of odd maps, so that NaN and constants are among them."""
+    from hookviz.view.layer import HERE, LayerView, channel_order, scores_here, similarities
+
+    maps = odd_maps()
+    maps = np.concatenate([maps, maps + 2, maps[:1]])
+    gradients = np.random.default_rng(5).normal(size=maps.shape).astype(np.float32)
+    layer = LayerView(maps, gradients, None, 1, 1)
+    row, column, like = 0, 2, 8
+    scores = {order: scores_here(layer, order, row, column) for order in HERE}
+    scores["similarity"] = similarities(maps, like)
+    both = {"maps": written(maps), "gradients": written(gradients), "shape": maps.shape}
+    return [
+        both
+        | {"order": order, "row": row, "column": column, "like": like, "scores": written(each)}
+        | {"sorted": written(channel_order(layer, order, each).astype(np.uint32))}
+        for order, each in scores.items()
+        if each is not None
+    ]
+
+
 def answers() -> list[dict]:
     """Questions, answers and marks; as the page has the questions."""
     from test_classroom import GIVEN
@@ -383,6 +404,23 @@ def rule_cases() -> list[dict]:
     ]
 
 
+def graphs() -> dict:
+    """Graphs as the browser gets them."""
+    import torchvision
+
+    import hookviz
+    from hookviz.studies.graph.payload import graph_payload
+
+    torch.manual_seed(0)
+    models = {
+        "demo": hookviz.demo_model(),
+        "googlenet": torchvision.models.googlenet(init_weights=False, aux_logits=False),
+        "shufflenet": torchvision.models.shufflenet_v2_x0_5(),
+    }
+    x = torch.rand(1, 3, 64, 64)
+    return {name: graph_payload(hookviz.graph(net, x), net) for name, net in models.items()}
+
+
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from hookviz.view.settings import Settings
@@ -402,6 +440,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "packed": packed(),
         "overlays": overlays(),
         "answers": answers(),
+        "here": here(),
         "transforms": transforms(),
         "normalized": normalized(),
         "cams": cams(),
@@ -410,6 +449,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "held": held,
         "reasons": reasons,
         "rules": rule_cases(),
+        "graphs": graphs(),
         "settings": {k: v for k, v in asdict(Settings(layer="a")).items() if k != "target"},
         "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],
     }

@@ -9,6 +9,7 @@ import io
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import matplotlib
@@ -24,6 +25,9 @@ from ..draw.figures import ShownFigure, drawable, no_formula
 from ..hooking.tables import number
 from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 
+TITLE = 40
+"""Characters in a line of a title."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -34,7 +38,6 @@ def draw_panels(frame: Frame) -> Figure:
     figure.subplots_adjust(left=0.01, right=0.96, bottom=0.06, top=0.84, wspace=0.18)
     for draw_one, axes in zip(draw, figure.subplots(1, len(draw), squeeze=False)[0], strict=True):
         draw_one(axes)
-        axes.title.set_wrap(True)
     return figure
 
 
@@ -73,13 +76,18 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
 def _draw_picture(sheet: ImagePanel, title: str, axes: Axes) -> None:
     axes.imshow(sheet.pixels)
     _outline(sheet.box, sheet.pixels.shape[:2], axes)
-    axes.set_title(no_formula(title), fontsize="small")
+    _set_title(axes, title)
     axes.set_axis_off()
+
+
+def _set_title(axes: Axes, title: str) -> None:
+    """Write a title in lines about as long as the picture is wide."""
+    axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="small")
 
 
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
-    axes.set_title(no_formula(panel.caption), fontsize="small")
+    _set_title(axes, panel.caption)
     axes.tick_params(labelsize="x-small")
     if len(panel.values) == 1:
         axes.plot(panel.values[0], lw=1)
@@ -168,10 +176,11 @@ def _panel(panel: Panel) -> Image.Image:
 
 def _column(picture: Image.Image, title: str, box: Box | None) -> Image.Image:
     """Draw a picture below its title, scaled to fit, with an outlined part."""
-    lines = _wrapped(title, SIDE + 4 * GAP, 10)[:3]
+    width = SIDE + 2 * LEFT  # as far as it may reach to the left
+    lines = _wrapped(title, width, 10)[:3]
     column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
     for place, line in enumerate(lines):
-        _write(column, line, (LEFT + SIDE // 2, (place + 3 - len(lines)) * LINE), COLUMN, 10)
+        _write(column, line, (LEFT + SIDE // 2, (place + 3 - len(lines)) * LINE), width, 10)
     size = _size(picture.size)
     smaller = size[0] < picture.width
     how = Image.Resampling.BOX if smaller else Image.Resampling.NEAREST

@@ -18,7 +18,7 @@ import { Strip } from "./strip.js";
  * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
  * a new drawing.
  * @typedef {{target: (number: number) => void, position: (place: number) => void,
- *   order: (name: string) => void, again: () => void}} Go
+ *   order: (name: string) => void, again: () => void, set: (changes: any) => void}} Go
  */
 
 /** The parts, each made once. */
@@ -31,7 +31,7 @@ export class Layout {
    */
   constructor(root, source, state, go) {
     const { facts } = source;
-    const set = (/** @type {any} */ changes) => state.set(changes);
+    const set = (/** @type {any} */ changes) => go.set(changes);
     this.chip = el("button", { class: "hv-chip", type: "button" });
     this.factsLine = el("span", { class: "hv-dim" });
     this.title = el("b", { class: "hv-model" });

@@ -45,7 +45,7 @@ from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
-from ..view.layer import ABLATION
+from ..view.layer import ABLATION, SIMILARITY
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
 from ..view.view import Memo, View
@@ -102,8 +102,8 @@ def explore(
     face : {"canvas", "plain"}, optional
         The canvas is drawn by the browser; the plain face is core widgets and a matplotlib
         picture. Left out, the canvas takes the plain face's place where it can run.
-    layer, channel, call, sample, depth, order, cmap, normalize, heatmap, alpha, overlay, strip, \
-place, version : optional
+    layer, channel, call, sample, depth, order, like, cmap, normalize, heatmap, alpha, overlay, \
+strip, place, version : optional
         Where to begin: the explorer's settings, see `hookviz.widgets.Explorer`.
 
     Returns
@@ -234,6 +234,8 @@ class Explorer(LiveWidget, SettingTraits):
             settings, key=SETTINGS.index
         ):  # the layer first: it sets the other ranges
             setattr(self, name, settings[name])
+        if self.order == SIMILARITY and "like" not in settings:
+            self.like = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._settle(self._now.with_settings(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
