@@ -93,7 +93,7 @@ class _Call:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a layer's call computed with, see `Recipe`."""
+    """Numbers that a layer's call computed with, see `Recipe`."""
 
     place: Place
     linear: bool
