@@ -263,7 +263,7 @@ function erf(x) {
 function isConstant(recipe, terms, channel, position, held, deep = 0) {
   if (deep >= DEEP) return false;
   const { tap, patch } = largestTap(recipe, terms, channel);
-  const spot = spotOf(recipe, position, tap);
+  const spot = tapSpot(recipe, position, tap);
   const found = spot ? originsOf(recipe, channel, spot, patch, held) : [];
   return (
     found.length > 0 &&
@@ -283,7 +283,7 @@ function isConstant(recipe, terms, channel, position, held, deep = 0) {
  * @param {number[]} position
  * @param {number[]} tap
  */
-function spotOf(recipe, position, tap) {
+function tapSpot(recipe, position, tap) {
   if (recipe.linear) return position;
   const spot = tap.map((n, axis) => met(recipe, axis, /** @type {number} */ (position[axis]), n));
   return spot.includes(null) ? null : /** @type {number[]} */ (spot);
@@ -405,7 +405,7 @@ function told({ recipe }, terms, channel, position, other) {
       const [stride = 1, padding = 0, dilation = 1] = [recipe.stride[axis], recipe.padding[axis], recipe.dilation[axis]];
       return at ?? Math.floor((own + (recipe.shift[axis] ?? 0) + padding - n * dilation) / stride);
     });
-  const spot = spotOf(recipe, position, tap);
+  const spot = tapSpot(recipe, position, tap);
   return {
     channel,
     contribution: String(terms.byChannel[channel]),
