@@ -255,6 +255,23 @@ def answers() -> list[dict]:
     ]
 
 
+def graphs() -> dict:
+    """Graphs as the browser gets them."""
+    import torchvision
+
+    import hookviz
+    from hookviz.studies.graph.payload import graph_payload
+
+    torch.manual_seed(0)
+    models = {
+        "demo": hookviz.demo_model(),
+        "googlenet": torchvision.models.googlenet(init_weights=False, aux_logits=False),
+        "shufflenet": torchvision.models.shufflenet_v2_x0_5(),
+    }
+    x = torch.rand(1, 3, 64, 64)
+    return {name: graph_payload(hookviz.graph(net, x), net) for name, net in models.items()}
+
+
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from hookviz.view.settings import Settings
@@ -271,6 +288,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "transforms": transforms(),
         "normalized": normalized(),
         "cams": cams(),
+        "graphs": graphs(),
         "settings": {k: v for k, v in asdict(Settings(layer="a")).items() if k != "target"},
         "numbers": [{"value": float(n), "text": str(n).replace("-", "−")} for n in numbers],
     }

@@ -10,6 +10,7 @@ import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
+import { NetworkMap } from "./map.js";
 import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
@@ -33,6 +34,7 @@ import { Why } from "./why.js";
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   map?: (at: any) => any,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -69,6 +71,7 @@ export class App {
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.parts.heading.work.append(this.rankings.root);
     this.why = new Why(this);
+    this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -190,6 +193,7 @@ export class App {
       b: () => this.best(),
       l: () => this.alike(),
       w: () => this.why.toggle(),
+      m: () => this.network.toggle(true),
       a: () => this.state.set({ strip: !this.at.strip }),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
@@ -266,6 +270,7 @@ export class App {
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
     }
     this.top(waiting);
+    this.network.show();
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
     const { ranking } = this;

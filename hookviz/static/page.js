@@ -2,6 +2,7 @@
 
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
+import { loadDagre } from "./dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
@@ -70,6 +71,11 @@ class PageSource {
   /** @param {any} at */
   field(at) {
     return this.layer(at)?.header.field ?? null;
+  }
+
+  map() {
+    const made = (/** @type {any} */ { header, arrays }) => ({ ...header, arrays, library: async () => loadDagre() });
+    return this.get("map", made);
   }
 
   picture() {

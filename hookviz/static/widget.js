@@ -166,6 +166,7 @@ class KernelSource {
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
 
@@ -297,6 +298,11 @@ class KernelSource {
     return waiting ? null : this.get(question);
   }
 
+  /** @param {any} at */
+  map({ sample, depth }) {
+    return this.get({ ask: "map", sample, depth });
+  }
+
   /**
    * What the channels are sorted by; none where there is nothing to sort by.
    * @param {any} at
@@ -339,6 +345,18 @@ class KernelSource {
     if (this.pending.size) return;
     for (const layer of layers) if (!this.layer({ ...at, layer })) return;
   }
+}
+
+/** @type {Promise<any> | undefined} */
+let library;
+
+/**
+ * The library that orders a map, from the kernel as this program itself; loaded once.
+ * @param {string} program
+ */
+function libraryOf(program) {
+  library ??= import(URL.createObjectURL(new Blob([program], { type: "text/javascript" }))).then((each) => each.loadDagre());
+  return library;
 }
 
 /** @param {string | undefined} text As Python writes a number. */

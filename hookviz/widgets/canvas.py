@@ -12,12 +12,13 @@ import anywidget
 import numpy as np
 import traitlets
 
-from ..draw.document import script, style
+from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
 from ..view.frame import Frame, class_name
 from ..view.heatmaps import emptiness
 from ..view.layer import ABLATION, channel_order
+from ..view.map import map_payload
 from ..view.payload import (
     field_payload,
     heatmap_payload,
@@ -214,6 +215,10 @@ class Canvas(anywidget.AnyWidget):
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
         if ask == "field":
             return field_payload(view), []
+        if ask == "map":
+            said, arrays = map_payload(now.with_settings(**wanted))
+            program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
+            return said | program, [_coded(name, array) for name, array in arrays.items()]
         if ask == "why":
             said, arrays = reason_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
