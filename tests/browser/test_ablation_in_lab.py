@@ -1,4 +1,4 @@
-"""The order by ablation with clicks at the worst moments, and channels off until the answer changes."""
+"""The order by ablation, clicked at the worst moments; channels off until the answer changes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, shots):
     chips = app.locator(".hv-edits button")
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
-        # While it is worked out, the channel on the screen goes off: and the work is of another run.
+        # While it is worked out, the channel on the screen goes off; the work was of another run.
         order.select_option("ablation")
         working.wait_for()
         assert number.inner_text() == "70"
