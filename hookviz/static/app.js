@@ -32,8 +32,10 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any,
- *   why?: (question: any) => any, switches?: boolean, map?: (at: any) => any,
+ *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
+ *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   map?: (at: any) => any,
+ *   switches?: boolean,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -64,6 +66,7 @@ export class App {
       position: (place) => this.toPosition(place),
       order: (name) => this.toOrder(name),
       again: () => this.schedule(),
+      channels: () => this.ranking.order,
     });
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);

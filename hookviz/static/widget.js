@@ -29,7 +29,7 @@ class KernelSource {
     this.known = new Map();
     this.pending = new Set();
     /** @type {Map<string, (part: any) => void>} */
-    this.parts = new Map(); // of ablations
+    this.parts = new Map(); // of work that is done in parts
     this.asked = 0;
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(this.moves, (message) => this.ask(message));
@@ -136,9 +136,12 @@ class KernelSource {
   arrive(said, buffers) {
     this.pending.delete(said.key);
     this.found();
-    if (said.lost) return this.tell();
+    if (said.lost) {
+      this.take(said, { none: "interrupted" });
+      return this.tell();
+    }
     const old = !said.key.startsWith(`${this.facts.run} `);
-    if (old && said.ask === "ablation") this.take(said, null);
+    if (old) this.take(said, null);
     if (old) return;
     /** @type {Record<string, any>} */
     const arrays = {};
@@ -146,7 +149,7 @@ class KernelSource {
       const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
-    if (said.ask === "ablation") return this.take(said, arrays);
+    if (this.parts.has(said.key)) return this.take(said, arrays);
     this.known.set(said.key, this.made(said, arrays));
     this.forget();
     this.tell();
@@ -193,22 +196,41 @@ class KernelSource {
   }
 
   /**
-   * Let the kernel work a moment; with the last of it comes the order.
-   * @param {any} at
+   * Let the kernel work a moment, so that it can be stopped.
+   * @param {any} question
    * @param {(part: any) => void} told Gets null if the network has changed meanwhile.
    */
-  ablate(at, told) {
+  work(question, told) {
     this.asked += 1;
-    const key = `${this.facts.run} ablation ${this.asked}`;
+    const key = `${this.facts.run} ${question.ask} ${this.asked}`;
+    this.parts.set(key, told);
+    this.model.send({ key, ...question });
+  }
+
+  /**
+   * With the last part of it comes the order.
+   * @param {any} at
+   * @param {(part: any) => void} told
+   */
+  ablate(at, told) {
     const { layer, call, sample, depth } = at;
-    this.parts.set(key, (part) => {
+    this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
       const arrays = part?.arrays;
       const own = `${this.facts.run} ${JSON.stringify(this.question(at))}`;
       const known = this.known.get(own);
       if (arrays?.order && known instanceof Layer) this.known.set(own, known.ablated(arrays.drops, arrays.order));
       told(part && { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null });
     });
-    this.model.send({ key, ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) });
+  }
+
+  /**
+   * Switch channels off, in their order, until the answer is another.
+   * @param {any} at
+   * @param {number[]} channels
+   * @param {(part: any) => void} told
+   */
+  flip({ layer, call, sample, depth }, channels, told) {
+    this.work({ ask: "flip", layer, call, sample, depth, channels }, told);
   }
 
   /**

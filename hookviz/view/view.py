@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..attribution.attention import Attention
+from ..attribution.flip import Flip
 from ..attribution.heads import (
     AttentionRecord,
     HeadEdit,
@@ -363,6 +364,13 @@ class View:
             drops = parts.scores()
         self.drops[at.layer] = to_numpy(drops)
         return 1.0
+
+    def flip(self, channels: Sequence[int]) -> Flip:
+        """Return the work of switching channels off, in this order, until the answer changes."""
+        at, sample = self.settings, self.input_sample
+        off = lambda those: self.edit(at.layer, 0, those)  # noqa: E731
+        make = lambda: Flip(self.session, off, channels, sample)  # noqa: E731
+        return self.memo.get_or_compute("flip", (at.layer, sample, tuple(channels)), make)
 
     @property
     def ablation_scores(self) -> np.ndarray | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
-from ..view.frame import Frame
+from ..view.frame import Frame, class_name
 from ..view.heatmaps import emptiness
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
@@ -182,6 +183,8 @@ class Canvas(anywidget.AnyWidget):
             if settings is None:
                 self._on_move(at)
             self._on_edit("factor", (*at.values(), float(question["factor"])))
+        elif what == "off":
+            self._on_edit("off", (question["layer"], question["channels"]))
         elif what == "drop":
             self._on_edit("drop", self._edits.get(question["key"]))
         else:
@@ -198,6 +201,8 @@ class Canvas(anywidget.AnyWidget):
         view = now.fitted() if same else for_layer(now, **wanted)
         if ask == "ablation":
             return self._ablated((now.edited or now).with_settings(**wanted).fitted())
+        if ask == "flip":
+            return _flipped((now.edited or now).with_settings(**wanted).fitted(), question), []
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
@@ -246,6 +251,20 @@ class Canvas(anywidget.AnyWidget):
             if values is not None:
                 found.append(_coded(name, values))
         return found
+
+
+def _flipped(view: View, question: dict[str, Any]) -> dict[str, Any]:
+    """Switch some more channels off, in the browser's order; tell how far that is."""
+    flip = view.flip(question["channels"])
+    share = flip.work(PART)
+    name = partial(class_name, class_names=view.session.class_names)
+    return {
+        "share": share,
+        "curve": flip.curve,
+        "answer": name(flip.answer),
+        "flipped": None if flip.flipped is None else name(flip.flipped),
+        "channels": flip.channels,
+    }
 
 
 def _settings(view: View) -> dict[str, Any]:
