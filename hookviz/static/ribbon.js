@@ -53,15 +53,14 @@ export class Ribbon {
    * @param {Uint32Array} palette
    */
   show(layers, now, measure, palette) {
-    const scored = layers.some((layer) => Number(layer.gradient) > 0);
-    if (measure === "gradient" && !scored) measure = "activation";
+    measure = measureOf(layers, measure);
     const room = Math.round(this.cells.clientWidth / 40);
     const key = `${room} ${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
     if (key !== this.drawn) {
       this.drawn = key;
       this.fill(layers, measure, palette);
       const option = this.measure.options[MEASURES.indexOf("gradient")];
-      if (option) option.disabled = !scored;
+      if (option) option.disabled = measureOf(layers, "gradient") !== "gradient";
       this.measure.value = measure;
     }
     for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.cells.children))) {
@@ -126,8 +125,8 @@ function blocksOf(layers, wide) {
     const own = roomOf(count) - pushed;
     const lacking = LETTER * name.length - own;
     const next = blocks[place + 1];
-    const spare = next ? roomOf(next.count) - LETTER * next.name.length - APART : 0;
-    const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare ? 0 : lacking + APART;
+    const spare = next ? roomOf(next.count) - LETTER * next.name.length - BESIDE : 0;
+    const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare ? 0 : lacking + BESIDE;
     const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, own + lent));
     block.style.flexGrow = String(count);
     if (lent) block.style.overflow = "visible";
@@ -137,7 +136,7 @@ function blocksOf(layers, wide) {
   });
 }
 
-const APART = 8; // pixels between two labels
+const BESIDE = 8; // pixels between two labels
 
 /**
  * Whether a block is told by its number alone, as the second of siblings.
@@ -166,11 +165,21 @@ function fitting(name, before, room) {
 }
 
 /**
+ * The measure that is shown: without gradients that of activations.
+ * @param {Cell[]} layers
+ * @param {string} measure
+ */
+export function measureOf(layers, measure) {
+  const scored = layers.some((layer) => Number(layer.gradient) > 0);
+  return measure === "gradient" && !scored ? "activation" : measure;
+}
+
+/**
  * Where each layer stands between the least and the largest.
  * @param {Cell[]} layers
  * @param {string} measure
  */
-function scaleOf(layers, measure) {
+export function scaleOf(layers, measure) {
   if (measure === "zeros") {
     const share = (/** @type {Cell} */ layer) => layer.zeros;
     return { share, from: "0 %", to: "100 %" };
@@ -193,7 +202,7 @@ function scaleOf(layers, measure) {
  * @param {Uint32Array} palette
  * @param {number | null} share
  */
-function colour(palette, share) {
+export function colour(palette, share) {
   if (share === null) return "var(--hv-nothing)";
   const level = Math.min(Math.floor(share * COLOURS), COLOURS - 1);
   const [r, g, b] = new Uint8Array(palette.buffer, 4 * level, 3);
