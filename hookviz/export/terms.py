@@ -83,6 +83,56 @@ def held_terms(
     return facts, blocks
 
 
+def network_terms(
+    view: View, calls: Sequence[tuple[str, str, int]], parts: Sequence[str]
+) -> tuple[dict[str, Any], tuple[dict[str, Any], Stream]]:
+    """Return how the layers of a page that runs its network compute; the numbers are its outputs.
+
+    Parameters
+    ----------
+    view : View
+    calls : sequence of (str, str, int)
+        The names of the layers' calls in the page, the layers' own, and the calls.
+    parts : sequence of str
+        See `TracedNetwork`.
+
+    Returns
+    -------
+    dict, (dict, Stream)
+        As `held_terms`; and one block, whose header is the recipes by name, with the affine rules.
+    """
+    sample = view.settings.sample
+    reasons: dict[str, str] = {}
+    recipes: dict[str, Recipe] = {}
+    names = [layer for _, layer, _ in calls]
+    try:
+        kept = kept_layers(view, names)
+    except Exception as error:  # the page is worth having without
+        return {"layers": {}, "output": None, "none": str(error)}, ({}, Stream.of([]))
+    for name, layer, call in calls:
+        try:
+            recipes[name] = recipe_of(kept, layer, sample, call)
+            if f"weight:{name}" not in parts:
+                reasons[name] = "the page does not know how this layer computes."
+        except ValueError as error:
+            reasons[name] = str(error)
+    output = output_recipe(view, kept)
+    last = None
+    if output is not None and "weight:" in parts:
+        last = output.facts["layer"]
+        recipes.setdefault(last, recipe_of(kept, last, sample, output.facts["call"]))
+    known = {name: each for name, each in recipes.items() if name not in reasons}
+    arrays = [
+        raw(f"{name} affine {n}", _numbers(tensor), planes=True)
+        for name, each in known.items()
+        for n, tensor in enumerate(each.affine)
+    ]
+    facts: dict[str, Any] = {name: {} for name in known}
+    facts |= {name: {"none": reason} for name, reason in reasons.items()}
+    header = {"recipes": {name: each.facts | {"sample": 0} for name, each in known.items()}}
+    return {"layers": facts, "output": last}, (header, Stream.of(arrays))
+
+
 def output_recipe(view: View, kept: KeptRun) -> Recipe | None:
     """Return the rows of the predicted classes, of the layer whose channels are the outputs."""
     sample = view.settings.sample

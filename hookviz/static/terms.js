@@ -12,13 +12,13 @@
  *   most: number, sources: Array<[string, number]>, after: any[][], mixed: string,
  *   branches: Array<{from: number, to: number, ways: Way[]}>}} Recipe
  * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
- * @typedef {{recipe: Recipe, arrays: Record<string, Numbers>, map?: Numbers | null}} Held
+ * @typedef {{recipe: Recipe, arrays: Record<string, Numbers>, map?: Numbers | null, scale?: (channel: number) => number}} Held
  * @typedef {{bias: number, kernel: Float64Array, patch: Float64Array, byChannel: Float64Array, bound: number}} Terms
  */
 
 const SHOWN = 8; // largest terms that are told one by one
 const NEGLIGIBLE = 1e-6; // of the largest value that a layer returned
-const DEEP = 3; // layers back, until which a channel is looked at for whether it varies
+const DEEPEST = 3; // layers back, until which a channel is looked at for whether it varies
 
 /**
  * Where a tap of the kernel stands in the layer's input; null where none is met.
@@ -257,11 +257,11 @@ function erf(x) {
  * @param {number} channel
  * @param {number[]} position
  * @param {(layer: string, call: number) => Held | null} held
- * @param {number} deep
+ * @param {number} deep How many layers back that is looked for.
  * @returns {boolean}
  */
-function isConstant(recipe, terms, channel, position, held, deep = 0) {
-  if (deep >= DEEP) return false;
+function isConstant(recipe, terms, channel, position, held, deep) {
+  if (deep <= 0) return false;
   const { tap, patch } = largestTap(recipe, terms, channel);
   const spot = tapSpot(recipe, position, tap);
   const found = spot ? originsOf(recipe, channel, spot, patch, held) : [];
@@ -273,7 +273,7 @@ function isConstant(recipe, terms, channel, position, held, deep = 0) {
       const own = termsAt(source, origin.channel, origin.position);
       const felt = [...own.byChannel.keys()].filter((n) => Math.abs(/** @type {number} */ (own.byChannel[n])) > NEGLIGIBLE * source.recipe.most);
       felt.sort((a, b) => Math.abs(/** @type {number} */ (own.byChannel[b])) - Math.abs(/** @type {number} */ (own.byChannel[a])));
-      return felt.every((n) => isConstant(source.recipe, own, n, origin.position, held, deep + 1));
+      return felt.every((n) => isConstant(source.recipe, own, n, origin.position, held, deep - 1));
     })
   );
 }
@@ -309,8 +309,9 @@ export function positionOf({ shape }, place, depth) {
  * @param {number} channel
  * @param {number[]} position
  * @param {(layer: string, call: number) => Held | null} other Another layer of the page, if held.
+ * @param {number} [deep] How many layers back a term is looked at for whether only biases lead to it.
  */
-export function reason(held, channel, position, other) {
+export function reason(held, channel, position, other, deep = DEEPEST) {
   const { recipe } = held;
   const terms = termsAt(held, channel, position);
   const { byChannel, kernel, patch, bias } = terms;
@@ -327,18 +328,20 @@ export function reason(held, channel, position, other) {
   const some = (/** @type {Float64Array} */ values, /** @type {number} */ n) => values.subarray(n * taps, (n + 1) * taps).some((value) => value !== 0);
   while (rest.length && shown.length < SHOWN && (some(kernel, /** @type {number} */ (rest[0])) || some(patch, /** @type {number} */ (rest[0])))) {
     const next = /** @type {number} */ (rest.shift());
-    (isConstant(recipe, terms, next, position, other) ? constants : shown).push(next);
+    (isConstant(recipe, terms, next, position, other, deep) ? constants : shown).push(next);
   }
   const sum = (/** @type {Iterable<number>} */ channels) => [...channels].reduce((total, n) => total + /** @type {number} */ (byChannel[n]), 0);
   const added = bias + sum(byChannel.keys());
-  const known = exactAt(held, channel, position);
+  const factor = held.scale?.(channel) ?? 1; // of an edit, which comes after the layer
+  const known = factor === 1 ? exactAt(held, channel, position) : null;
   const value = known ?? added;
   const part = (/** @type {Float64Array} */ values) => {
     const found = new Float64Array(shown.length * taps);
     shown.forEach((n, place) => found.set(values.subarray(n * taps, (n + 1) * taps), place * taps));
     return { shape: [shown.length, taps], values: found };
   };
-  const { values } = onward(held, channel, value);
+  const { values } = onward(held, channel, factor * value);
+  if (factor !== 1) values.unshift([`× ${factor}`, factor * value]);
   return {
     layer: recipe.layer,
     call: recipe.call,
@@ -422,8 +425,9 @@ const NEEDS = "Why needs the notebook: ";
  * @param {any} question
  * @param {any} why The facts: by layer what there is, or why there is none, and the outputs' layer.
  * @param {(layer: string, call: number) => Held | null | undefined} hold Undefined while on its way.
+ * @param {number} [deep] See `reason`.
  */
-export function answered(question, why, hold) {
+export function answered(question, why, hold, deep = DEEPEST) {
   if (!why || why.none) return { none: `${NEEDS}${why?.none ?? "this page holds no weights."}` };
   let pending = false;
   const other = (/** @type {string} */ layer, /** @type {number} */ call) => {
@@ -442,7 +446,7 @@ export function answered(question, why, hold) {
   const given = ofOutput ? [] : question.position;
   const position = given ?? positionOf(held.recipe, question.place, question.depth ?? 0);
   try {
-    const found = reason(held, channel, position, other);
+    const found = reason(held, channel, position, other, deep);
     return pending ? null : found;
   } catch (error) {
     if (error instanceof RangeError) return { none: `${NEEDS}${error.message}` };

@@ -138,7 +138,7 @@ export class Why {
     const question = this.question();
     if (!source.why) return this.say("Why needs the notebook: this page holds no weights.");
     if (!question) return this.say("Click a value in the feature map, or begin from the prediction.");
-    const found = source.why(question);
+    const found = source.why(question, at);
     if (!found) return this.drawn ? undefined : this.say(COMING);
     if (found.none !== undefined) return this.say(found.none);
     const off = this.off && source.why?.(this.off);
@@ -232,7 +232,6 @@ export class Why {
       visible(this.switch, this.marked.size > 0);
       setText(this.checked, "");
     });
-    visible(mark, Boolean(this.app.source.switches));
     const { kernel, patch, maps } = found.arrays;
     const [, height = 1, width = 1] = maps?.shape ?? [];
     const whole = maps?.values.subarray(place * height * width, (place + 1) * height * width);
@@ -275,7 +274,7 @@ export class Why {
     return el(
       "div",
       { class: "hv-why-term" },
-      mark,
+      this.app.source.switches ? mark : el("span", {}),
       el("span", {}, `channel ${term.channel}`),
       bar(number(term.contribution), most),
       el("span", { class: "hv-why-number", title: term.contribution }, short(number(term.contribution))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 
 import pytest
@@ -11,6 +13,10 @@ from seen import blocks
 import hookviz
 
 LAYER, CHANNEL = "layer3.1.conv2", 17
+GIVE = """async (text) => {
+  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  await hookviz.setInput(new Blob([bytes], { type: "image/png" }));
+}"""
 
 
 def written(**options):
@@ -79,7 +85,7 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     assert wanted.layer == LAYER and wanted.channel == CHANNEL
     after = [name for name, _ in wanted.after]
     assert f"then {after[0]} " in why.inner_text()
-    assert why.locator("input[type=checkbox]:visible").count() == 0  # nothing runs here
+    assert why.locator("input[type=checkbox]").count() == 0  # nothing runs here
     page.screenshot(path=shots / "why-page.png")
 
     why.locator(".hv-why-picture").nth(1).hover()
@@ -130,3 +136,53 @@ def test_rounded_numbers_are_within_what_is_told(shown):
     page.keyboard.press("Enter")
     wait_for(lambda: "Why needs the notebook" in why.inner_text(), "what is missing")
     assert "do not fit into this page" in why.inner_text()
+
+
+@pytest.fixture(scope="module")
+def running():
+    pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
+    return written(network=True)
+
+
+def test_a_page_that_runs_its_network_tells_why_of_another_picture(running, shown, shots):
+    """The terms are of the page's own run: of the picture that is shown, and with its edits."""
+    page = shown(running)
+    page.locator(".hv-tile").first.wait_for()
+    other = hookviz.demo_images()[9]
+    file = io.BytesIO()
+    other.save(file, "PNG")
+    page.evaluate(GIVE, base64.b64encode(file.getvalue()).decode())
+    why = opened(page)
+    for layer in (LAYER, "head.2", "stem.0"):
+        if layer == "head.2":
+            why.get_by_role("button", name=re.compile("^from ")).click()
+        elif layer != LAYER:
+            page.get_by_role("combobox", name="find a layer").fill(layer)
+            page.keyboard.press("Enter")
+        wait_for(lambda layer=layer: f"{layer}, channel" in why.inner_text(), layer)
+        value, rows = told(why)
+        name, channel, position = place_in(why)
+        assert name == layer
+        wanted = hookviz.contributions(
+            hookviz.demo_model(), other, layer, channel=channel, position=position
+        )
+        size = float(wanted.products.abs().sum())
+        assert abs(value - wanted.value) <= 1e-5 * size
+        assert rows["bias"] == wanted.bias
+        for row, each in rows.items():
+            if row.startswith("channel"):
+                number = int(row.removeprefix("channel "))
+                assert abs(each - float(wanted.by_channel[number])) <= 1e-5 * size
+    page.screenshot(path=shots / "why-network-page.png")
+
+    page.evaluate("hookviz.scale('stem.0', 4, 0)")
+    page.get_by_role("combobox", name="find a layer").fill("layer1.0.conv1")
+    page.keyboard.press("Enter")
+    wait_for(lambda: "layer1.0.conv1, channel" in why.inner_text(), "the layer after the edit")
+    value, _ = told(why)
+    name, channel, position = place_in(why)
+    model = hookviz.demo_model()
+    with hookviz.edit(model, "stem.0", 0, channels=4), hookviz.capture(model) as cache:
+        model(hookviz.attribution.prepare_input(other, model).args[0])
+    exact = float(cache[name].activation[(0, channel, *position)])
+    assert value == pytest.approx(exact, rel=1e-4, abs=1e-5)
