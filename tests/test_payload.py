@@ -191,6 +191,6 @@ def test_the_layer_shown_first_is_reduced_last():
             )
             for each in range(3)
         ]
-        fit_to_budget(parts, 1200)  # one of three, and that in 64 steps
+        fit_to_budget(parts, 900)  # one of three, and that in 64 steps
         left = [place for place, part in enumerate(parts) if part.quality != OUT]
         assert left == [shown]
