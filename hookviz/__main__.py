@@ -138,6 +138,7 @@ def survey_parser(commands: Any) -> None:
     add("--weights", help='a file of weights (a state dict), or "none" for random ones')
     add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
     add("--demo", action="store_true", help="the demo model")
+    add("--heads", action="store_true", help="survey the heads of attention, too")
     add("-k", type=int, default=9, help="pictures kept for each channel (9)")
     add("--batch-size", type=int, default=32, metavar="N", help="pictures in a batch (32)")
     add("--workers", type=int, default=0, metavar="N", help="processes that read pictures (0)")
@@ -242,6 +243,7 @@ def survey(options: argparse.Namespace) -> None:
         model.to(options.device or found),
         folder,
         options.layers,
+        heads=options.heads,
         k=options.k,
         batch_size=options.batch_size,
         num_workers=options.workers,

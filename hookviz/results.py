@@ -9,7 +9,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "export.lesson": ["Grades"],
         "hooking.records": ["Call", "CapturedTensor", "FeatureCache", "LayerRecord", "Statistics"],
         "studies.compare.comparison": ["Comparison"],
-        "studies.compare.difference": ["LayerDifference"],
+        "studies.compare.difference": ["HeadDifference", "LayerDifference"],
         "studies.compare.similarity": ["Similarity"],
         "studies.diagnosis.findings": ["Diagnosis", "Finding"],
         "studies.graph.contributions": ["Contributions"],

@@ -202,14 +202,22 @@ def run_attention(
     max_bytes: int | None = None,
     gradients: bool = False,
     hooks: Sequence[Hook] = (),
+    reduce: Callable[[Attended, Tensor], Any] | None = None,
 ) -> AttentionListener:
-    """Run a session's model once and listen to what attends; with gradients, a backward, too."""
+    """Run a session's model once and listen to what attends; with gradients, a backward, too.
+
+    ``reduce`` is as for `AttentionListener`.
+    """
     last: list[AttentionListener] = []
 
     def observe() -> AttentionObserver:
         last[:] = [
             AttentionListener(
-                session.model, chosen, store=TensorStore(max_bytes=max_bytes), gradients=gradients
+                session.model,
+                chosen,
+                store=TensorStore(max_bytes=max_bytes),
+                gradients=gradients,
+                reduce=reduce,
             )
         ]
         return AttentionObserver(last[0], session.model, gradients, hooks)

@@ -23,6 +23,7 @@ from ..run.target import Target
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference
 from ..view.layer import ABLATION
+from ..view.map import map_payload
 from ..view.payload import (
     class_number,
     field_payload,
@@ -38,6 +39,7 @@ from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .terms import held_terms
 
 Packed = tuple[Coding, bytes]
 
@@ -85,10 +87,15 @@ def write_page(
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
     facts["language"] = language = known_language(language)
-    blocks, parts, heats, places = {}, [], [], []
+    blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
+    parts: list[PackedTensor] = []
+    heats: list[Packed] = []
+    places: list[Settings] = []
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
         header, small, own = _layer(here)
+        for part in own:
+            part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         heats += _heatmaps(here, place)
@@ -103,10 +110,20 @@ def write_page(
         said, pixels = picture
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
     blocks["heatmaps"] = ({}, Stream.of(heats), [])
+    network, small_pictures = _map(view, names)
+    blocks["map"] = (network, Stream.of(small_pictures), [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
     fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
+    fixed += len(json.dumps(network))
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
+    whole = sum(part.values.nbytes for part in parts)
+    facts["why"], terms = held_terms(view, names, room, whole)
+    for header, small, own in terms.values():
+        room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
+        parts += own
+    room -= 0.75 * len(json.dumps(facts["why"]))
+    blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
     on_progress(1.0)
     texts = {
@@ -181,6 +198,14 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts
+
+
+def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        header, arrays = map_payload(view, names)
+    except Exception as error:  # a page without its map is still a page
+        return {"none": f"The map could not be made: {error}"}, []
+    return header, [raw(name, array) for name, array in arrays.items()]
 
 
 def _heatmaps(view: View, place: int) -> list[Packed]:

@@ -141,27 +141,26 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, flat.shape[1])
 
 
-ABLATION = "ablation"
-ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight", ABLATION)
+ABLATION, SIMILARITY = "ablation", "similarity"
+VALUE, CONTRAST, CONTRIBUTION = HERE = ("value", "contrast", "contribution")
+FIXED = ("index", "mean", "max", "zeros", "gradient", "weight")
+ORDERS = (*FIXED, ABLATION, *HERE, SIMILARITY)
 """Channel orders: by index, or the largest mean, maximum, fraction of zeros, gradient norm or
 Grad-CAM weight first; or the largest drop of the target's score without the channel, for which
-the model runs."""
+the model runs. At the chosen position: the largest value, the value most standard deviations above
+the channel's mean, or the largest activation × gradient. Or the maps most like one channel's."""
 
 
-def channel_order(
-    view: LayerView, order: str, ablation_scores: np.ndarray | None = None
-) -> np.ndarray:
+def channel_order(view: LayerView, order: str, scores: np.ndarray | None = None) -> np.ndarray:
     """Return channel numbers in the order in which they are stepped through, ``(C,)``.
 
-    ``ablation_scores``, ``(C,)``, are the ablation_scores of the score without each.
+    ``scores``, ``(C,)``, are those of an order that is not `FIXED`.
     """
     gradients = view.gradient_statistics
-    if order == ABLATION:
-        return (
-            np.arange(len(view.maps))
-            if ablation_scores is None
-            else np.argsort(-ablation_scores, kind="stable")
-        )
+    if order not in FIXED:
+        if scores is None:
+            return np.arange(len(view.maps))
+        return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     if order == "index" or (order in ("gradient", "weight") and gradients is None):
         return np.arange(len(view.maps))
     if gradients is not None and view.weights is not None and order in ("gradient", "weight"):
@@ -170,6 +169,55 @@ def channel_order(
         key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.
     return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")
+
+
+def scores_here(view: LayerView, order: str, row: int, column: int) -> np.ndarray | None:
+    """Return each channel's score at a position for one of the orders `HERE`, ``(C,)`` doubles.
+
+    The value; its distance from the channel's mean in standard deviations of the channel, over the
+    finite values, 0 where all are the same; or activation × gradient, None without gradients.
+
+    Examples
+    --------
+    >>> maps = np.array([[[0.0, 4.0, 8.0]], [[5.0, 5.0, 5.0]]])
+    >>> view = LayerView(maps, -maps, None, 1, 1)
+    >>> [scores_here(view, order, 0, 1).tolist() for order in HERE]
+    [[4.0, 5.0], [0.0, 0.0], [-16.0, -25.0]]
+    """
+    values = view.maps[:, row, column].astype(np.float64)
+    if order == VALUE:
+        return values
+    if order == CONTRIBUTION:
+        return None if view.gradients is None else values * view.gradients[:, row, column]
+    flat = view.maps.reshape(len(view.maps), -1).astype(np.float64)
+    finite = np.isfinite(flat)
+    count, known = np.maximum(finite.sum(1), 1), np.where(finite, flat, 0)
+    means = known.sum(1) / count
+    away = np.where(finite, flat - means[:, None], 0)
+    deviations = np.sqrt((away**2).sum(1) / count)
+    least, most = view.statistics.min, view.statistics.max
+    deviations[least == most], means[least == most] = 1, least[least == most]
+    deviations[np.isnan(least)] = np.nan  # no finite value
+    return (values - means) / deviations
+
+
+def similarities(maps: np.ndarray, like: int) -> np.ndarray:
+    """Return the cosine of each map ``(C, H, W)`` with one of them, ``(C,)`` doubles.
+
+    NaN where a map is zero or not finite; infinite for the map itself, so that it is first.
+
+    Examples
+    --------
+    >>> similarities(np.array([[[1.0, 0.0]], [[3.0, 4.0]], [[0.0, 0.0]]]), 0).tolist()
+    [inf, 0.6, nan]
+    """
+    flat = maps.reshape(len(maps), -1).astype(np.float64)
+    most = np.abs(flat).max(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        flat = flat / most  # squares overflow long before their root does
+        found = flat @ flat[like] / np.sqrt((flat**2).sum(1) * (flat[like] ** 2).sum())
+    found[like] = np.inf
+    return found
 
 
 def showable(cache: FeatureCache) -> list[str]:
@@ -441,7 +489,7 @@ def blocks_of(names: Sequence[str]) -> list[str]:
     """Return the block of each layer: the parts of its name that its neighbours share.
 
     It is the first part that not all layers share; where more than half of the layers, and more
-    than eight, would be in one block, that is divided by the next part of the names.
+    than four, would be in one block, that is divided by the next part of the names.
 
     Examples
     --------
@@ -452,17 +500,22 @@ def blocks_of(names: Sequence[str]) -> list[str]:
     >>> many = [f"blocks.{block}.{name}" for block in range(5) for name in ("qkv", "mlp")]
     >>> blocks_of(["stem", *many, "head"])[:4]
     ['stem', 'blocks.0', 'blocks.0', 'blocks.1']
+    >>> vit = [name for block in "012345" for name in (f"block.{block}.heads", f"block.{block}")]
+    >>> blocks_of(["stem", *vit])[:4]  # a block that is a layer itself
+    ['stem', 'block.0', 'block.0', 'block.1']
     """
     parts = [name.split(".") for name in names]
     shared = 0
     while all(len(each) > shared + 1 for each in parts) and len({e[shared] for e in parts}) == 1:
         shared += 1
     depth = [shared + 1] * len(parts)
+    containers = {tuple(each[:deep]) for each in parts for deep in range(len(each))}
     while True:
         keys = [tuple(each[:deep]) for each, deep in zip(parts, depth, strict=True)]
-        large = {key for key, count in Counter(keys).items() if count > max(8, len(names) / 2)}
+        large = {key for key, count in Counter(keys).items() if count > max(4, len(names) / 2)}
         deeper = [
-            key in large and len(p) > len(key) + 1 for key, p in zip(keys, parts, strict=True)
+            key in large and len(p) > len(key) + (tuple(p) not in containers)
+            for key, p in zip(keys, parts, strict=True)
         ]
         if not any(deeper):
             break
@@ -481,7 +534,9 @@ def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
     return "activation", [cell.activation for cell in cells]
 
 
-def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> HealthSummary:
+def verdict(
+    cells: Sequence[Cell], samples: int = 1, kind: str = "input", zeroed: Sequence[str] = ()
+) -> HealthSummary:
     """Summarize the health of the network as far as these cells show it, judged as by `diagnose`.
 
     Parameters
@@ -491,9 +546,13 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
         The number of inputs in the run.
     kind : str
         What an input is called.
+    zeroed : sequence of str
+        Linear layers among all of the model, not only these, whose weights are all zero.
 
     Examples
     --------
+    >>> verdict([Cell("a", "a", 8, 1.0, 0.0, 0.0, 0, 0)], zeroed=["head"]).text
+    'All weights of head are zero, so the gradient is zero in 1 of 1 layers, on 1 input.'
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
     HealthSummary(text='No NaN or Inf in 2 layers, on 1 input. Gradient sizes differ by at most \
 100 times.', kind='good', layer=None)
@@ -514,10 +573,17 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
             return HealthSummary(f"{what} {first}", "bad", bad[0].name)
     layers = [cell for cell in cells if cell.weighted]
     on = f"{samples} {kind}" + "s" * (samples != 1)
+    blocked = [cell for cell in cells if cell.gradient == 0]
+    if blocked and zeroed and not any(cell.zero_weights for cell in layers):
+        text = (
+            f"All weights of {' and '.join(zeroed)} are zero, so the gradient is zero in "
+            f"{len(blocked)} of {len(cells)} layers, on {on}."
+        )
+        return HealthSummary(text, "odd", blocked[-1].name)
     found = (
         ("All weights are zero in {}", [c for c in layers if c.zero_weights]),
         (f"Zero everywhere, on {on}: {{}}", [c for c in cells if c.zeros == 1]),
-        (f"The gradient is zero, on {on}, in {{}}", [c for c in cells if c.gradient == 0]),
+        (f"The gradient is zero, on {on}, in {{}}", blocked),
         (f"Most channels are dead, on {on}, in {{}}", [c for c in layers if c.dead(samples)]),
     )
     for words, odd in found:

@@ -58,12 +58,17 @@ class TopInputs(widgets.VBox):
 def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
     """Return facts about the channel, or the reason for having none; and its top patches."""
     key = at.layer, at.call
+    of_head = (f"{at.layer}.peak", at.call)  # its patches that are looked at most
+    if of_head in survey:
+        key = of_head
     try:
         layer = survey[key]
         row = mosaic.row(survey.patches(key, at.channel, SHOWN), whole=whole)
     except (KeyError, ValueError) as error:
         return html.plain(str(error.args[0])), ""
     told = f"in {survey.seen:,} inputs channel {at.channel} answers most to"
+    if key == of_head:
+        told = f"in {survey.seen:,} inputs head {at.channel} looks most at"
     return mosaic.STYLE + mosaic.facts(told, channel_words(layer, at.channel)), row
 
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from front_end import canvas_pixels, next_frame
+import torch
+import torchvision
+from front_end import canvas_pixels, next_frame, wait_for
+from playwright.sync_api import expect
 
 import hookviz
+from hookviz.draw.colours import palette, to_levels
+
+EYE = (0.35, 0.3)  # how far down and right in the picture
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +24,7 @@ def cat(tmp_path_factory):
         model, hookviz.models.photographs()["chelsea"], weights=weights, layers="_blocks.1[2-5]*"
     )
     path = tmp_path_factory.mktemp("cat") / "cat.html"
-    explorer.to_html(path, max_bytes=5e6)
+    explorer.to_html(path, max_bytes=20e6)  # all numbers exact
     yield path, explorer
     explorer.close()
 
@@ -49,4 +57,122 @@ def test_the_first_view_of_a_cat(chrome, cat):
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
         for part in (".hv-prediction em", ".hv-model", ".hv-chip", ".hv-name"):
             assert page.locator(part).evaluate_all(cut) == 0, (width, part)
+        # Nothing lies over the button above the map, nor does it reach beyond the map.
+        why = page.get_by_role("button", name="why?")
+        why.click(trial=True)
+        own, panel = why.bounding_box(), page.locator(".hv-activation").bounding_box()
+        assert own["x"] + own["width"] <= panel["x"] + panel["width"] + 1
+        assert page.get_by_role("slider", name="channel").bounding_box()["width"] >= 90
+    page.close()
+
+
+def labels(page):
+    """The words below the ribbon that can be read, in their order."""
+    spans = page.locator(".hv-blocks span")
+    return [text for text in spans.all_inner_texts() if text]
+
+
+def test_blocks_are_told_apart(shown):
+    """A transformer's blocks by number; a lone convolution in front by its name."""
+    transformer, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    explorer = hookviz.explore(transformer, digit)
+    page = shown(explorer.to_html(max_bytes=2e6))
+    page.locator(".hv-tile").first.wait_for()
+    assert labels(page) == ["conv_proj", "encoder.layers.encoder_layer_0", "1", "2"]
+    explorer.close()
+    torch.manual_seed(0)
+    resnet = torchvision.models.resnet18(num_classes=5).eval()
+    explorer = hookviz.explore(resnet, torch.rand(1, 3, 64, 64))
+    page = shown(explorer.to_html(max_bytes=2e6))
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator(".hv-tile").first.wait_for()
+        wait_for(lambda: labels(page) == ["conv1", "layer1", "2", "3", "4"], "the blocks' names")
+        ends = page.locator(".hv-blocks span").evaluate_all(TEXT_ENDS)
+        assert all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
+    explorer.close()
+
+
+TEXT_ENDS = """spans => spans.filter((span) => span.textContent).map((span) => {
+  const range = document.createRange();
+  range.selectNodeContents(span);
+  const box = range.getBoundingClientRect();
+  return [box.left, box.right];
+})"""
+
+
+def test_a_page_keeps_the_stage(shown):
+    """Maps after the activation, told above them; the gradient is that of the output."""
+    explorer = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+    )
+    explorer.stage = "after activation"
+    page = shown(explorer.to_html(layers=["layer2.0.conv1", "layer2.1.conv1"], max_bytes=3e6))
+    page.locator(".hv-tile").first.wait_for()
+    assert "after activation" in page.locator(".hv-activation .hv-cap .hv-dim").get_attribute(
+        "title"
+    )
+    stage = page.get_by_label("the maps as returned, or as the network goes on with them")
+    assert not stage.is_visible()  # a page has the maps of one stage
+    panels = explorer.frame.panels
+    assert panels[0].values.min() == 0
+    for panel, name in zip(panels[:2], ("activation", "gradient"), strict=True):
+        colours = palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
+        canvas = page.locator(f".hv-{name} canvas.hv-map")
+        wait_for(lambda c=canvas, w=colours: np.array_equal(canvas_pixels(c), w), name)
+    explorer.close()
+
+
+def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
+    """A click on the cat's eye and one key: the channel with the largest value there."""
+    path, explorer = cat
+    page = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.goto(path.as_uri())
+    page.locator(".hv-tile").first.wait_for()
+    frame = page.locator(".hv-input .hv-frame")
+    page.keyboard.press("b")  # nothing is chosen, nor under the pointer
+    expect(page.locator(".hv-heading")).to_contain_text("by number: click a place first")
+    box = frame.bounding_box()
+    page.mouse.click(box["x"] + EYE[1] * box["width"], box["y"] + EYE[0] * box["height"])
+    page.mouse.move(2, 2)
+    explorer.place = EYE
+    for layer in (explorer.layer, "_blocks.13._bn2"):
+        if layer != explorer.layer:
+            explorer.layer = layer  # the rank is kept: again the first
+            page.get_by_role("combobox", name="find a layer").fill(layer)
+            page.keyboard.press("Enter")
+            page.locator(".hv-name", has_text=layer).wait_for()
+        else:
+            page.keyboard.press("b")
+        maps = explorer.cache[layer].activation[0].numpy()
+        row, column = (int(share * size) for share, size in zip(EYE, maps.shape[1:], strict=True))
+        here = maps[:, row, column]
+        expect(page.locator(".hv-number-now").first).to_have_text(str(here.argmax()))
+        expect(page.locator(".hv-by")).to_contain_text(f"1st of {len(here)}")
+        tiles = page.locator(".hv-tile").evaluate_all(
+            "all => all.map((each) => each.dataset.channel)"
+        )
+        values = here[[int(each) for each in tiles]]
+        assert (np.diff(values) <= 0).all()
+        page.screenshot(path=shots / f"best-here-{layer}.png")
+    # By what it does for the target there; and those like it.
+    page.get_by_label("order of the channels").select_option("contribution")
+    both = explorer.cache[layer].activation[0], explorer.cache[layer].gradient[0]
+    products = (both[0].double() * both[1].double())[:, row, column].numpy()
+    best = page.locator(".hv-number-now").first
+    expect(best).to_have_text(str(products.argmax()))
+    expect(page.locator(".hv-here")).to_contain_text("value × gradient")
+    page.locator(".hv-activation .hv-frame").focus()
+    page.keyboard.press("ArrowRight")
+    expect(best).to_have_text(str(np.argsort(-products)[1]))
+    page.get_by_role("button", name="best here").click()
+    expect(best).to_have_text(str(products.argmax()))
+    page.locator(".hv-activation .hv-frame").focus()
+    page.keyboard.press("l")
+    flat = both[0].double().flatten(1)
+    alike = torch.nn.functional.cosine_similarity(flat, flat[products.argmax()][None]).numpy()
+    expect(page.locator(".hv-heading")).to_contain_text(f"channel {products.argmax()}")
+    page.keyboard.press("ArrowRight")
+    expect(best).to_have_text(str(np.argsort(-alike)[1]))
+    page.screenshot(path=shots / "more-like-it.png")
     page.close()

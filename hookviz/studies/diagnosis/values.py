@@ -94,6 +94,12 @@ def is_zero(module: nn.Module) -> bool:
     return not bool(first.any()) and not bool(weight.detach().any())
 
 
+def zeroed(model: nn.Module) -> list[str]:
+    """Return the names of a model's convolutions and linear layers whose weights are all zero."""
+    found = model.named_modules()
+    return [name for name, each in found if isinstance(each, LINEAR) and is_zero(each)]
+
+
 def learns(seen: Observation, name: str) -> bool:
     """Return True if a gradient other than 0 reaches a layer's weight."""
     return seen.gradient_norms.get(f"{name}.weight" if name else "weight", 0.0) > 0
@@ -111,6 +117,21 @@ def _by_design(seen: Observation, name: str, learning: set[str]) -> bool:
 def not_registered(seen: Observation) -> Iterator[Finding]:
     """Weights that the model reads and that are not in its ``parameters()``."""
     for operation in seen.foreign.values():
+        if "plain" in operation.facts:
+            held = operation.facts["plain"]
+            yield Finding(
+                "not registered",
+                "warning",
+                f"{operation.name.capitalize()} takes as weights the plain tensor {held}: it is "
+                "not in model.parameters(), so no optimizer trains it, and neither state_dict() "
+                "nor to(device) has it.",
+                "Keep it as nn.Parameter(tensor) if it is to learn, else by "
+                "register_buffer(name, tensor).",
+                **operation.place,
+                evidence={"weights": held},
+                cause="plain tensor",
+            )
+            continue
         yield Finding(
             "not registered",
             "warning",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from operator import floordiv, mod
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ...attribution.attending import Attended, AttentionListener
+from ...attribution.attention import prefix_of
+from ...attribution.heads import heads_name
 from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
-from ...hooking.select import Layers, select_layers, type_name, unwrapped
+from ...hooking.select import Layers, module_names, select_layers, type_name, unwrapped
 from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors_in
 from ...run.inputs import ModelInput, Transform, as_the_model_takes, where_inputs_go
 from ...run.progress import Progress
+from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from ...run.target import class_names_of
 from ..receptive_field.field import receptive_fields
@@ -37,6 +44,7 @@ def survey(
     inputs: Any,
     layers: Layers = None,
     *,
+    heads: bool = False,
     k: int = 9,
     batch_size: int = 32,
     num_workers: int = 0,
@@ -66,6 +74,12 @@ def survey(
         or a tuple of one and the number of its class.
     layers : optional
         Which layers, as in `hookviz.capture`: None is every convolution.
+    heads : bool
+        True to survey attention, too, of those of ``layers`` that attend, or of all if ``layers``
+        is left out: of the module ``"blocks.3.attn"`` two layers, of which a channel is a head.
+        ``"blocks.3.attn.heads.peak"`` is the largest weight that any query gives to each patch,
+        and ``"blocks.3.attn.heads.entropy"`` how widely each patch looks: 0 for one key, 1 for
+        all alike.
     k : int
         How many inputs are kept for a channel; one place of each.
     batch_size, num_workers : int
@@ -132,13 +146,15 @@ def survey(
     # A session without an input of its own: the data set has them.
     session = Session(model, ModelInput(()), weights=weights)
     chosen = select_layers(model, layers)
+    attending = None if layers is None else set(chosen)
     names = class_names if class_names is not None else getattr(data, "classes", None)
     reader = Reader(data, session.model, weights, transform)
-    mark = mark_of(session.model, data, reader.rule, [n[0] for n in chosen.values()], k)
+    layer_names = [n[0] for n in chosen.values()] + ["(heads)"] * heads
+    mark = mark_of(session.model, data, reader.rule, layer_names, k)
     rank, parts = shard or _own_shard()
     file = None if path is None else _file_of(Path(path), rank, parts)
     begun = _begun(file, mark) or Survey(mark, RunningStatistics(k), IndexRanges())
-    work = _Work(session, chosen, begun, file)
+    work = _Work(session, chosen, begun, file, _Heads(session.model, attending) if heads else None)
     work.class_names = class_names_of(session.model, weights, names)
     if work.fields is None:
         work.fields = _fields(model, list(chosen), reader)
@@ -264,7 +280,9 @@ class _Work(HookManager):
         chosen: Mapping[nn.Module, list[str]],
         begun: Survey,
         file: Path | None,
+        heads: _Heads | None = None,
     ) -> None:
+        self._heads = heads
         self.session, self._begun, self._file = session, begun, file
         device, _ = where_inputs_go(session.model)
         # Others have no float64.
@@ -331,7 +349,28 @@ class _Work(HookManager):
     def _run(self, batch: Batch) -> None:
         self._found, self._calls = {}, Counter()
         inputs = as_the_model_takes(batch.inputs, self.session.model)
-        self.session.call(*inputs.args, **inputs.kwargs)
+        if self._heads is None:
+            self.session.call(*inputs.args, **inputs.kwargs)
+            return
+        with self._heads.listening(len(batch.indices)) as found:
+            self.session.call(*inputs.args, **inputs.kwargs)
+        for column, maps in found.maps.items():
+            self._sum_up(column, maps.to(self._device))
+        for name, why in found.left_out.items():
+            self._leave_out(name, why)
+        if self.fields is not None and inputs.main is not None:
+            sizes = {tuple(each["input_size"]) for each in self.fields.values()}
+            if sizes <= {tuple(inputs.main.shape[2:])}:
+                self.fields = found.fields(inputs.main.shape[2:]) | self.fields
+
+    def _sum_up(self, column: Column, maps: Tensor) -> None:
+        length = self._begun.mark.length
+        self._found[column] = rows_of(maps, self._indices, length, self._careful)
+
+    def _leave_out(self, name: str, why: str) -> None:
+        if name not in self._left_out:
+            self._left_out[name] = why.rstrip(".")
+            warnings.warn(f"{name!r} is left out: {why}", RuntimeWarning, stacklevel=3)
 
     def _after(
         self, order: int, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any
@@ -341,14 +380,10 @@ class _Work(HookManager):
         try:
             maps = self._maps(module, output)
         except ValueError as error:
-            if name not in self._left_out:
-                self._left_out[name] = str(error).rstrip(".")
-                warnings.warn(f"{name!r} is left out: {error}", RuntimeWarning, stacklevel=2)
+            self._leave_out(name, str(error))
             return
         kind = type_name(module)
-        column = Column(order, name, kind, call, maps.shape[1], maps.ndim - 2)
-        length = self._begun.mark.length
-        self._found[column] = rows_of(maps, self._indices, length, self._careful)
+        self._sum_up(Column(order, name, kind, call, maps.shape[1], maps.ndim - 2), maps)
 
     def _maps(self, module: nn.Module, output: Any) -> Tensor:
         tensors = [tensor for _, tensor in tensors_in(output)]
@@ -362,6 +397,75 @@ class _Work(HookManager):
                 "does not say what is whose."
             )
         return at_least_float32(maps).to(self._device)
+
+
+class _Heads:
+    """Maps of a batch, by head: its peaks and its entropy, ``(N, heads, *patches)``.
+
+    Attributes
+    ----------
+    maps : dict of Column to torch.Tensor
+        Two of each module that attends, see `survey`.
+    left_out : dict of str to str
+    """
+
+    def __init__(self, model: nn.Module, chosen: set[nn.Module] | None) -> None:
+        self._model, self._chosen = model, chosen
+        self._order = {module: order for order, module in enumerate(module_names(model))}
+        self.maps: dict[Column, Tensor] = {}
+        self.left_out: dict[str, str] = {}
+        self._grid: tuple[int, ...] | None = None
+
+    @contextmanager
+    def listening(self, count: int) -> Iterator[_Heads]:
+        """Listen within a block, in which the model runs on ``count`` inputs."""
+        self.maps, self.left_out, calls = {}, {}, Counter[str]()
+        listener: AttentionListener
+
+        def take(attended: Attended, weights: Tensor) -> None:
+            name, call = heads_name(attended.name), calls[attended.name]
+            calls[attended.name] += 1
+            if len(weights) != count:
+                self.left_out[name] = (
+                    f"it attends {len(weights)} times in {count} inputs, as windows do, which does "
+                    "not say what is whose."
+                )
+                return
+            for what, values in (("entropy", _entropy(weights)), ("peak", weights.amax(-2))):
+                maps = _laid_out(values, listener.grid)
+                known = self._order.get(attended.module, 0) if attended.module else 0
+                order = len(self._order) + known  # behind all layers
+                column = Column(
+                    order, f"{name}.{what}", "Attention", call, maps.shape[1], maps.ndim - 2
+                )
+                self.maps[column] = at_least_float32(maps)
+
+        listener = AttentionListener(self._model, self._chosen, reduce=take)
+        with OperationRecorder(listener, model=self._model, backward=False):
+            yield self
+        self._grid = listener.grid
+
+    def fields(self, size: Sequence[int]) -> dict[str, dict[str, Any]]:
+        """Return what a place of such a map is of, the patch, in the form of `RULE`."""
+        grid = self._grid
+        if grid is None or len(grid) != len(size) or any(map(mod, size, grid)):
+            return {}
+        patch = list(map(floordiv, size, grid))
+        rule = dict(zip(RULE, (patch, patch, [0] * len(patch), list(size)), strict=True))
+        return {column.name: rule for column in self.maps if column.dimensions == len(grid)}
+
+
+def _entropy(weights: Tensor) -> Tensor:
+    """Return the entropy of each query's weights, ``(N, heads, queries)``, 1 for all keys alike."""
+    return torch.special.entr(weights).sum(-1) / math.log(max(weights.shape[-1], 2))
+
+
+def _laid_out(values: Tensor, grid: tuple[int, ...] | None) -> Tensor:
+    """Lay out the tokens that are patches, ``(N, heads, rows, columns)``; else all in a row."""
+    before = prefix_of(values.shape[-1], grid)
+    if before is None or grid is None:
+        return values
+    return values[..., before:].unflatten(-1, grid)
 
 
 class _Pace:
