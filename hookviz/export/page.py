@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
@@ -119,9 +119,9 @@ def write_page(
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     whole = sum(part.values.nbytes for part in parts)
     facts["why"], terms = held_terms(view, names, room, whole)
-    for header, small, own in terms.values():
+    for header, small, held in terms.values():
         room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
-        parts += own
+        parts += held
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
@@ -236,7 +236,7 @@ def _other_classes(
 
 def _runs(
     view: View, targets: Sequence[int], run: Callable[[Target], Run], places: Sequence[Settings]
-) -> Iterator[Run]:
+) -> Generator[Run, None, None]:
     """Yield a run for each target; of one forward where the gradients of the inputs are enough."""
     simple = view.run.source == "inputs" and not (view.cache.over_budget or view.has_attention)
     if simple and targets:

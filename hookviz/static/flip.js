@@ -89,12 +89,8 @@ export class Flip {
     if (!curve) return;
     const last = Math.max(curve.length - 1, 1);
     const points = curve.map((share, off) => `${((WIDE - 2) * off) / last + 1},${HIGH - 1 - (HIGH - 2) * share}`);
-    const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    line.setAttribute("points", points.join(" "));
-    drawing.setAttribute("viewBox", `0 0 ${WIDE} ${HIGH}`);
-    drawing.append(line);
-    this.curve.replaceChildren(drawing);
+    // Only numbers stand in it. The parser adds the namespace, which would look like an address.
+    this.curve.innerHTML = `<svg viewBox="0 0 ${WIDE} ${HIGH}"><polyline points="${points.join(" ")}"/></svg>`;
     const said = `the answer's probability: ${curve.map((share, off) => `${off} off ${percent(share)}`).join(", ")}`;
     this.curve.setAttribute("aria-label", said);
     this.curve.setAttribute("title", said);
