@@ -101,7 +101,7 @@ class PackedTensor:
     Attributes
     ----------
     name : str
-        ``"maps"`` or ``"gradients"``.
+        ``"maps"``, ``"gradients"`` or ``"queries"``.
     values : numpy.ndarray
         ``(C, H, W)``.
     low, high : numpy.ndarray
@@ -145,8 +145,10 @@ class PackedTensor:
 
 
 QUALITY_LEVELS = (
+    ("queries", ROUNDED, "queries are rounded to 252 steps, as far as they are not shown"),
     ("gradients", ROUNDED, "gradients are rounded to 252 steps between their least and largest"),
     ("maps", ROUNDED, "maps are rounded to 252 steps between their least and largest value"),
+    ("queries", OUT, "queries other than the shown one are left out: they need the notebook"),
     ("gradients", AVERAGED, "gradients are averaged over 2×2 positions, in 64 steps"),
     ("maps", AVERAGED, "maps are averaged over 2×2 positions, in 64 steps"),
     ("gradients", OUT, "gradients are left out"),
