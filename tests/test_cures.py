@@ -79,6 +79,25 @@ class Registered(nn.Module):
     forward = Listed.forward
 
 
+class Unlearnt(nn.Module):
+    """Its second layer's weights are no parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.own = nn.Linear(8, 16), torch.randn(4, 16) / 4
+
+    def forward(self, x):
+        return F.linear(self.first(x).relu(), self.own)
+
+
+class Learnt(Unlearnt):
+    def __init__(self) -> None:
+        super().__init__()
+        own = self.own
+        del self.own
+        self.own = nn.Parameter(own)
+
+
 class Tamed(Unfolded):
     """With a tanh in the recurrence, and weights of length 1."""
 
@@ -201,6 +220,41 @@ CASES = {
         lone(residual),
         tokens,
     ),
+    "a detached loss": Case(
+        "no gradient",
+        "without detach()",
+        with_loss(lambda out, y: F.cross_entropy(out, y).detach().requires_grad_()),
+        net(),
+    ),
+    "times 0": Case(
+        "no gradient", "Take the factor 0 away", net(lambda x: x * 0 + x.mean().item()), net()
+    ),
+    "kl_div of probabilities": Case(
+        "loss",
+        "log_softmax in place",
+        with_loss(lambda out, y: F.kl_div(out.softmax(1), one_hot(y), reduction="batchmean")),
+        with_loss(lambda out, y: F.kl_div(out.log_softmax(1), one_hot(y), reduction="batchmean")),
+    ),
+    "a plain tensor": Case(
+        "not registered", "nn.Parameter(tensor)", lone(Unlearnt), lone(Learnt), tokens
+    ),
+    "one class": Case(
+        "loss",
+        "return two numbers",
+        with_loss(lambda out, y: F.cross_entropy(out, y * 0), classes=1),
+        with_loss(lambda out, y: F.cross_entropy(out, (y > 1).long()), classes=2),
+    ),
+    "no_grad": Case(
+        "no gradient", "no_grad()", net(torch.no_grad()(lambda x: x.sigmoid())), net(torch.sigmoid)
+    ),
+    "masked samples": Case(
+        "no gradient",
+        "all samples",
+        with_loss(
+            lambda out, y: (F.cross_entropy(out, y, reduction="none") * (y == 0)).mean(),
+        ),
+        with_loss(F.cross_entropy),
+    ),
     "one sample": Case(
         "no gradient",
         "all samples",
@@ -227,6 +281,9 @@ def test_the_cure_that_is_named_cures(name):
     model, loss = case.cured()
     goal = lambda output: loss(output, y)  # noqa: E731
     cured = hookviz.diagnose(model, x, goal)
+    assert cured.healthy, cured
+    with hookviz.diagnose(model) as cured:
+        goal(model(x)).backward()
     assert cured.healthy, cured
     before, after = learnt(model, x, goal)
     assert after < 0.7 * before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from typing import Any
 
@@ -319,6 +319,232 @@ def test_weights_that_a_module_keeps_as_a_plain_tensor():
     assert (found.kind, found.severity, found.operation) == ("not registered", "warning", "mm")
     x = torch.randn(16, 4, requires_grad=True)  # an input that asks for a gradient is none
     assert hookviz.diagnose(nn.Linear(4, 4), x, cross_entropy).healthy
+
+
+class Without(nn.Module):
+    """A layer under ``torch.no_grad()``, which was meant for the evaluation alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():  # planted
+            x = self.first(x)
+        return self.second(x)
+
+
+class Frozen(Without):
+    @torch.no_grad()  # planted
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))
+
+
+class Plain(nn.Module):
+    """Weights that are neither parameter nor buffer, and so never learn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.own, self.bias = nn.Linear(4, 8), torch.randn(4, 8), torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(self.first(x), self.own, self.bias)  # planted
+
+
+class Rows(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = [torch.randn(8, 4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x) @ self.rows[0]  # planted
+
+
+def whole() -> nn.Module:
+    torch.manual_seed(0)
+    return Between(lambda x: x.relu())
+
+
+def kept(output: torch.Tensor) -> torch.Tensor:
+    mask = (torch.arange(16) < 3).float()
+    return (F.cross_entropy(output, LABELS, reduction="none") * mask).sum()  # planted
+
+
+def no_logarithm(output: torch.Tensor) -> torch.Tensor:
+    return F.kl_div(output.softmax(1), ONE_HOT, reduction="batchmean")  # planted
+
+
+def no_log_target(output: torch.Tensor) -> torch.Tensor:
+    truth = (ONE_HOT + 1).log_softmax(1)
+    return F.kl_div(output.softmax(1), truth, reduction="batchmean", log_target=True)  # planted
+
+
+def logits(output: torch.Tensor) -> torch.Tensor:
+    return F.kl_div(output, ONE_HOT, reduction="batchmean")  # planted
+
+
+def cut(output: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(output).detach().requires_grad_()  # planted
+
+
+def cut_and_scaled(output: torch.Tensor) -> torch.Tensor:
+    return 3 * cross_entropy(output).data.requires_grad_()  # planted
+
+
+def made_anew(output: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(cross_entropy(output).item(), requires_grad=True)  # planted
+
+
+def times_zero(output: torch.Tensor) -> torch.Tensor:
+    return output.sum() * 0 + cross_entropy(output).item()  # planted
+
+
+def root_of_zero(output: torch.Tensor) -> torch.Tensor:
+    return (output - output.detach()).pow(2).sum().sqrt()  # planted
+
+
+def log_of_zero(output: torch.Tensor) -> torch.Tensor:
+    return -(ONE_HOT * (output.softmax(1) * 0).log()).sum()  # planted
+
+
+def one_of_one(output: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output[:, :1], LABELS * 0)  # planted
+
+
+def mixed_up(x: torch.Tensor) -> torch.Tensor:
+    return x * 0 + x.mean().item()  # planted
+
+
+STEPS: dict[str, tuple[Callable[[], nn.Module], Any, tuple[str, str, str, str]]] = {
+    "a detached loss": (whole, cut, ("error", "no gradient", "", "cut off from the model")),
+    "a loss of .data": (whole, cut_and_scaled, ("error", "no gradient", "", "cut off from the")),
+    "a loss made anew": (whole, made_anew, ("error", "no gradient", "", "cut off from the model")),
+    "a loss times zero": (whole, times_zero, ("warning", "no gradient", "", "all 16 samples")),
+    "between the layers": (
+        lambda: Between(mixed_up), cross_entropy,
+        ("warning", "no gradient", "first", "multiplied by 0"),
+    ),
+    "kl_div of probabilities": (whole, no_logarithm, ("warning", "loss", "", "Kl_div")),
+    "kl_div of a logarithm": (whole, no_log_target, ("warning", "loss", "", "Kl_div")),
+    "kl_div of logits": (whole, logits, ("warning", "loss", "", "above 0")),
+    "a plain tensor": (Plain, cross_entropy, ("warning", "not registered", "", "'own', shape (4")),
+    "a list of them": (Rows, cross_entropy, ("warning", "not registered", "", "'rows', shape (8")),
+    "samples times 0": (whole, kept, ("warning", "no gradient", "", "13 of 16 samples")),
+    "one class": (whole, one_of_one, ("warning", "loss", "", "over one class")),
+    "no_grad": (Without, cross_entropy, ("warning", "no gradient", "first", "torch.no_grad() at")),
+    "no_grad on all": (Frozen, cross_entropy, ("error", "error", "", "")),
+    "a root of zero": (whole, root_of_zero, ("error", "inf", "", "slope at 0")),
+    "a log of zero": (whole, log_of_zero, ("error", "", "", "")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_names_the_line_of_its_fault(name):
+    """As a call with the loss, and as a guard around the step: the same, and nothing else."""
+    make, loss, (severity, kind, layer, said) = STEPS[name]
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    once, findings = hookviz.diagnose(make(), x, loss), hookviz.diagnose(model := make())
+    with suppress(RuntimeError), findings:  # what has no graph raises
+        loss(model(x)).backward()
+    for each in (once, findings):
+        (found,) = [one for one in each if one.severity != "note"]
+        assert found.severity == severity and kind in found.kind and found.layer == layer, each
+        assert said in found.message and "# planted" in found.code, each
+
+
+def logarithm(output: torch.Tensor) -> torch.Tensor:
+    return F.kl_div(output.log_softmax(1), ONE_HOT, reduction="batchmean")
+
+
+def log_target(output: torch.Tensor) -> torch.Tensor:
+    truth = (ONE_HOT + 1).log_softmax(1)
+    return F.kl_div(output.log_softmax(1), truth, reduction="batchmean", log_target=True)
+
+
+def by_hand(output: torch.Tensor) -> torch.Tensor:
+    """Cross entropy, with a mask that is 0 for some classes of each sample."""
+    return -(ONE_HOT * output.log_softmax(1)).sum(1).mean()
+
+
+def few_left_out(output: torch.Tensor) -> torch.Tensor:
+    mask = (torch.arange(16) >= 3).float()
+    return (F.cross_entropy(output, LABELS, reduction="none") * mask).sum()
+
+
+def masked(output: torch.Tensor) -> torch.Tensor:
+    """−Inf in between is a mask, and no fault."""
+    return (
+        -output.masked_fill(ONE_HOT == 0, -torch.inf).logsumexp(1).mean()
+        + output.logsumexp(1).mean()
+    )
+
+
+def logged(output: torch.Tensor) -> torch.Tensor:
+    loss = cross_entropy(output)
+    assert loss.detach().item() > 0 and not loss.detach().requires_grad
+    return loss
+
+
+class Registered(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        own = self.own
+        del self.own
+        self.own = nn.Parameter(own)
+
+
+class Buffered(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        own = self.own
+        del self.own
+        self.register_buffer("own", own)
+
+
+class Remembering(Without):
+    """It keeps what it has computed as a plain attribute."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.mean = x.mean(0, keepdim=True)
+        self.seen = self.first(x - self.mean)
+        return self.second(self.seen)
+
+
+TWINS: dict[str, tuple[Callable[[], nn.Module], Any]] = {
+    "kl_div": (whole, logarithm),
+    "kl_div of a logarithm": (whole, log_target),
+    "cross entropy by hand": (whole, by_hand),
+    "a few samples left out": (whole, few_left_out),
+    "masked with −Inf": (whole, masked),
+    "a number for the log": (whole, logged),
+    "a parameter": (Registered, cross_entropy),
+    "a buffer": (Buffered, cross_entropy),
+    "a state": (Remembering, cross_entropy),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_its_twin_is_well(name):
+    make, loss = TWINS[name]
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    model = make()
+    for findings in (hookviz.diagnose(model, x, loss), guarded(model, loss, x)):
+        told = [each for each in findings if each.severity != "note"]
+        assert findings.healthy and not told, findings
+    again = guarded(model, loss, x)  # what it keeps is there by now
+    assert again.healthy, again
+
+
+def test_a_step_of_another_network_is_well():
+    """The generator gets no gradient while its critic learns; nor does what only answers."""
+    made, critic, x = whole(), nn.Linear(4, 1), torch.randn(16, 4)
+    with hookviz.diagnose(made) as findings:
+        critic(made(x).detach()).sigmoid().log().mean().neg().backward()
+    assert findings.healthy, findings
+    with hookviz.diagnose(made) as findings, torch.no_grad():
+        made(x)
+    assert findings.healthy, findings
 
 
 def test_experts_to_which_nothing_was_sent():

@@ -22,7 +22,7 @@ import hookviz
 
 TUTORIAL = Path(__file__).resolve().parent.parent / "notebooks" / "hooks_tutorial.ipynb"
 BOOK = nbformat.read(TUTORIAL, as_version=4)
-NUMBERS = range(1, 14)
+NUMBERS = range(1, 15)
 
 
 class Lesson(dict):
@@ -63,7 +63,7 @@ def lesson():
 
 
 def cells_of(number):
-    """The cells of one of the thirteen sections."""
+    """The cells of one of the fourteen sections."""
     start = next(i for i, c in enumerate(BOOK.cells) if c.source.startswith(f"## {number}. "))
     rest = BOOK.cells[start + 1 :]
     end = next((i for i, cell in enumerate(rest) if cell.source.startswith("## ")), len(rest))
@@ -106,7 +106,7 @@ def test_committed_as_it_runs_here(lesson):
     outputs = [output for cell in BOOK.cells for output in cell.get("outputs", ())]
     printed = "".join(o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs)
     assert printed.count("Not answered yet. A hint comes") == len(NUMBERS)
-    assert printed.count("0 of 13 done") == len(NUMBERS)
+    assert printed.count("0 of 14 done") == len(NUMBERS)
     assert "as in the picture: True" in printed
     assert "efficientnet_lite0: 49 outputs" in printed
     assert "15 of 15" in printed
@@ -122,7 +122,7 @@ def test_no_address_of_a_machine_in_it():
 
 
 def test_every_live_widget_redraws_when_a_control_moves(lesson):
-    assert len(lesson.live) == 13
+    assert len(lesson.live) == 14
     for live in lesson.live:
         before = live.view.value
         control = next(iter(live.controls.values()))
@@ -459,6 +459,34 @@ def test_clipped_norms(lesson):
     assert all(norm <= 0.1001 for norm in clipped.values())
 
 
+def test_terms_of_a_value(lesson):
+    """By hand: the squares of 0 to 24, in rows of five, and Laplace's kernel."""
+    assert lesson["terms"][0].tolist() == [[0, 0, 0], [1, -16, 9], [0, 49, 0]]
+    assert lesson["output"][0, 0, 0, 1].item() == 43 + 10
+    demo, why, eye = copy.deepcopy(lesson["demo"]).double(), lesson["why"], lesson["eye"].double()
+    row, column = lesson["largest"]
+    with torch.no_grad():
+        given = demo.layer2(demo.layer1(demo.stem(eye)))
+        layer = demo.layer3[0].conv1
+        patches = nn.functional.unfold(given, 3, padding=1, stride=layer.stride)
+        patch = patches.view(48, 3, 3, 14, 14)[..., row, column]
+        assert torch.allclose(why.products, layer.weight[why.channel] * patch, atol=1e-4)
+        maps = layer(given)[0, why.channel]
+    assert divmod(maps.argmax().item(), 14) == (row, column)
+    assert abs(why.value - maps.max().item()) < 1e-4
+
+
+def test_sliders_of_a_value(lesson):
+    live = lesson.drawn_by("draw_14")
+    live.controls["row"].value, live.controls["column"].value = 3, 9
+    *terms, others, value = readings(live)[1:]
+    added = [float(row[1]) for row in (*terms, others)]
+    maps = lesson["eye_maps"].outputs[0][0, lesson["best"]]
+    assert len(terms) == 4
+    assert abs(sum(added) - maps[3, 9].item()) < 1e-2  # four digits each, and no bias
+    assert abs(float(value[1]) - maps[3, 9].item()) < 1e-2
+
+
 def test_the_model_is_left_as_it_was(lesson):
     demo = lesson["demo"]
     for module in demo.modules():
@@ -657,6 +685,41 @@ def patch(net, name, x, other, keep=clone, keep_hooks=False):
     return scores
 
 
+def products(net, name, x, channel, row, column, **wrong):
+    """Kernel × patch by a hook; ``wrong`` names the mistakes."""
+    module, kept = net.get_submodule(name), []
+
+    def keep(module, args, output):
+        kept.append(args[0][0] if wrong.get("late") else args[0][0].clone())
+
+    handle = module.register_forward_hook(keep)
+    net(x)
+    if not wrong.get("keep_hooks"):
+        handle.remove()
+    padded = nn.functional.pad(kept[0], (0, 2, 0, 2) if wrong.get("unpadded") else (1, 1, 1, 1))
+    step = 1 if wrong.get("slow") else 2
+    row, column = (column, row) if wrong.get("turned") else (row, column)
+    top, left = row * step, column * step
+    patch = padded[:, top : top + 3, left : left + 3]
+    kernel = module.weight[0 if wrong.get("first") else channel].detach()
+    kernel = kernel.flip(1, 2) if wrong.get("mirrored") else kernel
+    return {"kernel": kernel, "patch": patch, "sum": (kernel * patch).sum()}.get(
+        wrong.get("only"), kernel * patch * wrong.get("times", 1)
+    )
+
+
+def by_contributions(net, name, x, channel, row, column):
+    net(x)
+    why = hookviz.contributions(net, x, name, channel=channel, position=(row, column))
+    return why.products
+
+
+def wrongly(**wrong):
+    return lambda net, name, x, channel, row, column: products(
+        net, name, x, channel, row, column, **wrong
+    )
+
+
 def learn(net, x, outputs=False, biases=False, afterwards=False, keep_hooks=False):
     """One backward, by plain hooks; clipped at the convolutions' outputs, or in .grad."""
 
@@ -830,6 +893,22 @@ WRONG = {
         (lambda net, x: str(globally(net, x)), "a list of class names, and returned"),
         (lambda net, x: collect(net, x, clone, nn.Module), "hooks on the model's own modules"),
     ],
+    14: [
+        (lambda net, name, x, channel, row, column: x, "net(x) itself never ran"),
+        (by_contributions, "the layer ran without a hook of yours"),
+        (wrongly(keep_hooks=True), "hooks that stayed behind on the model: 1"),
+        (wrongly(only="sum"), "products of shape (3, 3, 3), and returned ()"),
+        (wrongly(only="kernel"), "this is the kernel alone"),
+        (wrongly(only="patch"), "this is the patch alone"),
+        (wrongly(late=True), "keep a copy of args[0] in the hook"),
+        (wrongly(slow=True), "begins at row × stride"),
+        (wrongly(unpadded=True), "the input has to be padded first"),
+        (wrongly(mirrored=True), "the kernel is mirrored"),
+        (wrongly(turned=True), "row and column have changed places"),
+        (wrongly(first=True), "the products of output channel 0"),
+        (wrongly(times=2), "your products add up to "),
+        (lambda net, name, x, channel, row: None, "is called with net, name, x, channel, row, col"),
+    ],
 }
 
 
@@ -841,7 +920,7 @@ def test_wrong_answers_are_told_what_is_wrong(lesson, capsys, number, answer, fa
     text = said(lesson, capsys, number, answer)
     assert text.startswith("Error: " if "Error" in fault else "Not yet: ")
     assert fault in text.splitlines()[0]
-    assert text.splitlines()[-1].count(" of 13 done") == 1
+    assert text.splitlines()[-1].count(" of 14 done") == 1
 
 
 RIGHT = {
@@ -859,6 +938,10 @@ RIGHT = {
     10: [(8, 37, 46, 24, 42), {8, 37, 46, 24, 42}],
     11: [patch],
     12: [lambda net, x: learn(net, x, outputs=True, biases=True)],
+    14: [
+        products,
+        lambda *given: products(*given).double(),
+    ],
 }
 
 

@@ -251,3 +251,125 @@ def test_a_vision_transformer_has_places():
     explorer.layer = "encoder.ln"
     assert "sees the whole input" in explorer.frame.input.note
     explorer.close()
+
+
+# Which channels answer there
+
+
+def by_hand(maps, gradients, row, column):
+    """Scores of the orders at a position, by plain numpy."""
+    maps, gradients = maps.astype(np.float64), gradients.astype(np.float64)
+    value = maps[:, row, column]
+    deviation = maps.std((1, 2))
+    away = np.where(deviation > 0, value - maps.mean((1, 2)), 0)
+    return {
+        "value": value,
+        "contrast": away / np.where(deviation > 0, deviation, 1),
+        "contribution": value * gradients[:, row, column],
+    }
+
+
+def tensors(explorer, layer):
+    found = explorer.cache[layer]
+    return found.activation[0].numpy(), found.gradient[0].numpy()
+
+
+@pytest.mark.parametrize("order", ["value", "contrast", "contribution"])
+def test_channels_are_sorted_by_what_they_are_at_the_place(explorer, order):
+    explorer.order = order
+    assert explorer.frame.channels.tolist() == list(range(explorer.frame.counts["channel"]))
+    assert "by number: no place is chosen" in explorer.frame.tiles.caption
+    at(explorer, 20, 7)
+    maps, gradients = tensors(explorer, "layer2.0.conv1")
+    scores = by_hand(maps, gradients, 20, 7)[order]
+    assert np.all(np.diff(scores[explorer.frame.channels]) <= 0)
+    assert "row 20, column 7" in explorer.frame.tiles.caption
+    explorer.order = "index"
+    explorer.order = order  # the first is shown
+    assert scores[explorer.channel] == scores.max()
+    explorer.layer = "layer3.1.conv2"  # the same spot, in a smaller map
+    maps, gradients = tensors(explorer, "layer3.1.conv2")
+    scores = by_hand(maps, gradients, 10, 3)[order]
+    assert np.all(np.diff(scores[explorer.frame.channels]) <= 0)
+
+
+def test_contributions_add_up_to_the_change_of_a_linear_score():
+    """Without a nonlinearity behind, they are what each channel brings to the score."""
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, 5, 3)
+    model = nn.Sequential(conv, nn.Flatten(), nn.Linear(5 * 36, 2, bias=False)).double()
+    x = torch.randn(1, 3, 8, 8, dtype=torch.float64)
+    made = hookviz.explore(model, x, target=1, layer="0", order="contribution")
+    at(made, 2, 4)
+    order = made.frame.channels
+    y = conv(x)
+    losses = []
+    for channel in range(5):
+        without = y.detach().clone()
+        without[0, channel, 2, 4] = 0
+        losses.append(float((model[1:](y) - model[1:](without))[0, 1].detach()))
+    assert order.tolist() == np.argsort(-np.array(losses), kind="stable").tolist()
+    made.close()
+
+
+def test_an_edited_runs_difference_and_a_stage_keep_their_own_contributions(explorer):
+    explorer.edit(channels=4, change=0.25)
+    at(explorer, 20, 7)
+    edited = by_hand(*tensors(explorer, "layer2.0.conv1"), 20, 7)
+    explorer.version, explorer.order = "difference", "contribution"
+    plain = hookviz.explore(MODEL, PICTURES[6], layer="layer2.0.conv1")
+    original = by_hand(*tensors(plain, "layer2.0.conv1"), 20, 7)
+    plain.close()
+    moved = edited["contribution"] - original["contribution"]
+    assert np.all(np.diff(moved[explorer.frame.channels]) <= 0)
+    explorer.version, explorer.stage = "edited", "after activation"
+    assert np.all(np.diff(edited["contribution"][explorer.frame.channels]) <= 0)
+
+
+def test_more_like_a_channel(explorer):
+    explorer.channel = 9
+    explorer.order = "similarity"
+    assert explorer.like == 9 == explorer.channel == explorer.frame.channels[0]
+    maps = torch.from_numpy(tensors(explorer, "layer2.0.conv1")[0]).double().flatten(1)
+    cosines = F.cosine_similarity(maps, maps[9:10]).numpy()
+    assert np.all(np.diff(cosines[explorer.frame.channels]) <= 1e-12)
+    explorer.channel = int(explorer.frame.channels[1])
+    assert explorer.like == 9  # it stays while one looks at the others
+    with pytest.raises(traitlets.TraitError, match="like=4000 is not a channel of layer"):
+        explorer.like = 4000
+    explorer.layer = "stem.0"
+    assert explorer.frame.channels[0] == 9
+
+
+def test_silent_and_infinite_channels_have_their_places():
+    from hookviz.view.layer import LayerView, channel_order, scores_here, similarities
+
+    maps = np.random.default_rng(0).normal(size=(6, 3, 3)).astype(np.float32)
+    maps[1], maps[2], maps[3, 1, 1], maps[4, 0, 0], maps[5] = 0, 7, np.nan, np.inf, maps[0]
+    layer = LayerView(maps, None, None, 1, 1)
+    assert scores_here(layer, "contribution", 1, 1) is None
+    scores = scores_here(layer, "contrast", 1, 1)
+    assert scores[1] == scores[2] == 0 and np.isnan(scores[3]) and np.isfinite(scores[4])
+    known = maps[4][np.isfinite(maps[4])].astype(np.float64)
+    assert scores[4] == pytest.approx((maps[4, 1, 1] - known.mean()) / known.std())
+    assert channel_order(layer, "contrast", scores)[-1] == 3
+    cosines = similarities(maps, 5)
+    assert np.isnan(cosines[[1, 3, 4]]).all() and cosines[0] == pytest.approx(1)
+    assert channel_order(layer, "similarity", cosines)[:2].tolist() == [5, 0]
+    huge = np.full((2, 2, 2), 1e30, np.float32) * np.float32(1e8)
+    assert similarities(huge, 0)[1] == pytest.approx(1)
+
+
+def test_the_kernel_answers_where_the_browser_has_rounded_values(explorer):
+    from hookviz.widgets.canvas import Canvas
+
+    (canvas,) = [
+        each for each in (explorer._canvas, *explorer.children) if isinstance(each, Canvas)
+    ][:1]
+    question = {"ask": "scores", "layer": "layer3.1.conv2", "call": 0, "sample": 0, "depth": 0}
+    question |= {"stage": "as returned", "order": "contribution", "like": 0}
+    question |= {"place": [10.5 / 14, 3.5 / 14]}
+    _, [(_, data)] = canvas._answer(question)
+    wanted = by_hand(*tensors(explorer, "layer3.1.conv2"), 10, 3)["contribution"]
+    assert np.array_equal(np.frombuffer(data, np.float64), wanted)
+    assert canvas._answer(question | {"place": None}) == ({"none": ""}, [])

@@ -98,7 +98,7 @@ def test_each_verdict_has_a_look_of_its_own(notebook):
         assert f"border-left:6px {edge} {colour}" in seen
         assert f"background:{colour};color:#fff" in seen
         assert f"{sign}</span> {words.strip('.:')}</b> a &lt; b" in seen
-        assert repr(page) == f"{words} a < b\n0 of 13 done"
+        assert repr(page) == f"{words} a < b\n0 of 14 done"
 
 
 IN_THE_FUNCTION = """
@@ -217,26 +217,26 @@ def test_a_check_leaves_no_trace_function(notebook):
 
 
 def test_what_is_done(notebook):
-    assert len(CHECKS) == notebook["EXERCISES"] == 13
+    assert len(CHECKS) == notebook["EXERCISES"] == 14
 
     def progress():
         verdict = notebook.shown[-1]
         label = re.search(r'role="img" aria-label="([^"]*)"', verdict._repr_html_())[1]
-        number = re.search(r"<div>(\d+ of 13 done) ", verdict._repr_html_())[1]
+        number = re.search(r"<div>(\d+ of 14 done) ", verdict._repr_html_())[1]
         assert number in repr(verdict)
         return repr(verdict).splitlines()[-1], label.partition("; to do")[0]
 
     notebook.run("check_2(None)")
-    assert progress() == ("0 of 13 done", "to do: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")
+    assert progress() == ("0 of 14 done", "to do: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")
     notebook.run(checked(RIGHT_7))
     assert notebook.shown[-1].kind == "right"
     notebook.run(checked(RIGHT_7))  # once more is the same one
-    assert progress() == ("1 of 13 done: 7", "done: 7")
+    assert progress() == ("1 of 14 done: 7", "done: 7")
     notebook.run(checked(RIGHT_2))
-    assert progress() == ("2 of 13 done: 2, 7", "done: 2, 7")
+    assert progress() == ("2 of 14 done: 2, 7", "done: 2, 7")
     notebook.run(checked(WRONG_7))
     assert notebook.shown[-1].kind == "not yet"
-    assert progress() == ("2 of 13 done: 2, 7", "done: 2, 7")  # right once is done
+    assert progress() == ("2 of 14 done: 2, 7", "done: 2, 7")  # right once is done
 
 
 # What is folded

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import linecache
 import re
 import sys
 from collections.abc import Container
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -136,6 +138,53 @@ def users_line(frame: FrameType | None) -> tuple[str, int]:
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return "", 0
+
+
+def no_grad_line(frame: FrameType | None) -> tuple[str, int]:
+    """Return file and line of the innermost ``torch.no_grad()`` in the user's code around a frame.
+
+    A ``with`` block or a decorator; ``("", 0)`` if the source has none.
+    """
+    while frame is not None:
+        file = frame.f_code.co_filename
+        whose = _whose(file)
+        if whose == "hookviz":
+            break
+        if whose == "user":
+            blocks = _without_graph("".join(linecache.getlines(file)))
+            around = [each for each in blocks if each[0] <= frame.f_lineno <= each[1]]
+            if around:
+                return file, min(around, key=lambda each: each[1] - each[0])[2]
+        frame = frame.f_back
+    return "", 0
+
+
+@lru_cache(maxsize=64)
+def _without_graph(source: str) -> list[tuple[int, int, int]]:
+    r"""List the blocks of a source without a graph: first and last line, and the line that says so.
+
+    >>> _without_graph("with torch.no_grad():\n    x = f(x)\n")
+    [(1, 2, 1)]
+    """
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # a notebook's cell with a magic
+        return []
+    found = []
+    for node in ast.walk(tree):
+        said: list[ast.expr] = []
+        if isinstance(node, ast.With):
+            said = [item.context_expr for item in node.items]
+        elif isinstance(node, ast.FunctionDef):
+            said = node.decorator_list
+        for each in said:
+            if _SWITCHES.search(ast.unparse(each)):
+                assert isinstance(node, (ast.With, ast.FunctionDef))
+                found.append((node.lineno, node.end_lineno or node.lineno, each.lineno))
+    return found
+
+
+_SWITCHES = re.compile(r"no_grad|inference_mode|set_grad_enabled")
 
 
 @cache

@@ -25,7 +25,7 @@ from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backw
 from ..hooking.handles import Hook, HookManager
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors_in
-from .errors import users_line
+from .errors import no_grad_line, users_line
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +130,17 @@ class Operation:
         if self.phase == "backward" and not self._own_line[0]:
             return self._forward.line
         return self._own_line
+
+    @property
+    def no_grad_line(self) -> tuple[str, int]:
+        """File and line of the user's ``torch.no_grad()`` around it; else its own line."""
+        found = no_grad_line(self._frame)
+        return found if found[0] else self.line
+
+    @property
+    def labelled(self) -> bool:
+        """True in a backward whose forward operation was reported."""
+        return bool(self._forward.name)
 
     @cached_property
     def _own_line(self) -> tuple[str, int]:

@@ -5,10 +5,12 @@ import { choose, setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
 import { Heatmaps, OPENED, targetOf, noGradient } from "./heatmaps.js";
+import { isGoing, isHere, Rankings } from "./here.js";
 import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
+import { NetworkMap } from "./map.js";
 import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
@@ -23,14 +25,18 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, wanted?: number | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
+ *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
+ *   map?: (at: any) => any,
+ *   switches?: boolean,
+ *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
 
@@ -50,16 +56,23 @@ export class App {
     this.data = null;
     this.frame = 0;
     this.toFirst = false;
+    /** @type {number | null} */
+    this.rank = null; // of the channel to be shown once the layer is here
     this.inputWords = "";
+    this.rankings = new Rankings(source, () => this.best());
     this.parts = new Layout(root, source, this.state, {
+      set: (changes) => this.set(changes),
       target: (number) => this.toTarget(number),
       position: (place) => this.toPosition(place),
       order: (name) => this.toOrder(name),
       again: () => this.schedule(),
+      channels: () => this.ranking.order,
     });
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
+    this.parts.heading.work.append(this.rankings.root);
     this.why = new Why(this);
+    this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -68,7 +81,7 @@ export class App {
     this.again = () => this.schedule();
     source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
-    this.parts.chip.addEventListener("click", () => this.state.set({ layer: this.facts.verdict.layer }));
+    this.parts.chip.addEventListener("click", () => this.set({ layer: this.facts.verdict.layer }));
     if (source.live) listenToUndo(root, (what) => source.edit(what));
     listenToKeys(keys, this.steps(), (target, key) => this.meant(target, key));
     this.draw();
@@ -82,7 +95,22 @@ export class App {
     return this.state.values;
   }
 
+  /** The channels in order, and what they are sorted by. */
+  get ranking() {
+    return this.rankings.of(sure(this.data), this.at);
+  }
+
   // Where to go
+
+  /**
+   * Where another layer comes, the rank is kept: the best here of one, the best here of the next.
+   * @param {any} changes
+   */
+  set(changes) {
+    if ("layer" in changes && changes.layer !== this.at.layer && this.data && this.at.order !== "similarity")
+      this.rank = this.ranking.name === "index" ? null : this.position;
+    this.state.set(changes);
+  }
 
   /** @param {number} number */
   toTarget(number) {
@@ -93,7 +121,7 @@ export class App {
   /** @param {number} position */
   toPosition(position) {
     if (!this.data) return;
-    const order = this.data.order(this.at.order);
+    const { order } = this.ranking;
     this.state.set({ channel: order[Math.min(Math.max(position, 0), order.length - 1)] });
   }
 
@@ -109,9 +137,24 @@ export class App {
       return this.parts.ablation.begin();
     }
     if (this.parts.ablation.work) this.parts.ablation.stop("");
-    this.toFirst = !data;
-    const known = order !== "index" && (order !== "ablation" || data?.arrays.ablation_scores);
-    this.state.set(data && known ? { order, channel: data.order(order)[0] } : { order });
+    const like = order === "similarity" && order !== this.at.order ? { like: this.at.channel } : {};
+    const ranking = data && this.rankings.of(data, { ...this.at, order, ...like });
+    this.toFirst = !ranking || isGoing(ranking);
+    const known = ranking && order !== "index" && ranking.name !== "index";
+    this.state.set(known ? { order, ...like, channel: Number(ranking.order[0]) } : { order, ...like });
+  }
+
+  /** The first channel at the chosen place, or else where the pointer is. */
+  best() {
+    const { spot, values } = this.state;
+    if (!values.place && spot) this.state.set({ place: [spot.v, spot.u] });
+    this.toOrder(isHere(values.order) ? values.order : "value");
+  }
+
+  /** The channels most like the shown one. */
+  alike() {
+    if (this.at.order === "similarity") this.state.set({ like: this.at.channel });
+    else this.toOrder("similarity");
   }
 
   /** @param {number} by */
@@ -119,12 +162,12 @@ export class App {
     const { layers } = this.facts;
     const now = layers.findIndex((/** @type {any} */ each) => each.name === this.at.layer);
     const next = layers[Math.min(Math.max(now + by, 0), layers.length - 1)];
-    this.state.set({ layer: next.name });
+    this.set({ layer: next.name });
   }
 
   get position() {
     if (!this.data) return 0;
-    return Math.max(Array.prototype.indexOf.call(this.data.order(this.at.order), this.at.channel), 0);
+    return Math.max(Array.prototype.indexOf.call(this.ranking.order, this.at.channel), 0);
   }
 
   steps() {
@@ -148,7 +191,10 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
+      b: () => this.best(),
+      l: () => this.alike(),
       w: () => this.why.toggle(),
+      m: () => this.network.toggle(true),
       a: () => this.state.set({ strip: !this.at.strip }),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
@@ -210,16 +256,27 @@ export class App {
     this.root.classList.toggle("hv-waiting", waiting);
     if (data) {
       this.data = data;
-      if (this.toFirst) {
+      const going = isGoing(this.ranking);
+      if (this.toFirst && !going) {
+        this.toFirst = false;
         this.toOrder(at.order);
         return this.draw();
+      }
+      if (this.rank !== null && !going) {
+        const { order, name } = this.ranking;
+        const channel = Number(order[Math.min(this.rank, order.length - 1)]);
+        this.rank = null;
+        if (name !== "index" && channel !== at.channel) return this.state.set({ channel });
       }
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
     }
     this.top(waiting);
+    this.network.show();
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
-    this.parts.heading.show(shown.header.counts, at, this.position, shown.orderOf(at.order));
+    const { ranking } = this;
+    this.parts.heading.show(shown.header.counts, at, this.position, ranking.name);
+    this.rankings.show(ranking, at);
     this.parts.ablation.show(shown);
     visible(this.parts.heading.stage, source.live && !shown.header.query);
     if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
@@ -251,7 +308,9 @@ export class App {
     this.parts.chip.disabled = facts.verdict.layer === null;
     const target = targetOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
-    this.parts.predictions.show(facts.predictions, target, what);
+    const wanted = this.source.wanted ?? null;
+    const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
+    this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
     this.lists();
@@ -305,8 +364,9 @@ export class App {
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);
     choose(this.parts.normalize, normalize);
-    const by = data.orderOf(at.order) === "index" ? "" : " in this order";
-    this.parts.mosaic.show(data, data.order(at.order), this.position, own, palette, `${key} ${at.order}`, by);
+    const { ranking } = this;
+    const by = ranking.name === "index" ? "" : " in this order";
+    this.parts.mosaic.show(data, ranking, this.position, own, palette, `${key} ${ranking.key}`, by);
     this.parts.slope.title(`gradient of ${facts.target.name}`, null, `gradient of ${facts.target.name}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);
     this.parts.slope.tell(data.graded ? "" : noGradient(data, facts));

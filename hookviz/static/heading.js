@@ -125,4 +125,8 @@ const ORDERS = {
   gradient: "largest gradient",
   weight: "Grad-CAM weight",
   ablation: "score lost if switched off (runs the model)",
+  value: "value here",
+  contrast: "z-score here",
+  contribution: "value × gradient here",
+  similarity: "similarity",
 };

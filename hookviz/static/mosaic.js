@@ -65,14 +65,14 @@ export class Mosaic {
 
   /**
    * @param {Layer} data
-   * @param {ArrayLike<number>} order
+   * @param {import("./here.js").Ranking} ranking
    * @param {number} position
    * @param {Range[]} ranges
    * @param {Uint32Array} palette
    * @param {string} key All that the colours depend on.
    * @param {string} by What the order is by.
    */
-  show(data, order, position, ranges, palette, key, by) {
+  show(data, ranking, position, ranges, palette, key, by) {
     const { room } = this;
     if (room.width < LEAST_TILE) return; // not on the page yet
     const ratio = data.height === 1 && data.width > 1 ? 1 / 6 : data.height / data.width;
@@ -94,7 +94,7 @@ export class Mosaic {
       this.fill(last - first);
       this.sheet.begin({ ...fit, space: SPACE }, last - first);
       for (let place = first; place < last; place++)
-        this.draw(place - first, data, /** @type {number} */ (order[place]), ranges, palette, fit);
+        this.draw(place - first, data, /** @type {number} */ (ranking.order[place]), ranges, palette, fit, ranking);
     }
     this.choose(position >= first && position < last ? position - first : Infinity);
     this.words(data, first, last, by);
@@ -119,20 +119,23 @@ export class Mosaic {
    * @param {Range[]} ranges
    * @param {Uint32Array} palette
    * @param {Grid} fit
+   * @param {import("./here.js").Ranking} ranking Its scores are bars under the tiles.
    */
-  draw(place, data, channel, ranges, palette, fit) {
+  draw(place, data, channel, ranges, palette, fit, ranking) {
     const tile = this.tiles[place];
     const device = fit.width * (globalThis.devicePixelRatio || 1);
     const factor = Math.max(1, Math.floor(data.width / device));
     const { values, height, width } = data.small(factor, channel);
     this.sheet.draw(place, toLevels(values, /** @type {Range} */ (ranges[channel])), width, height, palette);
     tile.root.dataset.channel = String(channel);
-    const scores = data.arrays.ablation_scores?.values;
+    const scores = ranking.scores ?? data.arrays.ablation_scores?.values;
     tile.drop ??= tile.root.appendChild(el("u", { class: "hv-drop" }));
     tile.drop.hidden = !scores;
     if (scores) {
-      const most = data.once("most ablation score", () => Math.max(...scores.map(Math.abs)));
-      tile.drop.style.width = `${most ? (100 * Math.abs(scores[channel])) / most : 0}%`;
+      const of = ranking.scores ? `score ${ranking.key}` : "ablation score";
+      const most = data.once(`most ${of}`, () => Math.max(0, ...Array.from(scores, Math.abs).filter(Number.isFinite)));
+      const share = most ? Math.min(Math.abs(scores[channel]) / most, 1) : 0;
+      tile.drop.style.width = `${100 * share || 0}%`;
       tile.drop.classList.toggle("hv-gain", scores[channel] < 0);
     }
     const still = data.still[channel];

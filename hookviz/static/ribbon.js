@@ -53,15 +53,14 @@ export class Ribbon {
    * @param {Uint32Array} palette
    */
   show(layers, now, measure, palette) {
-    const scored = layers.some((layer) => Number(layer.gradient) > 0);
-    if (measure === "gradient" && !scored) measure = "activation";
+    measure = measureOf(layers, measure);
     const room = Math.round(this.cells.clientWidth / 40);
     const key = `${room} ${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
     if (key !== this.drawn) {
       this.drawn = key;
       this.fill(layers, measure, palette);
       const option = this.measure.options[MEASURES.indexOf("gradient")];
-      if (option) option.disabled = !scored;
+      if (option) option.disabled = measureOf(layers, "gradient") !== "gradient";
       this.measure.value = measure;
     }
     for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {unknown} */ (this.cells.children))) {
@@ -144,11 +143,21 @@ function fitting(name, before, room) {
 }
 
 /**
+ * The measure that is shown: without gradients that of activations.
+ * @param {Cell[]} layers
+ * @param {string} measure
+ */
+export function measureOf(layers, measure) {
+  const scored = layers.some((layer) => Number(layer.gradient) > 0);
+  return measure === "gradient" && !scored ? "activation" : measure;
+}
+
+/**
  * Where each layer stands between the least and the largest.
  * @param {Cell[]} layers
  * @param {string} measure
  */
-function scaleOf(layers, measure) {
+export function scaleOf(layers, measure) {
   if (measure === "zeros") {
     const share = (/** @type {Cell} */ layer) => layer.zeros;
     return { share, from: "0 %", to: "100 %" };
@@ -171,7 +180,7 @@ function scaleOf(layers, measure) {
  * @param {Uint32Array} palette
  * @param {number | null} share
  */
-function colour(palette, share) {
+export function colour(palette, share) {
   if (share === null) return "var(--hv-nothing)";
   const level = Math.min(Math.floor(share * COLOURS), COLOURS - 1);
   const [r, g, b] = new Uint8Array(palette.buffer, 4 * level, 3);

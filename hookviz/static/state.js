@@ -3,7 +3,7 @@
 /**
  * @typedef {{low: number, high: number}} Ends
  * @typedef {{
- *   layer: string, channel: number, call: number, sample: number, depth: number, order: string,
+ *   layer: string, channel: number, call: number, sample: number, depth: number, order: string, like: number,
  *   cmap: string, normalize: string, heatmap: string, alpha: number, overlay: boolean,
  *   strip: boolean, place: [number, number] | null, stage: string, version: string}} Settings The explorer's own.
  * @typedef {Settings & {

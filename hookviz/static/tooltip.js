@@ -20,7 +20,7 @@ export function showPointed(app, data) {
     setText(parts.inputNote, app.inputWords);
     return parts.readings.point([
       ["pointer", "over a picture for exact values"],
-      ["keys", "←→ channel, ↑↓ layer, ⇧ place"],
+      ["keys", "←→ channel, ↑↓ layer, ⇧ place, b best here"],
     ]);
   }
   const row = Math.min(Math.floor(spot.v * height), height - 1);
@@ -46,6 +46,7 @@ export function showPointed(app, data) {
   return parts.readings.point([
     [`${data.word} ${at.channel}`, where],
     ["value", value("maps")],
+    ...app.rankings.reading(app.ranking, at),
     ...(graded ? [/** @type {[string, string]} */ (["gradient", value("gradients")])] : []),
     ...(source.facts.blind ? [/** @type {[string, string]} */ (["sees", sees])] : []),
   ]);

@@ -18,7 +18,7 @@ from ..studies.receptive_field.field import words as seen_words
 from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed
 from .heatmaps import ShownHeatmap
-from .layer import ABLATION, ChannelStatistics
+from .layer import ABLATION, HERE, SIMILARITY, ChannelStatistics
 from .settings import choices
 from .view import ShownMaps, View, field_of, place_of
 
@@ -176,6 +176,13 @@ def _tiles(view: View) -> ChannelGrid:
         old = f"the order is old: of the run before {view.ablation_age}"
         caption += f"; {unknown}" if view.order != ABLATION else ""
         caption += f"; {old}" if view.ablation_age else ""
+    elif at.order in HERE:
+        row, column = place_of(view)
+        missing = "no place is chosen" if at.place is None else "no gradient arrives here"
+        here_words = f"sorted by {at.order} at row {row}, column {column}"
+        caption += f"; {here_words}" if view.order == at.order else f"; by number: {missing}"
+    elif at.order == SIMILARITY:
+        caption += f"; sorted by similarity to {view.channel_word} {at.like}"
     alt = f"{caption[0].upper()}{caption[1:]}, layer {view.layer_name}"
     box = drawn.box(place)
     ablation_scores = None if view.ablation_scores is None else view.ablation_scores[here]

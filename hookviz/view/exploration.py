@@ -18,7 +18,7 @@ from ..hooking.select import Layers
 from ..run.replay import Replay
 from ..run.session import Run, Session
 from ..run.target import Target, logits_of
-from .layer import ABLATION, LayerView
+from .layer import ABLATION, CONTRIBUTION, SIMILARITY, LayerView
 from .opening import opened
 from .settings import Settings
 from .view import Memo, View, map_size, run_session
@@ -81,6 +81,11 @@ class ViewDifference(View):
             weights = one.weights - other.weights
         return LayerView(maps, gradients, weights, one.samples, one.depths)
 
+    def scores_here(self) -> np.ndarray | None:
+        if self.settings.order == CONTRIBUTION:  # not difference × difference
+            return less(*(side.scores_here() for side in self.sides))
+        return super().scores_here()
+
     def ablate(self, seconds: float | None = None) -> float:
         return self.sides[0].ablate(seconds)
 
@@ -138,6 +143,8 @@ def reordered(view: View) -> View:
         return view
     if view.settings.order == ABLATION:
         allow_interrupts(view.ablate)
+    if view.settings.order == SIMILARITY:
+        view = view.with_settings(like=view.settings.channel)
     return view.with_settings(channel=int(displayed_view(view).channels[0]))
 
 

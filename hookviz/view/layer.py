@@ -141,27 +141,26 @@ def channel_statistics(maps: np.ndarray) -> ChannelStatistics:
     return ChannelStatistics(low, high, mean, zeros, norm, nans, infs, flat.shape[1])
 
 
-ABLATION = "ablation"
-ORDERS = ("index", "mean", "max", "zeros", "gradient", "weight", ABLATION)
+ABLATION, SIMILARITY = "ablation", "similarity"
+VALUE, CONTRAST, CONTRIBUTION = HERE = ("value", "contrast", "contribution")
+FIXED = ("index", "mean", "max", "zeros", "gradient", "weight")
+ORDERS = (*FIXED, ABLATION, *HERE, SIMILARITY)
 """Channel orders: by index, or the largest mean, maximum, fraction of zeros, gradient norm or
 Grad-CAM weight first; or the largest drop of the target's score without the channel, for which
-the model runs."""
+the model runs. At the chosen position: the largest value, the value most standard deviations above
+the channel's mean, or the largest activation × gradient. Or the maps most like one channel's."""
 
 
-def channel_order(
-    view: LayerView, order: str, ablation_scores: np.ndarray | None = None
-) -> np.ndarray:
+def channel_order(view: LayerView, order: str, scores: np.ndarray | None = None) -> np.ndarray:
     """Return channel numbers in the order in which they are stepped through, ``(C,)``.
 
-    ``ablation_scores``, ``(C,)``, are the ablation_scores of the score without each.
+    ``scores``, ``(C,)``, are those of an order that is not `FIXED`.
     """
     gradients = view.gradient_statistics
-    if order == ABLATION:
-        return (
-            np.arange(len(view.maps))
-            if ablation_scores is None
-            else np.argsort(-ablation_scores, kind="stable")
-        )
+    if order not in FIXED:
+        if scores is None:
+            return np.arange(len(view.maps))
+        return np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
     if order == "index" or (order in ("gradient", "weight") and gradients is None):
         return np.arange(len(view.maps))
     if gradients is not None and view.weights is not None and order in ("gradient", "weight"):
@@ -170,6 +169,55 @@ def channel_order(
         key = getattr(view.statistics, order)
     # NaN, a channel without any finite value, goes last; equals stay in order.
     return np.argsort(-np.nan_to_num(key, nan=-np.inf), kind="stable")
+
+
+def scores_here(view: LayerView, order: str, row: int, column: int) -> np.ndarray | None:
+    """Return each channel's score at a position for one of the orders `HERE`, ``(C,)`` doubles.
+
+    The value; its distance from the channel's mean in standard deviations of the channel, over the
+    finite values, 0 where all are the same; or activation × gradient, None without gradients.
+
+    Examples
+    --------
+    >>> maps = np.array([[[0.0, 4.0, 8.0]], [[5.0, 5.0, 5.0]]])
+    >>> view = LayerView(maps, -maps, None, 1, 1)
+    >>> [scores_here(view, order, 0, 1).tolist() for order in HERE]
+    [[4.0, 5.0], [0.0, 0.0], [-16.0, -25.0]]
+    """
+    values = view.maps[:, row, column].astype(np.float64)
+    if order == VALUE:
+        return values
+    if order == CONTRIBUTION:
+        return None if view.gradients is None else values * view.gradients[:, row, column]
+    flat = view.maps.reshape(len(view.maps), -1).astype(np.float64)
+    finite = np.isfinite(flat)
+    count, known = np.maximum(finite.sum(1), 1), np.where(finite, flat, 0)
+    means = known.sum(1) / count
+    away = np.where(finite, flat - means[:, None], 0)
+    deviations = np.sqrt((away**2).sum(1) / count)
+    least, most = view.statistics.min, view.statistics.max
+    deviations[least == most], means[least == most] = 1, least[least == most]
+    deviations[np.isnan(least)] = np.nan  # no finite value
+    return (values - means) / deviations
+
+
+def similarities(maps: np.ndarray, like: int) -> np.ndarray:
+    """Return the cosine of each map ``(C, H, W)`` with one of them, ``(C,)`` doubles.
+
+    NaN where a map is zero or not finite; infinite for the map itself, so that it is first.
+
+    Examples
+    --------
+    >>> similarities(np.array([[[1.0, 0.0]], [[3.0, 4.0]], [[0.0, 0.0]]]), 0).tolist()
+    [inf, 0.6, nan]
+    """
+    flat = maps.reshape(len(maps), -1).astype(np.float64)
+    most = np.abs(flat).max(1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        flat = flat / most  # squares overflow long before their root does
+        found = flat @ flat[like] / np.sqrt((flat**2).sum(1) * (flat[like] ** 2).sum())
+    found[like] = np.inf
+    return found
 
 
 def showable(cache: FeatureCache) -> list[str]:

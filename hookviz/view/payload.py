@@ -21,7 +21,7 @@ from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .build import summary, versions_of
 from .heatmaps import ShownHeatmap
-from .layer import ORDERS, ChannelStatistics, channel_order
+from .layer import ABLATION, FIXED, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
 from .view import FLAT, ShownMaps, View, field_of, flatness
 
@@ -137,8 +137,9 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         `hookviz.draw.colours.shown_size`. ``numbers`` and ``gradient_numbers``, ``(len(NUMBERS),
         C)``, of the maps and of the gradients. ``weights``, Grad-CAM's, and ``flat``, see
         `flatness`, ``(C,)``. ``percentiles``, of both, the 1st and the 99th, ``(2 or 4, C)``.
-        ``orders``, ``(len(ORDERS) - 1, C)``: all but the first. ``ablation_scores``, ``(C,)``, the
-        ablation_scores of the score without each channel, if known.
+        ``orders``, by all of `hookviz.view.layer.FIXED` but the first, and by ablation, ``(n, C)``.
+        ``ablation_scores``, ``(C,)``, the ablation_scores of the score without each channel, if
+        known.
     """
     layer, record, output = view.layer, view.record, view.call.outputs[0]
     arrays = {"maps": shown_size(layer.maps), "numbers": _numbers(layer.statistics)}
@@ -153,7 +154,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         }
         percentiles.append(_percentiles(layer.gradients))
     arrays["percentiles"] = np.concatenate(percentiles)
-    orders = [channel_order(layer, order, view.ablation_scores) for order in ORDERS[1:]]
+    orders = [channel_order(layer, order, view.ablation_scores) for order in (*FIXED[1:], ABLATION)]
     if view.ablation_scores is not None:
         arrays["ablation_scores"] = view.ablation_scores
     arrays["orders"] = np.array(orders).astype(np.uint32)

@@ -94,6 +94,13 @@ def _in_range(name: str, value: int, view: Any) -> int:
     return value
 
 
+def _reference(name: str, value: int, view: Any) -> int:
+    if value not in (every := range(view.counts()["channel"])):
+        where = f"layer {view.settings.layer!r}"
+        raise ValueError(f"like={value} is not a channel of {where}: give 0 to {every[-1]}.")
+    return value
+
+
 def _goal(name: str, value: Any, view: Any) -> Target:
     target, logits = check_target(value), view.run.logits
     if not callable(target) and logits is not None:
@@ -178,10 +185,18 @@ class Settings:
     order: str = _declared(
         "The order of the channels on the slider and in the mosaic; the first of a new one is "
         'shown. For ``"ablation"``, what the target\'s score loses without each, the model runs '
-        "again.",
+        'again. At the chosen place: ``"value"``, signed; ``"contrast"``, the value in standard '
+        'deviations from the channel\'s mean; ``"contribution"``, activation × gradient. '
+        '``"similarity"`` is the cosine of each map with that of the channel ``like``.',
         "index",
         offered=lambda: ORDERS,
         closed=True,
+    )
+    like: int = _declared(
+        'The channel that the order ``"similarity"`` compares all with; the shown one when that '
+        "order is chosen.",
+        0,
+        check=_reference,
     )
     cmap: str = _declared(
         '``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap '

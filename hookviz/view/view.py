@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..attribution.attention import Attention
+from ..attribution.flip import Flip
 from ..attribution.heads import (
     AttentionRecord,
     HeadEdit,
@@ -37,6 +38,9 @@ from ..studies.receptive_field.field import ReceptiveField, receptive_fields
 from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
     ABLATION,
+    CONTRIBUTION,
+    FIXED,
+    SIMILARITY,
     Cell,
     ChannelStatistics,
     HealthSummary,
@@ -46,7 +50,9 @@ from .layer import (
     layer_overview,
     layer_view,
     layer_words,
+    scores_here,
     showable,
+    similarities,
     values_of,
     verdict,
 )
@@ -155,6 +161,7 @@ class View:
         )
         view = self.with_settings(call=call, heatmap=heatmap)
         ends = {name: min(getattr(view.settings, name), n - 1) for name, n in view.counts().items()}
+        ends["like"] = min(view.settings.like, len(view.layer.maps) - 1)
         return view.with_settings(**ends)
 
     # The layer
@@ -278,10 +285,31 @@ class View:
 
     @property
     def order(self) -> str:
-        """The order that the channels are in: by number, where ablation is not known."""
+        """The order that the channels are in: by number, where it needs what is not known."""
         # Ablating another layer's channels would take hundreds of runs, for a step of a slider.
-        unknown = self.settings.order == ABLATION and self.ablation_scores is None
-        return "index" if unknown else self.settings.order
+        order = self.settings.order
+        return "index" if order not in FIXED and self.order_scores is None else order
+
+    @property
+    def order_scores(self) -> np.ndarray | None:
+        """The scores that the channels are sorted by, ``(C,)``; None if unknown, or for others."""
+        at = self.settings
+        if at.order in FIXED:
+            return None
+        if at.order == ABLATION:
+            return self.ablation_scores
+        if at.order == SIMILARITY:
+            maps, like = self.layer.maps, min(at.like, len(self.layer.maps) - 1)
+            make = lambda: similarities(maps, like)  # noqa: E731
+            return self.memo.get_or_compute("similarities", (self.layer, like), make)
+        return None if at.place is None else self.scores_here()
+
+    def scores_here(self) -> np.ndarray | None:
+        """Compute the scores of the order at the chosen position, see `layer.scores_here`."""
+        # Gradients are those of the output, whatever stage of it is shown.
+        own = self.settings.order == CONTRIBUTION
+        view = self.with_settings(stage=RETURNED) if own else self
+        return scores_here(view.layer, self.settings.order, *place_of(view))
 
     @property
     def stages(self) -> dict[str, torch.Tensor]:
@@ -302,7 +330,7 @@ class View:
     @property
     def channels(self) -> np.ndarray:
         """Channel numbers, in the order of the slider and the mosaic."""
-        layer, order, scores = self.layer, self.order, self.ablation_scores
+        layer, order, scores = self.layer, self.order, self.order_scores
         key = (layer, order, None if scores is None else scores.tobytes())
         return self.memo.get_or_compute("order", key, lambda: channel_order(layer, order, scores))
 
@@ -336,6 +364,13 @@ class View:
             drops = parts.scores()
         self.drops[at.layer] = to_numpy(drops)
         return 1.0
+
+    def flip(self, channels: Sequence[int]) -> Flip:
+        """Return the work of switching channels off, in this order, until the answer changes."""
+        at, sample = self.settings, self.input_sample
+        off = lambda those: self.edit(at.layer, 0, those)  # noqa: E731
+        make = lambda: Flip(self.session, off, channels, sample)  # noqa: E731
+        return self.memo.get_or_compute("flip", (at.layer, sample, tuple(channels)), make)
 
     @property
     def ablation_scores(self) -> np.ndarray | None:

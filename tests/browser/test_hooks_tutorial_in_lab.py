@@ -104,7 +104,7 @@ def answer(page, number, typed, words, said, line, done):
     wait_for(lambda: verdict.locator("b").inner_text().endswith(words))
     text = verdict.inner_text()
     assert said in text and line in text
-    assert f"{done} of 13 done" in text
+    assert f"{done} of 14 done" in text
     dots = verdict.get_by_role("img").get_attribute("aria-label")
     assert dots.startswith("done: 1; to do: 2" if done else "to do: 1, 2")
 

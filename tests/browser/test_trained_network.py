@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from front_end import canvas_pixels, next_frame
+from playwright.sync_api import expect
 
 import hookviz
+
+EYE = (0.35, 0.3)  # how far down and right in the picture
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +20,7 @@ def cat(tmp_path_factory):
         model, hookviz.models.photographs()["chelsea"], weights=weights, layers="_blocks.1[2-5]*"
     )
     path = tmp_path_factory.mktemp("cat") / "cat.html"
-    explorer.to_html(path, max_bytes=5e6)
+    explorer.to_html(path, max_bytes=20e6)  # all numbers exact
     yield path, explorer
     explorer.close()
 
@@ -49,4 +53,59 @@ def test_the_first_view_of_a_cat(chrome, cat):
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
         for part in (".hv-prediction em", ".hv-model", ".hv-chip", ".hv-name"):
             assert page.locator(part).evaluate_all(cut) == 0, (width, part)
+    page.close()
+
+
+def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
+    """A click on the cat's eye and one key: the channel with the largest value there."""
+    path, explorer = cat
+    page = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.goto(path.as_uri())
+    page.locator(".hv-tile").first.wait_for()
+    frame = page.locator(".hv-input .hv-frame")
+    page.keyboard.press("b")  # nothing is chosen, nor under the pointer
+    expect(page.locator(".hv-heading")).to_contain_text("by number: click a place first")
+    box = frame.bounding_box()
+    page.mouse.click(box["x"] + EYE[1] * box["width"], box["y"] + EYE[0] * box["height"])
+    page.mouse.move(2, 2)
+    explorer.place = EYE
+    for layer in (explorer.layer, "_blocks.13._bn2"):
+        if layer != explorer.layer:
+            explorer.layer = layer  # the rank is kept: again the first
+            page.get_by_role("combobox", name="find a layer").fill(layer)
+            page.keyboard.press("Enter")
+            page.locator(".hv-name", has_text=layer).wait_for()
+        else:
+            page.keyboard.press("b")
+        maps = explorer.cache[layer].activation[0].numpy()
+        row, column = (int(share * size) for share, size in zip(EYE, maps.shape[1:], strict=True))
+        here = maps[:, row, column]
+        expect(page.locator(".hv-number-now").first).to_have_text(str(here.argmax()))
+        expect(page.locator(".hv-by")).to_contain_text(f"1st of {len(here)}")
+        tiles = page.locator(".hv-tile").evaluate_all(
+            "all => all.map((each) => each.dataset.channel)"
+        )
+        values = here[[int(each) for each in tiles]]
+        assert (np.diff(values) <= 0).all()
+        page.screenshot(path=shots / f"best-here-{layer}.png")
+    # By what it does for the target there; and those like it.
+    page.get_by_label("order of the channels").select_option("contribution")
+    both = explorer.cache[layer].activation[0], explorer.cache[layer].gradient[0]
+    products = (both[0].double() * both[1].double())[:, row, column].numpy()
+    best = page.locator(".hv-number-now").first
+    expect(best).to_have_text(str(products.argmax()))
+    expect(page.locator(".hv-here")).to_contain_text("value × gradient")
+    page.locator(".hv-activation .hv-frame").focus()
+    page.keyboard.press("ArrowRight")
+    expect(best).to_have_text(str(np.argsort(-products)[1]))
+    page.get_by_role("button", name="best here").click()
+    expect(best).to_have_text(str(products.argmax()))
+    page.locator(".hv-activation .hv-frame").focus()
+    page.keyboard.press("l")
+    flat = both[0].double().flatten(1)
+    alike = torch.nn.functional.cosine_similarity(flat, flat[products.argmax()][None]).numpy()
+    expect(page.locator(".hv-heading")).to_contain_text(f"channel {products.argmax()}")
+    page.keyboard.press("ArrowRight")
+    expect(best).to_have_text(str(np.argsort(-alike)[1]))
+    page.screenshot(path=shots / "more-like-it.png")
     page.close()

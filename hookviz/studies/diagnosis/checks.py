@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -104,6 +105,8 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each not in runs or each.phase == "forward"]
     if any(each.severity != "note" and _closed(each) for each in found):
         found = [each for each in found if each.kind != "vanishing"]
+    if any(each.evidence.get("slope") == 0 for each in found):  # the operation is named
+        found = [each for each in found if not _without_slope(each)]
     return found
 
 
@@ -111,6 +114,13 @@ def _closed(finding: Finding) -> bool:
     """Return whether a layer lets nothing through, or so little since its channels are alike."""
     whole = finding.evidence.get("channels") == finding.evidence.get("of")
     return finding.kind in ("zero weights", "same channels") or (finding.kind == "dead" and whole)
+
+
+def _without_slope(finding: Finding) -> bool:
+    """Return whether it says that a gradient is 0 without the operation that makes it so."""
+    gone = math.isinf(finding.evidence.get("factor", 0.0))
+    told = finding.kind == "vanishing" and finding.phase == "backward" and gone
+    return told or (finding.kind == "no gradient" and "samples" in finding.evidence)
 
 
 _TO_INF = " In the end it is more than the type holds, and NaN comes of it."

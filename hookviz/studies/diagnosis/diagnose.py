@@ -90,13 +90,14 @@ def diagnose(
       A note where channels were trained away, or where a sigmoid gates or answers; ``"silent"``
       where other inputs may wake the channels.
     - ``"zero weights"``, ``"same channels"``, ``"not registered"``, ``"one module"``: weights that
-      are zero, or alike in all channels, or in no module, or under several names.
+      are zero, or alike in all channels, or a plain tensor or in no module, or under several names.
     - ``"exploding"``, ``"vanishing"``: activations (root mean square) or gradients (norm) that are
       a million times as large, or as small, further on.
     - ``"shape"``, ``"error"``, ``"empty"``: the model, or the block, raises; a batch of nothing.
     - ``"loss"``, ``"input scale"``: a softmax before a cross entropy, (N, 1) against (N,) and the
       like; input on another scale than the first BatchNorm saw in training.
-    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, layers that never ran.
+    - ``"no gradient"``, ``"unused"``: weights that no gradient reaches, or the gradient of no
+      sample, and why: detached, under ``no_grad``, times 0, left out; layers that never ran.
     - ``"batchnorm"``, ``"dropout"``, ``"training mode"``: layers that act otherwise in training.
     - ``"in place"``: outputs that are overwritten by a later layer; an error where a gradient
       needs what was there.
@@ -108,7 +109,7 @@ def diagnose(
     A finding is one cause: ``layers`` lists all that show it.
 
     In a ``with`` block compiled code runs eagerly, and a model's own hooks run again when it is
-    examined. What the loss does is not seen there; give it as ``target`` to see it.
+    examined. The loss is heard there, and not run again.
 
     Examples
     --------

@@ -30,14 +30,15 @@ from ...run.recorder import OperationRecorder
 from ...run.session import Session
 from ..graph.graph import failing
 from ..graph.page import drawing
-from .checks import findings_in, looked_at
+from .checks import causes_alone, findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, idle_samples, optimizers, wiring
-from .model_error import raised_outside
-from .nonfinite import SETTLING, SKIPPED, gradient_scale, nan_and_inf
-from .observation import Observation, examine
+from .model_error import no_graph, raised_outside
+from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
+from .observation import Observation, examine, plain_tensors
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
+from .unused import cut_off
 from .values import LINEAR, off_scale, one_under_many_names
 
 CHECK_EVERY = 16
@@ -148,6 +149,7 @@ class Guard(HookManager, Diagnosis):
             self._modes.setdefault(each.message, each)
         if len(self._calls) >= CHECK_EVERY and not self._hits():
             self._sums.clear()
+            self._loss.forget()
             self._calls = [each for each in self._calls if not each.gradients][-CHECK_EVERY:]
         for _, tensor in tensors_in((args, kwargs)):
             if tensor.requires_grad:
@@ -198,7 +200,6 @@ class Guard(HookManager, Diagnosis):
             self._add(name.rpartition(".")[0], "backward", gradient)
 
     def _ends(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self._outside.muted = False
         started = self._calls[-1] if self._calls else None
         if started is not None:
             started.finished = True
@@ -207,6 +208,7 @@ class Guard(HookManager, Diagnosis):
             self._add("", "forward", tensor)
             if tensor.requires_grad and started is not None:
                 self.add(tensor, "tensor", partial(self._sent, started, index))
+        self._outside.muted = False
 
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -248,6 +250,8 @@ class Guard(HookManager, Diagnosis):
         return [each for each in self._sums if id(each) in found]
 
     def _conclude(self, error: BaseException | None) -> None:
+        if self._loss.last is not None:
+            self._add("", "sent", self._loss.last)
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
@@ -271,7 +275,10 @@ class Guard(HookManager, Diagnosis):
             ended = calls and not calls[-1].finished
             within = [type_name(self._core)] if ended else []
             stepped = bool(calls) and bool(self._changed(calls[-1]))
-            outside = raised_outside(error, within, self._loss.cut, stepped=stepped)
+            cut = self._loss.cut
+            if cut is None and calls and "does not require grad" in str(error):
+                cut = self._cut_within(calls[-1])
+            outside = raised_outside(error, within, cut, stepped=stepped)
             self.set_findings([outside, *self], self.looked_at)
 
     def _look(self, calls: list[RecordedCall]) -> None:
@@ -287,9 +294,12 @@ class Guard(HookManager, Diagnosis):
         wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
         lacking = self._lacking() or self._uneven or _suspicious(self._names)
         found += self._idle_samples()
+        if not self._graded and self._loss.cut_off() and self._learns():
+            found.append(cut_off(self._loss.cut or self._cut_within(calls[-1])))
         if (lacking or wired or self._loss.doubtful) and not self._changed(calls[-1]):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
+                seen.zeroed, seen.sliced = self._loss.zeroed, self._loss.sliced
                 for made in wired:
                     _locate(made, seen)
                 found = [each for each in found if each.kind != "loss"]
@@ -301,7 +311,16 @@ class Guard(HookManager, Diagnosis):
         looked = ["the modes of BatchNorm and dropout", "how losses are wired"]
         looked += ["the scale of the input"] * bool(self._scales)
         looked += ["weights that no gradient reaches"] * bool(self._graded)
-        self.set_findings([*self, *found], [*self.looked_at, *looked])
+        self.set_findings([*self, *causes_alone(found)], [*self.looked_at, *looked])
+
+    def _cut_within(self, started: RecordedCall) -> OperationRecord | None:
+        """Return what keeps the model's output without a graph, if running it again shows it."""
+        with suppress(Exception):
+            found = no_graph(self._examined(started))
+            if found:
+                name, file, line = found["function"], found["file"], found["line"]
+                return OperationRecord(0, name, "", file=file, line=line)
+        return None
 
     def _off_scale(self) -> Iterator[Finding]:
         for module, (away, count) in self._scales.items():
@@ -319,9 +338,13 @@ class Guard(HookManager, Diagnosis):
 
     def _lacking(self) -> bool:
         """Return True if there was a backward and some weights have no part in it."""
+        missing = self._learns() - self._graded
+        return bool(self._graded) and (self._idle or bool(missing))
+
+    def _learns(self) -> set[str]:
+        """Return the names of the parameters that are not frozen."""
         named = self._core.named_parameters()
-        learns = {name for name, parameter in named if parameter.requires_grad}
-        return bool(self._graded) and (self._idle or bool(learns - self._graded))
+        return {name for name, parameter in named if parameter.requires_grad}
 
     def _again(
         self, started: RecordedCall | None, hit: Sum | None, error: BaseException | None = None
@@ -345,8 +368,19 @@ class Guard(HookManager, Diagnosis):
             found = [each for each in found if seen is not None and seen.error is not None]
         lost = [e for e in found if e.kind in ("nan", "inf") or "NaN comes of it" in e.message]
         if hit is not None and not lost:
-            found.append(_coarse(hit, why or "it did not come again when the call was repeated"))
+            within = self._in_loss() if hit.phase == "sent" else None
+            again = why or "it did not come again when the call was repeated"
+            found.append(within or _coarse(hit, again))
         self.set_findings(found, self.looked_at + (looked_at(seen) if seen is not None else []))
+
+    def _in_loss(self) -> Finding | None:
+        """Name the operation of the loss in which NaN or Inf arose, if it was seen."""
+        origin, operations = self._loss.lost()
+        if origin is None:
+            return None
+        known = Observation(self._model, self._names, operations=operations)
+        known.scale = gradient_scale() if origin.phase == "backward" else 0.0
+        return lost_in_loss(origin, known)
 
     def _changed(self, started: RecordedCall) -> str:
         """Why a call cannot be done again; empty if it can."""
@@ -386,7 +420,9 @@ UNEVEN = 1e5
 def _suspicious(names: dict[nn.Module, str]) -> bool:
     """Return whether weights are alike in two channels, or stand in a list that is no module."""
     alike = any(isinstance(module, LINEAR) and _two_alike(module.weight) for module in names)
-    return alike or any(_holds_layers(each, names) for m in names for each in vars(m).values())
+    own = (each for m in names for name, each in vars(m).items() if name != "_parameters")
+    plain = (each for *_, each in plain_tensors(names) if each.ndim > 1)
+    return alike or any(_holds_layers(each, names) for each in own) or next(plain, None) is not None
 
 
 def _two_alike(weight: Any) -> bool:

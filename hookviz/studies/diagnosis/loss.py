@@ -6,6 +6,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,8 +17,27 @@ from ...hooking.tables import number
 from ...hooking.tensors import StorageMap
 from ...run.recorder import Listener, Operation
 from .findings import Finding, also
-from .observation import TAKING, Observation, cuts
-from .operations import OUTSIDE, PAIRED, WIRED, OperationRecord, Seen, look_at_wiring, record_of
+from .observation import (
+    TAKING,
+    Observation,
+    address_of_result,
+    by_zero,
+    cuts,
+    is_kept,
+    masks_samples,
+)
+from .operations import (
+    OUTSIDE,
+    PAIRED,
+    WIRED,
+    Ends,
+    OperationRecord,
+    Seen,
+    ends_of,
+    look_at_wiring,
+    origin_of,
+    record_of,
+)
 
 
 def wiring(seen: Observation) -> Iterator[Finding]:
@@ -37,7 +57,9 @@ def wiring(seen: Observation) -> Iterator[Finding]:
                 operation,
                 f"{_said(operation)} takes logarithms of probabilities, which are 0 at most, and "
                 "is given numbers above 0.",
-                "Use cross_entropy on the logits, or log_softmax before it.",
+                "Give it log_softmax of the logits."
+                if operation.name == "kl_div"
+                else "Use cross_entropy on the logits, or log_softmax before it.",
             )
         if facts.get("over the batch") and facts["over the batch"] == seen.samples:
             yield _wrong(
@@ -47,13 +69,14 @@ def wiring(seen: Observation) -> Iterator[Finding]:
                 "Give it dim=1 (or dim=-1).",
             )
         if facts.get("over one") and (operation.layer == OUTSIDE or operation is within[-1]):
-            yield _wrong(
+            found = _wrong(
                 operation,
                 f"{_said(operation)} runs over one class: it returns the same for every sample, "
                 "and nothing is learnt.",
                 "For two classes return two numbers a sample, or one without softmax, and use "
                 "binary_cross_entropy_with_logits.",
             )
+            yield replace(found, evidence={"slope": 0})
         if facts.get("pairs"):
             yield _wrong(
                 operation,
@@ -104,11 +127,13 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
             if done
             else "Look at the loss: a clamp or ReLU in it that is closed, or a factor of 0.",
             **{**place, "phase": "backward"},
+            evidence={"samples": count},
         )
         return
     cut = seen.sliced
     there: dict[str, Any] = cut.place if cut is not None else {}
-    at = f", since {cut.name} leaves them out at {cut.where}" if cut is not None else ""
+    by = "" if cut is None else cut.name + " with a mask" * (cut.name == "mul")
+    at = f", since {by} leaves them out at {cut.where}" if cut is not None else ""
     yield Finding(
         "no gradient",
         "warning" if there else "note",
@@ -129,23 +154,38 @@ class LossListener(Listener):
         Losses and softmaxes, with what made their input as far as autograd's graph tells.
     doubtful : bool
         Whether the model ends in a softmax that autograd's graph shows to be wired in a wrong way.
-    sliced : OperationRecord or None
-        What took only some of the samples that the model returned.
+    sliced, zeroed : OperationRecord or None
+        What took only some of the samples that the model returned, and what multiplied with 0.
     cut : OperationRecord or None
         What came last of all at which autograd's graph ends.
+    last : torch.Tensor or None
+        The last single number that was computed with a graph: the loss.
     """
+
+    labels_backward = True
 
     def __init__(self) -> None:
         self.operations: list[OperationRecord] = []
         self.doubtful = False
         self.sliced: OperationRecord | None = None
+        self.zeroed: OperationRecord | None = None
         self.cut: OperationRecord | None = None
+        self.last: Tensor | None = None
+        self._root: Tensor | None = None  # what backward() was called on
+        self._ran_backward = False
+        self._samples = self._kept = 0
         self._returned: StorageMap[int] = StorageMap()
         self._makers: StorageMap[OperationRecord] = StorageMap()
+        self._measured: list[_Measured] = []
+        self._writers: StorageMap[_Measured] = StorageMap()
 
     def returned(self, outputs: Iterable[Tensor]) -> None:
         """Note which operation made what the model returned; its layer is not known yet."""
-        for each in outputs:
+        for place, each in enumerate(outputs):
+            if not place:
+                self._samples = len(each) if each.ndim else 0
+            if (ends := ends_of(each)) is not None:
+                self._writers[each] = _Measured(OperationRecord(-1, "output", ""), [ends], [])
             title = _title(each.grad_fn)
             self.doubtful |= "softmax" in title and each.ndim == 2 and _doubtful(each.grad_fn)
             self._returned[each] = len(each) if each.ndim else 0
@@ -156,8 +196,17 @@ class LossListener(Listener):
 
     def after(self, operation: Operation) -> None:
         if current_backward() != FORWARD:
+            self._ran_backward = True
+            if operation.labelled:
+                self._measure(operation)
+            return
+        if operation.name == "ones_like" and not operation.inputs[0].ndim:
+            self._root = operation.inputs[0]  # the gradient that backward() begins with
             return
         self._note(operation)
+        self._kept = address_of_result(operation)
+        if torch.is_grad_enabled() and any(each.requires_grad for each in operation.inputs):
+            self._measure(operation)
         if operation.name not in _HEARD:
             return
         record = record_of(operation, len(self.operations))
@@ -171,17 +220,109 @@ class LossListener(Listener):
     def _note(self, operation: Operation) -> None:
         """Note where samples are left out, and where the graph ends."""
         given = operation.inputs[0] if operation.inputs else None
-        if given is None or not given.requires_grad or not operation.outputs:
+        if given is None or not any(each.requires_grad for each in operation.inputs):
             return
-        first = operation.outputs[0]
-        if operation.name in TAKING and operation.argument.get("dim", 0) == 0:
+        first = operation.outputs[0] if operation.outputs else None
+        if first is not None and operation.name in TAKING and operation.argument.get("dim", 0) == 0:
             count = self._returned.get(given)
             if count and (not first.ndim or len(first) != count):
                 self.sliced = self.sliced or record_of(operation, -1)
+        if by_zero(operation):
+            self.zeroed = record_of(operation, 0)
+        elif masks_samples(operation, self._samples):
+            self.sliced = self.sliced or record_of(operation, 0)
         # A number that is taken out is for a log; it is told if nothing else ends the graph.
         item = operation.name == "local_scalar_dense" and self.cut is not None
-        if cuts(operation) and torch.is_grad_enabled() and not item:
+        kept = not given.requires_grad or is_kept(given, self._kept)
+        if cuts(operation) and torch.is_grad_enabled() and not item and not kept:
             self.cut = record_of(operation, -1)
+
+    # NaN and Inf
+
+    def _measure(self, operation: Operation) -> None:
+        """Keep both ends of what an operation makes; they are read only if the loss is lost."""
+        made = [ends for each in operation.outputs if (ends := ends_of(each)) is not None]
+        if operation.is_view or not made:
+            return
+        given = [self._writers.get(each) or self._given(each) for each in operation.inputs]
+        found = _Measured(record_of(operation, len(self._measured)), made, given)
+        self._measured.append(found)
+        for each in operation.outputs:
+            self._writers[each] = found
+        if operation.phase == "forward" and not operation.outputs[0].ndim:
+            self.last = operation.outputs[0].detach()
+
+    def _given(self, tensor: Tensor) -> _Measured | None:
+        """Measure what no operation of the loss has made, such as its labels."""
+        if current_backward() != FORWARD or (ends := ends_of(tensor)) is None:
+            return None
+        source = OperationRecord(-1, "truth", OUTSIDE)
+        self._writers[tensor] = found = _Measured(source, [ends], [])
+        return found
+
+    def forget(self) -> None:
+        """Let go of what was measured, once it is known to be finite."""
+        self._measured.clear()
+
+    def lost(self) -> tuple[OperationRecord | None, list[OperationRecord]]:
+        """Return where the NaN or Inf of a loss, or of its gradient, arose, and all operations."""
+        for each in self._measured:
+            each.read()
+        records = [each.record for each in self._measured]
+        for phase in ("forward", "backward"):
+            ran = [each for each in records if each.phase == phase]
+            last = next((each for each in reversed(ran) if not each.finite), None)
+            if last is not None and (phase == "backward" or not ran[-1].finite):
+                origin = last.origin
+                known = origin is not None and origin.name != "output" and not origin.constant
+                return origin if known else None, records
+        return None, records
+
+    # A loss without a way to the model
+
+    def cut_off(self) -> bool:
+        """Return True if there was a backward, from a loss whose graph leads to no weights."""
+        if not self._ran_backward or self._root is None:
+            return False
+        if self._root.grad_fn is None:
+            return True
+        waiting, known = [self._root.grad_fn], {self._root.grad_fn}
+        while waiting:
+            node = waiting.pop()
+            if isinstance(getattr(node, "variable", None), nn.Parameter):
+                return False
+            behind = {each for each, _ in node.next_functions if each is not None} - known
+            known |= behind
+            waiting += behind
+        return True
+
+
+@dataclass(eq=False)
+class _Measured:
+    """An operation of a loss, with both ends of what it made and what made its inputs."""
+
+    record: OperationRecord
+    made: list[Ends]
+    given: list[_Measured | None]
+    _read: bool = False
+
+    def read(self) -> None:
+        """Fill in the record's ranges, and where numbers that are not finite arose."""
+        if self._read:
+            return
+        self._read = True
+        self.record.made = tuple(each.read() for each in self.made)
+        if self.record.index < 0:
+            self.record.constant = self.record.name == "truth" and not self.record.nan
+            return
+        for each in filter(None, self.given):
+            each.read()
+        if not self.record.finite:
+            before = [e.record.made[0] if e is not None else None for e in self.given]
+            self.record.given = tuple(filter(None, before))
+            makers = [each.record if each is not None else None for each in self.given]
+            self.record.origin = origin_of(self.record, before, makers)
+            self.record.facts["of"] = makers[0].name if makers and makers[0] is not None else ""
 
 
 def _title(node: Any) -> str:
@@ -199,6 +340,7 @@ def _doubtful(node: Any) -> bool:
 
 _ENDS = {made for name, made in WIRED if "softmax" in name}
 _HEARD = {"softmax", "log_softmax", "nll_loss_forward", "clone", "to_copy", *PAIRED}
+_HEARD |= {"mul", "exp", "xlogy"}  # parts of kl_div
 
 
 LOOKED = "the optimizer"

@@ -36,9 +36,8 @@ def raised(seen: Observation) -> Iterator[Finding]:
     look = _innermost(seen, error)
     kind = kind_of(error)
     place = _place(error)
-    if seen.cuts and not place["line"] and "without a gradient" in str(error):
-        cut = seen.cuts[-1].record
-        place |= {"file": cut.file, "line": cut.line, "function": cut.name}
+    if not place["line"] and "without a gradient" in str(error):
+        place |= no_graph(seen)
     operation = seen.raised.name if seen.raised is not None else place.pop("function")
     place.pop("function", None)
     name = look.layer if look is not None else ""
@@ -67,6 +66,17 @@ def raised(seen: Observation) -> Iterator[Finding]:
             "shapes": [(each.layer, each.type, each.shapes) for each in seen.calls if each.shapes]
         },
     )
+
+
+def no_graph(seen: Observation) -> dict[str, Any]:
+    """Return file, line and function of what keeps the score without a graph; empty if unknown."""
+    if seen.cuts:
+        cut = seen.cuts[-1].record
+        return {"file": cut.file, "line": cut.line, "function": cut.name}
+    for look in reversed(seen.calls):
+        if look.no_grad[0]:
+            return {"file": look.no_grad[0], "line": look.no_grad[1], "function": "no_grad"}
+    return {}
 
 
 def raised_outside(

@@ -32,6 +32,11 @@ def nan_and_inf(seen: Observation) -> Iterator[Finding]:
             return
 
 
+def lost_in_loss(origin: OperationRecord, seen: Observation) -> Finding:
+    """Report where NaN or Inf arose in a loss of which only the operations are known."""
+    return _finding(origin, seen, more=0)
+
+
 def _fine(source: OperationRecord) -> bool:
     return source.finite or source.constant
 
@@ -92,6 +97,10 @@ SOURCES = {
     "input": (
         "The input holds {word} already.",
         "Clean the data first, for example with torch.nan_to_num, and look where it comes from.",
+    ),
+    "truth": (
+        "What the loss is given beside the model's output holds {word} already.",
+        "Clean the labels first, and look where they come from.",
     ),
     "constant": (
         "A constant in the code holds {word}.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -25,6 +25,7 @@ from .operations import (
     HALF,
     LOOKS,
     RECTIFIERS,
+    WEIGHTED,
     OperationRecord,
     Place,
     Range,
@@ -65,6 +66,8 @@ class LayerCall:
         True if autograd follows what it gave out.
     overwritten : OperationRecord or None
         What wrote over what it gave out.
+    no_grad : tuple of str and int
+        File and line of the ``torch.no_grad()`` under which its weights were read.
     leaf : bool
         True if there are no modules in it.
     """
@@ -81,6 +84,7 @@ class LayerCall:
     tracked: bool = False
     finished: bool = False
     overwritten: OperationRecord | None = None
+    no_grad: tuple[str, int] = ("", 0)
 
     @property
     def leaf(self) -> bool:
@@ -137,7 +141,7 @@ class Observation:
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     backward: bool = False  # whether there was one
     cuts: list[Cut] = field(default_factory=list)
-    foreign: dict[int, OperationRecord] = field(default_factory=dict)  # weights of no module
+    foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
     sliced: OperationRecord | None = None  # what took some of the samples for the score
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
@@ -199,6 +203,7 @@ class RunObserver(Listener):
         self._returned: StorageMap[LayerCall] = StorageMap()
         self._writers: StorageMap[OperationRecord] = StorageMap()
         self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
+        self._held: StorageMap[str] = StorageMap()  # tensors that modules keep beside those
         self._normed = False  # whether a BatchNorm has run
         self._kept = 0  # the address of a result that autograd is about to keep
 
@@ -209,6 +214,10 @@ class RunObserver(Listener):
                 recorder.add(parameter, "tensor", partial(self._arrived_at_weights, name))
             self._unread[parameter] = [*(self._unread.get(parameter) or ()), name]
         self._note_sources()
+        for owner, name, tensor in plain_tensors(self.found.names):
+            if tensor not in self._unread and tensor not in self._writers:
+                owned = f"{name!r} of {owner!r}" if owner else repr(name)
+                self._held[tensor] = f"{owned}, shape {tuple(tensor.shape)}"
         # What autocast has cached before would stand in for the weights.
         recorder.exit_stack.callback(
             torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled()
@@ -354,7 +363,7 @@ class RunObserver(Listener):
         returned = operation.outputs
         if record.phase == "forward" and record.file:
             self._note_cut(record, operation)
-        self._note_kept(operation)
+        self._kept = address_of_result(operation)
         if record.phase == "forward" and operation.call is None and returned:
             self._note_slice(record, operation)
         if operation.is_view or not returned:
@@ -421,39 +430,49 @@ class RunObserver(Listener):
 
     def _note_cut(self, record: OperationRecord, operation: Operation) -> None:
         given = operation.inputs[0] if operation.inputs else None
-        if given is None or not torch.is_grad_enabled() or current_backward() != FORWARD:
+        if given is None or current_backward() != FORWARD:
+            return
+        if not torch.is_grad_enabled():
+            self._note_no_grad(operation)
             return
         begun = len(self.found.calls)
+        if _by_zero(operation, [self._writers.get(each) for each in operation.inputs]):
+            graded = next(each for each in operation.inputs if each.requires_grad)
+            self.found.cuts.append(Cut(record, begun, True, node=graded.grad_fn))
+            return
         if operation.name == "lift_fresh":  # torch.tensor, of what tolist() returned, maybe
             if operation.call is not None and given.is_floating_point() and given.ndim:
                 self.found.cuts.append(Cut(record, begun))
             return
         flat = operation.name in _FLAT
-        if not given.requires_grad or not (flat or cuts(operation)) or self._is_kept(given):
+        if not given.requires_grad or not (flat or cuts(operation)) or is_kept(given, self._kept):
             return
         self.found.cuts.append(Cut(record, begun, flat, node=given.grad_fn))
 
-    def _is_kept(self, tensor: Tensor) -> bool:
-        """Return True if autograd detaches it, as it does where a gradient needs the result."""
-        return tensor.data_ptr() == self._kept and hasattr(tensor.grad_fn, "_saved_result")
-
-    def _note_kept(self, operation: Operation) -> None:
-        returned = operation.outputs
-        self._kept = returned[0].data_ptr() if returned and operation.name != "detach" else 0
+    def _note_no_grad(self, operation: Operation) -> None:
+        look = self._calls.get(operation.call) if operation.call is not None else None
+        graded = [each for each in operation.inputs if each.requires_grad]
+        if look is None or look.no_grad[0] or not graded:
+            return
+        look.no_grad = operation.no_grad_line
+        behind = next((each.grad_fn for each in graded if each.grad_fn is not None), None)
+        if behind is not None:
+            record = OperationRecord(0, "no_grad", look.layer, look.call, "forward", *look.no_grad)
+            self.found.cuts.append(Cut(record, len(self.found.calls), node=behind))
 
     def _note_foreign(self, operation: Operation, record: OperationRecord) -> None:
         """Weights that are read in the model and are in none of its modules."""
         if operation.call is None or record.phase == "backward":
             return
         for each in operation.inputs:
-            if not each.requires_grad or not each.is_leaf or self._unread.get(each):
+            held = self._held.get(each)
+            if held is not None and operation.name in WEIGHTED and each.ndim > 1:
+                record.facts["plain"] = held
+                self.found.foreign.setdefault(held, record)
                 continue
-            if type(each) is nn.Parameter or self._is_held(each):
-                self.found.foreign.setdefault(id(each), record)
-
-    def _is_held(self, tensor: Tensor) -> bool:
-        """Return True if a module keeps the tensor as a plain attribute."""
-        return any(each is tensor for m in self.found.names for each in vars(m).values())
+            own = type(each) is nn.Parameter or held is not None
+            if own and each.requires_grad and each.is_leaf and not self._unread.get(each):
+                self.found.foreign.setdefault(str(id(each)), record)
 
     def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
         """Note that the loss takes only some samples of the model's output."""
@@ -465,9 +484,70 @@ class RunObserver(Listener):
                 if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
                     self.found.sliced = self.found.sliced or record
         if operation.call is None and operation.name == "mul":
-            other = operation.args[1] if len(operation.args) > 1 else None
-            if isinstance(other, (int, float)) and other == 0:
+            if by_zero(operation):
                 self.found.zeroed = record
+            if masks_samples(operation, self.found.samples):
+                self.found.sliced = self.found.sliced or record
+
+
+def plain_tensors(names: Iterable[nn.Module]) -> Iterator[tuple[str, str, Tensor]]:
+    """Yield the tensors that modules keep as plain attributes, or in a list or dict of theirs.
+
+    With the module's own name, where a mapping from modules to names is given, and the
+    attribute's.
+    """
+    known = names if isinstance(names, dict) else {}
+    for module in names:
+        for name, value in vars(module).items():
+            if name in _TORCHS:
+                continue
+            several = list(value.values()) if type(value) is dict else value
+            for each in several if isinstance(several, (list, tuple)) else (value,):
+                if isinstance(each, Tensor) and each.is_floating_point():
+                    yield known.get(module, ""), name, each
+
+
+_TORCHS = {"_parameters", "_buffers", "_modules", "_flat_weights"}
+
+
+def by_zero(operation: Operation) -> bool:
+    """Return True for a product with the number 0."""
+    other = operation.args[1] if operation.name == "mul" and len(operation.args) > 1 else None
+    return isinstance(other, (int, float)) and other == 0
+
+
+def _by_zero(operation: Operation, writers: Sequence[OperationRecord | None]) -> bool:
+    """Return True for a product of what learns with 0, or with zeros that the code makes."""
+    if operation.name != "mul" or not any(each.requires_grad for each in operation.inputs):
+        return False
+    pairs = zip(operation.inputs, writers, strict=True)
+    zeros = (w is not None and w.name in _ZEROS for each, w in pairs if not each.requires_grad)
+    return by_zero(operation) or any(zeros)
+
+
+_ZEROS = {"zeros", "zeros_like", "new_zeros"}
+
+
+def masks_samples(operation: Operation, count: int) -> bool:
+    """Return True for a product with a mask that is 0 for some of the samples."""
+    if operation.name != "mul" or len(operation.inputs) != 2 or count < 2:
+        return False
+    one, two = operation.inputs
+    mask = two if one.requires_grad else one
+    if one.requires_grad == two.requires_grad or not mask.ndim or len(mask) != count:
+        return False
+    return not bool((mask.detach().reshape(count, -1) != 0).any(1).all())
+
+
+def address_of_result(operation: Operation) -> int:
+    """Return where the result lies that autograd may keep; 0 for none."""
+    returned = operation.outputs
+    return returned[0].data_ptr() if returned and operation.name != "detach" else 0
+
+
+def is_kept(tensor: Tensor, address: int) -> bool:
+    """Return True if autograd detaches it, as it does where a gradient needs the result."""
+    return tensor.data_ptr() == address and hasattr(tensor.grad_fn, "_saved_result")
 
 
 def _heads(attended: Attended, weights: Tensor) -> list[dict[str, Any]]:

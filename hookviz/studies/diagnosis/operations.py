@@ -51,22 +51,45 @@ class Range:
         return f"{number(self.low)} … {number(self.high)} ({size})"
 
 
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """The least and the largest value of a tensor, on its device until they are read."""
+
+    values: Tensor  # (2,)
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def read(self) -> Range:
+        """Return them as numbers."""
+        low, high = self.values.tolist()
+        return Range(low, high, self.shape, self.dtype)
+
+
+def ends_of(tensor: Tensor) -> Ends | None:
+    """Return both ends of a floating-point or complex tensor; None where there are none to read."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
+        return None
+    values = tensor.detach()
+    try:
+        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+        values = values if values.dtype in (torch.float32, torch.float64) else values.float()
+        both = torch.stack(values.aminmax()) if values.numel() else values.new_zeros(2)
+    except (RuntimeError, NotImplementedError, TypeError):  # sparse, quantized, nested
+        return None
+    return Ends(both, tuple(tensor.shape), tensor.dtype)
+
+
 def range_of(tensor: Tensor) -> Range | None:
     """Return the range of a floating-point or complex tensor; None where it cannot be read.
 
     >>> print(range_of(torch.tensor([[0.5, -2.0]])))
     −2 … 0.5 (1×2)
     """
-    if not (tensor.is_floating_point() or tensor.is_complex()):
-        return None
-    values = tensor.detach()
+    ends = ends_of(tensor)
     try:
-        values = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
-        values = values if values.dtype in (torch.float32, torch.float64) else values.float()
-        low, high = torch.stack(values.aminmax()).tolist() if values.numel() else (0.0, 0.0)
-    except (RuntimeError, NotImplementedError, TypeError):  # sparse, quantized, nested, meta
+        return None if ends is None else ends.read()
+    except (RuntimeError, NotImplementedError, TypeError):
         return None
-    return Range(low, high, tuple(tensor.shape), tensor.dtype)
 
 
 @dataclass(eq=False)
@@ -540,10 +563,58 @@ def look_at_wiring(seen: Seen) -> None:
         record.facts["over the batch"] = len(given) if dim == 0 and min(given.shape) > 1 else 0
         record.facts["over one"] = given.shape[dim] == 1 and len(given) > 1
     if name == "nll_loss_forward" and "wired" not in record.facts:
-        high = seen.given[0].max().item() if seen.given[0].numel() else 0.0
-        record.facts["positive"] = high > 1e-3
+        record.facts["positive"] = _above_zero(seen.given[0])
+    _look_at_divergence(seen)
     if name in PAIRED and record.layer == OUTSIDE and len(seen.given) > 1:
         record.facts["pairs"] = _pairs(seen)
+
+
+def _above_zero(tensor: Tensor) -> bool:
+    """Return True if a number is above 0, where a logarithm of a probability never is."""
+    return bool(tensor.numel()) and tensor.detach().max().item() > 1e-3
+
+
+def _look_at_divergence(seen: Seen) -> None:
+    """Tell ``kl_div`` from its parts, as which it runs, and note what its input is.
+
+    They are ``xlogy(target, target) - target * input``; of a logarithm,
+    ``exp(target) * (target - input)``.
+    """
+    record, name = seen.record, seen.record.name
+    if name not in _PARTS:
+        return
+    record.facts["parts"] = tuple(map(_address, seen.given))
+    first, part = (*seen.makers, None, None)[:2]
+    if first is None or part is None or not {"parts"} <= first.facts.keys() & part.facts.keys():
+        record.facts["second"], record.facts["above"] = part, _second_above_zero(seen)
+        return
+    truth, given = first.facts["parts"], part.facts["parts"]
+    names = name, first.name, part.name
+    plain = names == ("sub", "xlogy", "mul") and truth[0] == truth[1] == given[0]
+    if plain or (names == ("mul", "exp", "sub") and truth[0] == given[0]):
+        record.name, source = "kl_div", part.facts["second"]
+        source = source.facts.get("copies", source) if source is not None else None
+        if source is not None and ("kl_div", source.name) in WIRED:
+            record.facts["wired"] = source
+        else:
+            record.facts["positive"] = part.facts["above"]
+
+
+_PARTS = {"sub", "mul", "xlogy", "exp"}
+
+
+def _address(tensor: Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # sparse
+        return id(tensor)
+
+
+def _second_above_zero(seen: Seen) -> bool:
+    """Return True if the second factor of a loss goes above 0; outside of the model alone."""
+    two = seen.given[1] if len(seen.given) == 2 and seen.record.layer == OUTSIDE else None
+    same = two is not None and two.shape == seen.given[0].shape and two.requires_grad
+    return same and two is not None and _above_zero(two)
 
 
 def _pairs(seen: Seen) -> bool:
@@ -601,6 +672,14 @@ WIRED = {
     ("nll_loss_forward", "sigmoid"): (
         "this loss takes logarithms of probabilities and is given what a sigmoid returned",
         "Use cross_entropy on the logits.",
+    ),
+    ("kl_div", "softmax"): (
+        "this loss takes logarithms of probabilities and is given probabilities",
+        "Give it log_softmax in place of the softmax.",
+    ),
+    ("kl_div", "sigmoid"): (
+        "this loss takes logarithms of probabilities and is given what a sigmoid returned",
+        "Give it logsigmoid in place of the sigmoid.",
     ),
 }
 """An operation and what made its input -> what is wrong with that, and what to write instead."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
+from ...run.errors import line_of
 from ..hook_table import HookTable, hooks
 from .findings import Finding
 from .observation import Observation
@@ -68,7 +69,11 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
             phase="backward",
             evidence={"parameters": sorted(frozen)},
         )
-    if not seen.backward or seen.error is not None:
+    if seen.error is not None:
+        return
+    if not seen.backward:
+        if seen.score is not None and (every.keys() - frozen) & seen.used:
+            yield cut_off(_last_cut(seen))
         return
     lacking = {
         module: name
@@ -95,6 +100,29 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     yield from _no_slope(seen)
 
 
+def _last_cut(seen: Observation) -> OperationRecord | None:
+    """Return where the score's graph ended: behind the model, if it did so there."""
+    cuts = [each.record for each in seen.cuts if not each.flat]
+    behind = [each for each in cuts if each.layer == OUTSIDE]
+    return next(reversed(behind or cuts), None)
+
+
+def cut_off(cut: OperationRecord | None) -> Finding:
+    """Report a loss that has a gradient, and no way from there to any weight."""
+    at = f": {cut.name} ends the graph" + (f" at {cut.where}" if cut.where else "") if cut else ""
+    return Finding(
+        "no gradient",
+        "error",
+        f"The loss is cut off from the model, and no gradient reaches any weight{at}.",
+        "Compute the loss from what the model returns, without detach(), .data, item(), numpy() "
+        "and torch.tensor(); requires_grad_() brings no graph back.",
+        phase="backward",
+        operation=cut.name if cut else "",
+        file=cut.file if cut else "",
+        line=cut.line if cut else 0,
+    )
+
+
 def _no_slope(seen: Observation) -> Iterator[Finding]:
     """Find layers to which a gradient comes that is 0, since what follows has no slope."""
     for cut in seen.cuts:
@@ -107,18 +135,24 @@ def _no_slope(seen: Observation) -> Iterator[Finding]:
         if cut.flat and norms and not any(norms.values()) and any(seen.gradient_norms.values()):
             layers = [name for name in norms if norms[name] == 0]
             line = f" at {cut.record.where}" if cut.record.where else ""
+            zero = cut.record.name == "mul"
+            why = f"the slope of {cut.record.name} in {_place_of(cut.record)}{line} is 0 everywhere"
+            if zero:
+                why = f"it is multiplied by 0 in {_place_of(cut.record)}{line}"
             yield Finding(
                 "no gradient",
                 "warning",
-                f"The gradient that reaches {layers[-1]!r} is 0: the slope of {cut.record.name} "
-                f"in {_place_of(cut.record)}{line} is 0 everywhere.",
-                "Let the gradient pass it: x + (x.round() - x).detach(), with your operation.",
+                f"The gradient that reaches {layers[-1]!r} is 0: {why}.",
+                "Take the factor 0 away; what is added to it has no graph."
+                if zero
+                else "Let the gradient pass it: x + (x.round() - x).detach(), with your operation.",
                 layers[-1],
                 phase="backward",
                 operation=cut.record.name,
                 file=cut.record.file,
                 line=cut.record.line,
                 layers=[layers[-1], *layers[:-1]],
+                evidence={"slope": 0},
             )
 
 
@@ -158,6 +192,11 @@ def _reason(
     """Say why no gradient reaches a module, what to do, and the operation that is to blame."""
     calls = [look for look in seen.calls if look.module is module]
     if calls and not any(look.tracked for look in calls):
+        inner = set(module.modules())
+        off = [look.no_grad for look in seen.calls if look.module in inner and look.no_grad[0]]
+        if off:
+            why = f"it ran under torch.no_grad() at {line_of(*off[0])}"
+            return why, _REMOVE, OperationRecord(-1, "", name, file=off[0][0], line=off[0][1])
         return (
             "its output is not tracked, since it ran under torch.no_grad() or detached",
             _REMOVE,
@@ -177,6 +216,8 @@ def _reason(
             return f"numbers are made into a new tensor {there}, without a graph", _NUMBERS, cut
         if cut.name == "local_scalar_dense":
             return f"its output is taken out as a number {there}", _REMOVE, cut
+        if cut.name == "no_grad":
+            return f"its output goes through torch.no_grad() {there}", _REMOVE, cut
         if cut.name == "detach":
             return f"its output is detached {there}", _REMOVE, cut
         return f"{cut.name} {there} returns truths or whole numbers, without a slope", _SOFT, cut

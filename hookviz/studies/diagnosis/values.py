@@ -111,6 +111,21 @@ def _by_design(seen: Observation, name: str, learning: set[str]) -> bool:
 def not_registered(seen: Observation) -> Iterator[Finding]:
     """Weights that the model reads and that are not in its ``parameters()``."""
     for operation in seen.foreign.values():
+        if "plain" in operation.facts:
+            held = operation.facts["plain"]
+            yield Finding(
+                "not registered",
+                "warning",
+                f"{operation.name.capitalize()} takes as weights the plain tensor {held}: it is "
+                "not in model.parameters(), so no optimizer trains it, and neither state_dict() "
+                "nor to(device) has it.",
+                "Keep it as nn.Parameter(tensor) if it is to learn, else by "
+                "register_buffer(name, tensor).",
+                **operation.place,
+                evidence={"weights": held},
+                cause="plain tensor",
+            )
+            continue
         yield Finding(
             "not registered",
             "warning",

@@ -1,0 +1,179 @@
+// Orders that depend on where the user is: by what the channels are at the chosen place, or by how
+// like one of them the others are.
+
+import { el, setText, visible } from "./dom.js";
+import { descending } from "./measures.js";
+import { short } from "./numbers.js";
+
+/**
+ * @typedef {import("./layer.js").Layer} Layer
+ * @typedef {import("./state.js").Values} Values
+ * @typedef {{order: ArrayLike<number>, scores: ArrayLike<number> | null, name: string, key: string,
+ *   words: string}} Ranking Channels in order; `name` is "index" where what it needs is missing.
+ */
+
+/** @type {Record<string, string>} What each is called beside a value. */
+const SCORE_NAMES = { value: "value", contrast: "z-score", contribution: "value × gradient" };
+const GOING = "by number: on its way …";
+const NO_GRADIENT = "by number: no gradient arrives here";
+
+/** @param {string} order */
+export const isHere = (order) => order in SCORE_NAMES;
+
+/** @param {string} order */
+const isScored = (order) => isHere(order) || order === "similarity";
+
+/** The channels' order, by scores that the browser finds where its values are exact. */
+export class Rankings {
+  /**
+   * @param {import("./app.js").Source} source
+   * @param {() => void} best What the button does.
+   */
+  constructor(source, best) {
+    this.source = source;
+    this.words = el("span", { class: "hv-dim", role: "status" });
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "the channel that is first at the chosen place: key b" }, "best here");
+    this.button.addEventListener("click", best);
+    this.root = el("span", { class: "hv-ablation" }, this.words, this.button);
+  }
+
+  /**
+   * @param {Layer} data
+   * @param {Values} at
+   * @returns {Ranking}
+   */
+  of(data, at) {
+    if (!isScored(at.order)) return { order: data.order(at.order), scores: null, name: data.orderOf(at.order), key: at.order, words: "" };
+    const none = (/** @type {string} */ words) => ({ order: data.order("index"), scores: null, name: "index", key: "index", words });
+    if (isHere(at.order) && !at.place) return none("by number: click a place first");
+    const spot = spotOf(data, at);
+    const like = Math.min(at.like, data.count - 1);
+    const key = isHere(at.order) ? `${at.order} ${spot.row} ${spot.column}` : `${at.order} ${like}`;
+    const exact = isExact(data, at);
+    const asked = !exact && this.source.live && this.source.scores;
+    const found = asked ? this.source.scores?.(at, spot, like) : data.once(`scores ${key}`, () => scoresOf(data, at.order, spot, like));
+    if (found === null) return none(asked ? GOING : NO_GRADIENT);
+    const scores = /** @type {ArrayLike<number>} */ (found);
+    if (!scores.length) return none(NO_GRADIENT);
+    const order = data.once(`order ${key} ${Boolean(asked)}`, () => descending(scores));
+    const rough = exact || asked ? "" : "of rounded values";
+    const words = [isHere(at.order) ? "" : `to ${data.word} ${like}`, rough].filter(Boolean).join(", ");
+    return { order, scores, name: at.order, key, words };
+  }
+
+  /**
+   * @param {Ranking} ranking
+   * @param {Values} at
+   */
+  show(ranking, at) {
+    setText(this.words, ranking.words);
+    visible(this.button, Boolean(at.place) && at.order !== "similarity");
+    visible(this.root, !this.button.hidden || Boolean(ranking.words));
+  }
+
+  /**
+   * The shown channel's score, beside its value at the place.
+   * @param {Ranking} ranking
+   * @param {Values} at
+   * @returns {Array<[string, string]>}
+   */
+  reading({ scores, name }, at) {
+    if (!scores || name === "value") return [];
+    const score = Number(scores[at.channel]);
+    if (name === "similarity") return score === Infinity ? [] : [[`cosine with ${at.like}`, short(score)]];
+    return [[/** @type {string} */ (SCORE_NAMES[name]), short(score)]];
+  }
+}
+
+/** @param {Ranking} ranking Whether its scores are being worked out. */
+export const isGoing = (ranking) => ranking.words === GOING;
+
+/**
+ * Row and column of the chosen place in the layer's maps.
+ * @param {Layer} data
+ * @param {Values} at
+ */
+function spotOf(data, { place }) {
+  const [down, right] = place ?? [0, 0];
+  const [height, width] = data.header.size;
+  return { row: Math.min(Math.floor(down * height), height - 1), column: Math.min(Math.floor(right * width), width - 1) };
+}
+
+/**
+ * Whether the browser has the very values: not rounded, not averaged, not of another stage or run
+ * than the gradients.
+ * @param {Layer} data
+ * @param {Values} at
+ */
+function isExact(data, at) {
+  const { maps, gradients } = data.arrays;
+  const [height, width] = data.header.size;
+  const whole = data.height === height && data.width === width && !maps?.approximate;
+  if (at.order !== "contribution") return whole;
+  return whole && !gradients?.approximate && !data.header.stage && at.version !== "difference";
+}
+
+/**
+ * Each channel's score, as `scores_here` and `similarities` of hookviz.view.layer have it; null
+ * where what it needs is not there.
+ * @param {Layer} data
+ * @param {string} order
+ * @param {{row: number, column: number}} spot
+ * @param {number} like
+ * @returns {Float64Array | null}
+ */
+export function scoresOf(data, order, { row, column }, like) {
+  if (!data.width || (order === "contribution" && !data.graded)) return null;
+  const [height, width] = data.header.size;
+  const y = Math.floor((row * data.height) / height);
+  const x = Math.floor((column * data.width) / width);
+  const place = y * data.width + x;
+  const every = (/** @type {(channel: number) => number} */ score) => Float64Array.from({ length: data.count }, (_, channel) => score(channel));
+  const value = (/** @type {number} */ channel) => Number(data.map("maps", channel)[place]);
+  if (order === "value") return every(value);
+  if (order === "contribution") return every((channel) => value(channel) * Number(data.map("gradients", channel)[place]));
+  if (order === "contrast") return every((channel) => deviations(data.map("maps", channel), value(channel)));
+  const reference = scaled(data.map("maps", like));
+  const length = dot(reference, reference);
+  return every((channel) => {
+    if (channel === like) return Infinity; // first, also before its copies
+    const own = scaled(data.map("maps", channel));
+    return dot(own, reference) / Math.sqrt(dot(own, own) * length);
+  });
+}
+
+/**
+ * How many standard deviations of the finite values a value is above their mean.
+ * @param {ArrayLike<number>} values
+ * @param {number} value
+ */
+function deviations(values, value) {
+  const finite = Array.from(values).filter(Number.isFinite);
+  if (!finite.length || finite.every((each) => each === finite[0])) return finite[0] === value ? 0 : finite.length ? value - Number(finite[0]) : NaN;
+  const mean = finite.reduce((sum, each) => sum + each, 0) / finite.length;
+  const squares = finite.reduce((sum, each) => sum + (each - mean) ** 2, 0);
+  return (value - mean) / Math.sqrt(squares / finite.length);
+}
+
+/**
+ * By the largest magnitude, so that no square overflows.
+ * @param {ArrayLike<number>} values
+ */
+function scaled(values) {
+  let most = 0;
+  for (let i = 0; i < values.length; i++) {
+    const size = Math.abs(Number(values[i]));
+    if (!(size <= most)) most = size; // also of NaN
+  }
+  return Float64Array.from(values, (each) => each / most);
+}
+
+/**
+ * @param {Float64Array} a
+ * @param {Float64Array} b
+ */
+function dot(a, b) {
+  let sum = 0;
+  for (let i = 0; i < a.length; i++) sum += Number(a[i]) * Number(b[i]);
+  return sum;
+}

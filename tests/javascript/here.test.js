@@ -1,0 +1,22 @@
+// The channels' scores at a place, and how like one the others are, are Python's.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { scoresOf } from "../../hookviz/static/here.js";
+import { Layer } from "../../hookviz/static/layer.js";
+import { descending } from "../../hookviz/static/measures.js";
+import { array, cases } from "./cases.js";
+
+for (const { order, maps, gradients, shape, row, column, like, scores, sorted } of cases.here)
+  test(`order by ${order}`, () => {
+    const tensors = { maps: { shape, values: array(maps) }, gradients: { shape, values: array(gradients) } };
+    const layer = new Layer({ size: shape.slice(1) }, /** @type {any} */ (tensors), ["index"], []);
+    const found = scoresOf(layer, order, { row, column }, like) ?? [];
+    array(scores).forEach((/** @type {number} */ wanted, /** @type {number} */ channel) => {
+      const got = Number(found[channel]);
+      const near = Math.abs(got - wanted) <= 1e-12 * Math.max(1, Math.abs(wanted));
+      assert.ok(Object.is(got, wanted) || near, `${got} for ${wanted} of channel ${channel}`);
+      if (order === "value" || order === "contribution") assert.equal(got, wanted);
+    });
+    assert.deepEqual([...descending(found)], [...array(sorted)]);
+  });
