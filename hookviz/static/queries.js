@@ -39,7 +39,7 @@ function wordsOf({ grid, first, words }, query) {
  * @param {number} keys
  * @param {number} query
  */
-function rowsOf(matrices, count, keys, query) {
+function matrixRows(matrices, count, keys, query) {
   const size = matrices.length / count;
   const found = new Float32Array(count * keys);
   const rows = query === MEAN ? Array.from({ length: size / keys }, (_, row) => row) : [query];
@@ -68,7 +68,7 @@ export function fromQuery(layer, place) {
   return layer.once(`query ${query}`, () => {
     const { heads, before, grid } = queries;
     const keys = /** @type {number} */ (matrices.shape[2]);
-    const rows = rowsOf(matrices.values, /** @type {number} */ (matrices.shape[0]), keys, query);
+    const rows = matrixRows(matrices.values, /** @type {number} */ (matrices.shape[0]), keys, query);
     const cut = (/** @type {number} */ from, /** @type {number} */ begin, /** @type {number} */ end) => {
       const values = new Float32Array(heads * (end - begin));
       for (let head = 0; head < heads; head++)
