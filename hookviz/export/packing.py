@@ -106,6 +106,8 @@ class PackedTensor:
         ``(C, H, W)``.
     low, high : numpy.ndarray
         The range of each map, ``(C,)``.
+    first : bool
+        Of the layer that is shown first: it is reduced last.
     quality : int
     """
 
@@ -113,6 +115,7 @@ class PackedTensor:
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    first: bool = False
     quality: int = EXACT
     _made: dict[int, Stream] = field(default_factory=dict)
     _guessed: dict[int, int] = field(default_factory=dict)
@@ -204,7 +207,7 @@ QUALITY_LEVELS = (
 def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
     """Lower the quality of parts until they fit the budget in bytes; return the reductions."""
     # Among equals more channels first: large maps lose most by averaging.
-    order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
+    order = sorted(parts, key=lambda part: (part.first, -part.values.size, part.values.shape[1]))
     aim = budget
     while True:
         _lower(order, aim)

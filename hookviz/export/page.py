@@ -91,6 +91,8 @@ def write_page(
     parts: list[PackedTensor] = []
     for place, name in enumerate(names):
         header, small, own = _layer(for_layer(view, layer=name))
+        for part in own:
+            part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         on_progress(0.6 * (place + 1) / len(names))
