@@ -430,6 +430,13 @@ class _Scaling(AttentionListener):
             self._scale(attended, args[0], self._factor)
             operation.replace(operation.function(*args, **operation.kwargs))
 
+    def _recall(self, operation: Operation) -> Attended | None:
+        attended = super()._recall(operation)
+        if attended is not None and self._is_meant(attended.path):
+            with self._silent(), torch.no_grad():
+                self._scale(attended, operation.outputs[0], self._factor)
+        return attended
+
     def _take_fused(self, operation: Operation) -> None:
         super()._take_fused(operation)
         self._edit_result(operation)
