@@ -26,7 +26,7 @@ class KernelSource {
     this.known = new Map();
     this.pending = new Set();
     /** @type {Map<string, (part: any) => void>} */
-    this.parts = new Map(); // of ablations
+    this.parts = new Map(); // of ablations, and of code
     this.asked = 0;
     /** @type {WeakMap<any, Set<string>>} */
     this.attending = new WeakMap();
@@ -41,7 +41,7 @@ class KernelSource {
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
-    model.on("change:note", () => this.tell());
+    for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
   }
 
   get facts() {
@@ -121,7 +121,7 @@ class KernelSource {
     this.pending.delete(said.key);
     this.found();
     const old = !said.key.startsWith(`${this.facts.run} `);
-    if (old && said.ask === "ablation") this.take(said, null);
+    if (old && this.parts.has(said.key)) this.take(said, null);
     if (old) return;
     /** @type {Record<string, any>} */
     const arrays = {};
@@ -129,7 +129,7 @@ class KernelSource {
       const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
-    if (said.ask === "ablation") return this.take(said, arrays);
+    if (this.parts.has(said.key)) return this.take(said, arrays);
     this.known.set(said.key, this.made(said, arrays));
     this.forget();
     this.tell();
@@ -201,6 +201,29 @@ class KernelSource {
     const told = this.parts.get(said.key);
     this.parts.delete(said.key);
     told?.(arrays && { ...said, arrays });
+  }
+
+  /**
+   * This view without hookviz.
+   * @param {any} settings
+   * @returns {Promise<{code: string, none: string}>}
+   */
+  code(settings) {
+    this.asked += 1;
+    const key = `${this.facts.run} code ${this.asked}`;
+    return new Promise((resolve) => {
+      this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
+      this.ask({ key, ask: "code", settings });
+    });
+  }
+
+  get pins() {
+    return this.model.get("pins");
+  }
+
+  set pins(pins) {
+    this.model.set("pins", pins);
+    this.model.save_changes();
   }
 
   /** @param {any} at */
