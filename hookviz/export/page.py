@@ -23,6 +23,7 @@ from ..run.target import Target
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference
 from ..view.layer import ABLATION
+from ..view.map import map_payload
 from ..view.payload import (
     class_number,
     field_payload,
@@ -38,6 +39,7 @@ from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
+from .terms import held_terms
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -87,9 +89,12 @@ def write_page(
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
     facts["pins"] = [each for each in pins if each["layer"] in names]
     facts["language"] = language = known_language(language)
-    blocks, parts = {}, []
+    blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
+    parts: list[PackedTensor] = []
     for place, name in enumerate(names):
         header, small, own = _layer(for_layer(view, layer=name))
+        for part in own:
+            part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         on_progress(0.6 * (place + 1) / len(names))
@@ -102,10 +107,20 @@ def write_page(
         said, pixels = picture
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
     blocks["heatmaps"] = ({}, heats, [])
+    network, small_pictures = _map(view, names)
+    blocks["map"] = (network, Stream.of(small_pictures), [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
     fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
+    fixed += len(json.dumps(network))
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
+    whole = sum(part.values.nbytes for part in parts)
+    facts["why"], terms = held_terms(view, names, room, whole)
+    for header, small, own in terms.values():
+        room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
+        parts += own
+    room -= 0.75 * len(json.dumps(facts["why"]))
+    blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
     on_progress(1.0)
     texts = {
@@ -180,6 +195,14 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts
+
+
+def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        header, arrays = map_payload(view, names)
+    except Exception as error:  # a page without its map is still a page
+        return {"none": f"The map could not be made: {error}"}, []
+    return header, [raw(name, array) for name, array in arrays.items()]
 
 
 def _heatmaps(

@@ -10,6 +10,7 @@ import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
 import { Layout } from "./layout.js";
 import { paint, toLevels } from "./levels.js";
+import { NetworkMap } from "./map.js";
 import { mapSize, short, times } from "./numbers.js";
 import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
@@ -25,14 +26,17 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, wanted?: number | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
+ *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
+ *   map?: (at: any) => any,
+ *   switches?: boolean,
  *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   pins?: import("./pins.js").Pin[] | null,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
@@ -65,12 +69,14 @@ export class App {
       position: (place) => this.toPosition(place),
       order: (name) => this.toOrder(name),
       again: () => this.schedule(),
+      channels: () => this.ranking.order,
     });
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.parts.heading.work.append(this.rankings.root);
     this.tools = new Tools(this);
     this.why = new Why(this);
+    this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
       if (changed.has("layer") || changed.has("normalize") || changed.has("cmap"))
         this.state.set({ ends: null, slopeEnds: null });
@@ -193,6 +199,7 @@ export class App {
       b: () => this.best(),
       l: () => this.alike(),
       w: () => this.why.toggle(),
+      m: () => this.network.toggle(true),
       a: () => this.state.set({ strip: !this.at.strip }),
       LayerHome: () => this.toLayer(-Infinity),
       LayerEnd: () => this.toLayer(Infinity),
@@ -269,6 +276,7 @@ export class App {
       if (at.channel >= data.count) return this.state.set({ channel: data.count - 1 });
     }
     this.top(waiting);
+    this.network.show();
     if (!this.data || (waiting && this.data.header.layer !== at.layer)) return undefined;
     const shown = this.data;
     const { ranking } = this;
@@ -306,7 +314,9 @@ export class App {
     this.parts.chip.disabled = facts.verdict.layer === null;
     const target = targetOf(this.source, at);
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
-    this.parts.predictions.show(facts.predictions, target, what);
+    const wanted = this.source.wanted ?? null;
+    const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
+    this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
     this.lists();

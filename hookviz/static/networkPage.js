@@ -13,18 +13,19 @@ import { speak } from "./words.js";
 
 /** Unpack model and runtime, and start the worker. @param {any} facts */
 async function started(facts) {
-  const [model, binary, program, first] = await Promise.all([
+  const [model, binary, program, first, why] = await Promise.all([
     fileIn("model"),
     fileIn("runtime"),
     fileIn("program"),
     block("input"),
+    block("why"),
   ]);
   const runner = new Runner(new TextDecoder().decode(program), model, binary);
   const { header, arrays } = /** @type {any} */ (first);
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;
   const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
-  return new NetworkSource(facts, runner, input);
+  return new NetworkSource(facts, runner, input, why ?? { header: {}, arrays: {} });
 }
 
 /** Put the app into the still picture's place. */

@@ -3,10 +3,12 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
+import { loadDagre } from "./dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
+import { answered } from "./terms.js";
 import { speak } from "./words.js";
 
 /** What is in the page. */
@@ -22,6 +24,8 @@ class PageSource {
     this.pending = new Set();
     /** @type {((app: App) => string) | undefined} */
     this.link = undefined;
+    /** @type {Map<string, any>} */
+    this.reasons = new Map();
   }
 
   /**
@@ -75,6 +79,11 @@ class PageSource {
     return this.layer(at)?.header.field ?? null;
   }
 
+  map() {
+    const made = (/** @type {any} */ { header, arrays }) => ({ ...header, arrays, library: async () => loadDagre() });
+    return this.get("map", made);
+  }
+
   picture() {
     return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
   }
@@ -87,6 +96,30 @@ class PageSource {
 
   value() {
     return null;
+  }
+
+  /** @param {any} question */
+  why(question) {
+    const key = JSON.stringify(question);
+    const found = this.reasons.get(key) ?? answered(question, this.facts.why, (layer, call) => this.held(layer, call));
+    if (found) this.reasons.set(key, found);
+    return found;
+  }
+
+  /**
+   * What the page holds of a layer's computation; undefined while it is unpacked.
+   * @param {string} layer
+   * @param {number} call
+   */
+  held(layer, call) {
+    const found = this.get(this.facts.why.layers[layer].block, ({ header, arrays }) => ({ recipe: header, arrays }));
+    const shown = this.place(layer) >= 0;
+    const own = shown ? this.layer({ layer }) : null;
+    if (!found || (shown && !own)) return undefined;
+    if (call >= 0 && call !== found.recipe.call) return null;
+    const whole = own?.arrays.maps && own.header.call === found.recipe.call && own.header.size.length === found.recipe.shape.length;
+    const fits = whole && own.width === own.header.size.at(-1) && own.header.counts.depth <= 1;
+    return { ...found, map: fits ? own.arrays.maps : null };
   }
 
   /**

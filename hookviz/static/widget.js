@@ -3,6 +3,7 @@
 import { App } from "./app.js";
 import { decoded } from "./arrays.js";
 import { Layer } from "./layer.js";
+import { Moves, Requests } from "./moves.js";
 import { pictureOf } from "./pictures.js";
 import { speak } from "./words.js";
 
@@ -10,6 +11,7 @@ const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
 const PAUSE = 200; // and between two such messages: at each the front end shows a busy kernel
 
+const AT_ONCE = 4; // questions at the kernel: what is wanted by then is asked when one is answered
 const LONG = 10000; // milliseconds without an answer until that is said
 const GONE = "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
 const SILENT = "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
@@ -20,14 +22,18 @@ class KernelSource {
   constructor(model) {
     this.model = model;
     this.live = true;
+    this.switches = true; // channels of an input can be switched off, to see what follows
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     /** @type {Map<string, any>} The one that was used last is last. */
     this.known = new Map();
     this.pending = new Set();
     /** @type {Map<string, (part: any) => void>} */
-    this.parts = new Map(); // of ablations, and of code
+    this.parts = new Map(); // of work that is done in parts
     this.asked = 0;
+    this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
+    this.requests = new Requests(this.moves, (message) => this.ask(message));
+    this.local = false; // whether the model's settings are just set here
     /** @type {WeakMap<any, Set<string>>} */
     this.attending = new WeakMap();
     model.on("msg:custom", (/** @type {any} */ said, /** @type {DataView[]} */ buffers) => {
@@ -42,6 +48,11 @@ class KernelSource {
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
     for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
+    model.on("change:seen", () => {
+      this.requests.next();
+      this.found();
+      this.tell();
+    });
   }
 
   get facts() {
@@ -79,11 +90,16 @@ class KernelSource {
       this.known.set(key, found);
       return found;
     }
-    if (!this.pending.has(key)) {
+    if (!this.pending.has(key) && this.pending.size < AT_ONCE) {
       this.pending.add(key);
       this.ask({ key, ...question });
     }
     return null;
+  }
+
+  /** The class that was asked for last, if what is shown is not of it yet. */
+  get wanted() {
+    return this.requests.target;
   }
 
   /**
@@ -109,7 +125,7 @@ class KernelSource {
   /** The kernel has answered. */
   found() {
     clearTimeout(this.timer);
-    this.timer = this.pending.size ? setTimeout(() => this.lose(SILENT), LONG) : 0;
+    this.timer = this.pending.size || this.requests.doing ? setTimeout(() => this.lose(SILENT), LONG) : 0;
     this.gone = "";
   }
 
@@ -120,8 +136,12 @@ class KernelSource {
   arrive(said, buffers) {
     this.pending.delete(said.key);
     this.found();
+    if (said.lost) {
+      this.take(said, { none: "interrupted" });
+      return this.tell();
+    }
     const old = !said.key.startsWith(`${this.facts.run} `);
-    if (old && this.parts.has(said.key)) this.take(said, null);
+    if (old) this.take(said, null);
     if (old) return;
     /** @type {Record<string, any>} */
     const arrays = {};
@@ -147,6 +167,7 @@ class KernelSource {
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
 
@@ -175,22 +196,41 @@ class KernelSource {
   }
 
   /**
-   * Let the kernel work a moment; with the last of it comes the order.
-   * @param {any} at
+   * Let the kernel work a moment, so that it can be stopped.
+   * @param {any} question
    * @param {(part: any) => void} told Gets null if the network has changed meanwhile.
    */
-  ablate(at, told) {
+  work(question, told) {
     this.asked += 1;
-    const key = `${this.facts.run} ablation ${this.asked}`;
+    const key = `${this.facts.run} ${question.ask} ${this.asked}`;
+    this.parts.set(key, told);
+    this.model.send({ key, ...question });
+  }
+
+  /**
+   * With the last part of it comes the order.
+   * @param {any} at
+   * @param {(part: any) => void} told
+   */
+  ablate(at, told) {
     const { layer, call, sample, depth } = at;
-    this.parts.set(key, (part) => {
+    this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
       const arrays = part?.arrays;
       const own = `${this.facts.run} ${JSON.stringify(this.question(at))}`;
       const known = this.known.get(own);
       if (arrays?.order && known instanceof Layer) this.known.set(own, known.ablated(arrays.drops, arrays.order));
       told(part && { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null });
     });
-    this.model.send({ key, ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) });
+  }
+
+  /**
+   * Switch channels off, in their order, until the answer is another.
+   * @param {any} at
+   * @param {number[]} channels
+   * @param {(part: any) => void} told
+   */
+  flip({ layer, call, sample, depth }, channels, told) {
+    this.work({ ask: "flip", layer, call, sample, depth, channels }, told);
   }
 
   /**
@@ -264,12 +304,13 @@ class KernelSource {
 
   /** @param {number} number */
   target(number) {
-    this.ask({ set: "target", number });
+    this.requests.add({ set: "target", number });
+    this.tell();
   }
 
   /** @param {any} what */
   edit(what) {
-    this.ask(what);
+    this.requests.add(what);
   }
 
   /**
@@ -279,6 +320,11 @@ class KernelSource {
   why(question) {
     const waiting = [...this.pending].some((key) => key.includes(`"ask":"${question.ask}"`));
     return waiting ? null : this.get(question);
+  }
+
+  /** @param {any} at */
+  map({ sample, depth }) {
+    return this.get({ ask: "map", sample, depth });
   }
 
   /**
@@ -325,6 +371,18 @@ class KernelSource {
   }
 }
 
+/** @type {Promise<any> | undefined} */
+let library;
+
+/**
+ * The library that orders a map, from the kernel as this program itself; loaded once.
+ * @param {string} program
+ */
+function libraryOf(program) {
+  library ??= import(URL.createObjectURL(new Blob([program], { type: "text/javascript" }))).then((each) => each.loadDagre());
+  return library;
+}
+
 /** @param {string | undefined} text As Python writes a number. */
 function numberOf(text) {
   return text === undefined ? null : Number(text.replace("inf", "Infinity"));
@@ -342,40 +400,52 @@ function sourceOf(model) {
 }
 
 /**
- * The settings follow, a few times a second; what the kernel sets goes first.
+ * The settings follow, a few times a second; what the kernel sets goes first, unless it was changed
+ * here since.
  * @param {any} model
  * @param {App} app
+ * @param {KernelSource} source
  */
-function follow(model, app) {
-  let sent = JSON.stringify(model.get("settings"));
+function follow(model, app, source) {
+  const { moves } = source;
+  const { state } = app;
+  let told = moves.count;
   let timer = 0;
   let last = -Infinity;
+  let taking = false; // what comes from elsewhere
   const send = () => {
     timer = 0;
     last = performance.now();
-    const settings = app.state.settings;
-    const text = JSON.stringify(settings);
-    if (text === sent) return;
-    sent = text;
-    model.set("settings", settings);
+    told = moves.count;
+    const names = Object.keys(moves.unhandled);
+    if (!names.length) return; // a request has told of it
+    source.local = true;
+    model.set("settings", state.settings);
+    model.set("moved", { count: moves.count, names });
+    source.local = false;
     model.save_changes();
   };
-  app.state.onChange(() => {
-    if (timer || JSON.stringify(app.state.settings) === sent) return;
-    timer = setTimeout(send, Math.max(SOON, last + PAUSE - performance.now()));
+  state.onChange((changed) => {
+    if (taking) return;
+    const own = Object.entries(state.settings).filter(([name]) => changed.has(name));
+    if (!own.length) return;
+    moves.note(Object.fromEntries(own));
+    if (!timer && moves.count > told) timer = setTimeout(send, Math.max(SOON, last + PAUSE - performance.now()));
   });
   const changed = () => {
-    const text = JSON.stringify(model.get("settings"));
-    if (text === sent) return;
-    sent = text;
-    clearTimeout(timer);
-    timer = 0;
-    app.state.set(model.get("settings"));
+    const now = state.settings;
+    const settings = source.local ? model.get("settings") : moves.merged(model.get("settings"));
+    const others = Object.entries(settings).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(now[name]));
+    taking = true;
+    state.set(Object.fromEntries(others));
+    taking = false;
   };
   model.on("change:settings", changed);
+  model.on("change:seen", changed);
   return () => {
     clearTimeout(timer);
     model.off("change:settings", changed);
+    model.off("change:seen", changed);
   };
 }
 
@@ -400,7 +470,7 @@ export default {
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
     speak(sourceOf(model).facts.language);
     const app = new App(root, sourceOf(model), model.get("settings"), root);
-    const end = follow(model, app);
+    const end = follow(model, app, sourceOf(model));
     return () => {
       end();
       app.end();

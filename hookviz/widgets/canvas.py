@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -10,12 +12,13 @@ import anywidget
 import numpy as np
 import traitlets
 
-from ..draw.document import script, style
+from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
-from ..view.frame import Frame
+from ..view.frame import Frame, class_name
 from ..view.heatmaps import emptiness
 from ..view.layer import ABLATION, channel_order
+from ..view.map import map_payload
 from ..view.payload import (
     field_payload,
     heatmap_payload,
@@ -53,8 +56,13 @@ class Canvas(anywidget.AnyWidget):
     ----------
     alive : bool
         Set by the browser once it can draw.
+    moved : dict
+        The browser's count of its changes, and the names of those settings that it changed last.
+    seen : int
+        The count of the browser's changes that are handled: what it changed after that stays.
     """
 
+    closed = False
     _esm = script("widget")
     _css = style()
 
@@ -64,6 +72,8 @@ class Canvas(anywidget.AnyWidget):
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     pins = traitlets.List().tag(sync=True)
+    moved = traitlets.Dict().tag(sync=True)
+    seen = traitlets.Int(0).tag(sync=True)
 
     def __init__(
         self,
@@ -84,17 +94,15 @@ class Canvas(anywidget.AnyWidget):
 
     def show(self, frame: Frame) -> None:
         """Update the browser to this frame."""
-        with self.hold_trait_notifications(), self.hold_sync():
-            self.unobserve(self._moved, "settings")
+        with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             for name, value in self._traits_now().items():
                 setattr(self, name, value)
             self.note = frame.note
-        self.observe(self._moved, "settings")
 
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
         view = self._explored()
-        found = {"settings": settings_payload(view)}
+        found = {"settings": _settings(view)}
         # If the first three change, the numbers of the run change.
         which = (view.run, view.which, len(view.drops))
         now = (*which, view.settings.target, view.input_sample, view.settings.cmap)
@@ -119,36 +127,72 @@ class Canvas(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Release all references to the explorer."""
-        self._edits = {}
+        self.closed, self._edits = True, {}
         self.unobserve_all()
         self._latest, self._explored, self._code = (), _closed, None
         super().close()
 
     def _moved(self, change: dict[str, Any]) -> None:
-        self._on_move(change["new"])
+        """Follow the browser, unless a request that was sent later has told of it before."""
+        settings, count = change["new"], self.moved.get("count", self.seen)
+        if count > self.seen:  # what Python has set meanwhile stays
+            settings = {name: settings[name] for name in self.moved["names"] if name in settings}
+        elif count < self.seen:
+            settings = {}
+        self._handle(count, lambda: self._on_move(settings))
+
+    def _handle(self, count: int, do: Callable[[], None]) -> None:
+        """Do what the browser asks, and tell it so, whatever comes of it."""
+        try:
+            do()
+        finally:
+            if not self.closed:
+                with self._unobserved(), self.hold_sync():  # in one message
+                    self.settings = _settings(self._explored())
+                    self.seen = max(self.seen, count)
+
+    @contextmanager
+    def _unobserved(self) -> Iterator[None]:
+        """Set the settings without following them."""
+        self.unobserve(self._moved, "settings")
+        try:
+            yield
+        finally:
+            self.observe(self._moved, "settings")
 
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
-        if question.get("set") == "target":
-            self._on_user("target", question["number"])
-            return
-        if question.get("set") == "factor":  # of the browser's channel, which may be ahead
-            at = {name: question[name] for name in ("layer", "channel")}
-            self._on_move(at)
-            self._on_edit("factor", (*at.values(), float(question["factor"])))
-            return
-        if question.get("set") == "drop":
-            self._on_edit("drop", self._edits.get(question["key"]))
-            return
-        if question.get("set") in ("undo", "restore"):
-            self._on_edit(question["set"], None)
+        if "set" in question:
+            self._handle(question.get("moved", 0), lambda: self._set(question))
             return
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
             said, arrays = self._answer(question)
         except Exception as error:  # a notebook hides what a callback raises
             said, arrays = {"none": str(error)}, []
+        except BaseException:  # interrupted: it may be asked again
+            self.send(answer | {"lost": True})
+            raise
         codings = [coding for coding, _ in arrays]
         self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
+
+    def _set(self, question: dict[str, Any]) -> None:
+        """Change the target or the edits; first follow the browser to where it is."""
+        what = question["set"]
+        if settings := question.get("settings"):
+            self._on_move(settings)
+        if what == "target":
+            self._on_user("target", question["number"])
+        elif what == "factor":  # of the channel that was on the screen
+            at = {name: question[name] for name in ("layer", "channel")}
+            if settings is None:
+                self._on_move(at)
+            self._on_edit("factor", (*at.values(), float(question["factor"])))
+        elif what == "off":
+            self._on_edit("off", (question["layer"], question["channels"]))
+        elif what == "drop":
+            self._on_edit("drop", self._edits.get(question["key"]))
+        else:
+            self._on_edit(what, None)
 
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer's words and arrays."""
@@ -164,6 +208,8 @@ class Canvas(anywidget.AnyWidget):
         view = now.fitted() if same else for_layer(now, **wanted)
         if ask == "ablation":
             return self._ablated((now.edited or now).with_settings(**wanted).fitted())
+        if ask == "flip":
+            return _flipped((now.edited or now).with_settings(**wanted).fitted(), question), []
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
@@ -176,6 +222,10 @@ class Canvas(anywidget.AnyWidget):
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
         if ask == "field":
             return field_payload(view), []
+        if ask == "map":
+            said, arrays = map_payload(now.with_settings(**wanted))
+            program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
+            return said | program, [_coded(name, array) for name, array in arrays.items()]
         if ask == "why":
             said, arrays = reason_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
@@ -208,6 +258,26 @@ class Canvas(anywidget.AnyWidget):
             if values is not None:
                 found.append(_coded(name, values))
         return found
+
+
+def _flipped(view: View, question: dict[str, Any]) -> dict[str, Any]:
+    """Switch some more channels off, in the browser's order; tell how far that is."""
+    flip = view.flip(question["channels"])
+    share = flip.work(PART)
+    name = partial(class_name, class_names=view.session.class_names)
+    return {
+        "share": share,
+        "curve": flip.curve,
+        "answer": name(flip.answer),
+        "flipped": None if flip.flipped is None else name(flip.flipped),
+        "channels": flip.channels,
+    }
+
+
+def _settings(view: View) -> dict[str, Any]:
+    """Return the settings as the browser would send them."""
+    found = settings_payload(view)
+    return found | {"place": found["place"] and list(found["place"])}
 
 
 def _closed() -> View:

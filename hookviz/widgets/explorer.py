@@ -17,6 +17,7 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from ..attribution.flip import Flip
 from ..attribution.heads import with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
@@ -419,7 +420,8 @@ class Explorer(LiveWidget, SettingTraits):
     def _user_edit(self, what: str, value: Any) -> None:
         """Multiply a channel by a factor, drop an edit, the latest one or all.
 
-        ``value`` is what the user saw: ``(layer, channel, factor)``, or the edit.
+        ``value`` is what the user saw: ``(layer, channel, factor)``, ``(layer, channels)`` that go
+        off together, or the edit.
         """
         edits = list(self.edits)
         if what == "factor":
@@ -428,6 +430,9 @@ class Explorer(LiveWidget, SettingTraits):
             place = own[-1] if own else len(edits)
             new = [] if factor == 1 else [self._now.edit(layer, factor, channel)]
             edits[place : place + 1] = new
+        elif what == "off":
+            layer, channels = value
+            edits.append(self._now.edit(layer, 0, channels))
         elif what == "drop":
             edits = [each for each in edits if each is not value]
         else:
@@ -543,6 +548,46 @@ class Explorer(LiveWidget, SettingTraits):
             channels = at.channel
         layer = at.layer if layer is None else layer
         self.edits = (*self.edits, self._now.edit(layer, change, channels, where))
+
+    def flip(self) -> Flip:
+        """Switch channels of the shown layer off, in the shown order, until the answer changes.
+
+        Those that are not needed for it are switched on again. What remains off is one edit:
+        `undo` takes it out.
+
+        Returns
+        -------
+        hookviz.attribution.flip.Flip
+            With ``channels``, the smallest set found, and ``curve``, the probability of the answer
+            by the number of channels off.
+
+        Raises
+        ------
+        ValueError
+            The model gives no scores for two or more classes.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
+        ... )
+        >>> explorer.order = "ablation"
+        >>> flip = explorer.flip()
+        >>> len(flip.channels) < len(flip.curve), len(explorer.edits)
+        (True, 1)
+        >>> explorer.close()
+        """
+        view = self._now
+        flip = view.flip([int(each) for each in displayed_view(view).channels])
+        with Progress() as bar:
+            share = 0.0
+            while share < 1:
+                share = allow_interrupts(flip.work, 1.0)
+                bar.update(share)
+        if flip.channels:
+            self.edits = (*self.edits, view.edit(view.settings.layer, 0, flip.channels))
+        return flip
 
     @property
     def edits(self) -> tuple[LayerEdit, ...]:

@@ -64,8 +64,9 @@ def test_with_the_canvas(open_notebook, twin, shots):
 PINS = (
     "import ipywidgets\n"
     "said = ipywidgets.Label('').add_class('said')\n"
-    "tell = lambda _: setattr(said, 'value', '|'.join(f'{p.layer} {p.channel} {p.position} {p.note}'"
-    " for p in explorer.pins))\n"
+    "def tell(_):\n"
+    "    pins = [f'{p.layer} {p.channel} {p.position} {p.note}' for p in explorer.pins]\n"
+    "    said.value = '|'.join(pins)\n"
     "explorer._canvas.observe(tell, 'pins')\n"
     "explorer.pin('from Python')\n"
     "display(said, explorer)"

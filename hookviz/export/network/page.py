@@ -38,6 +38,7 @@ from ...view.view import View, for_layer
 from ..figure import still_png
 from ..packing import Stream, raw
 from ..page import chosen_layers, packed_block
+from ..terms import network_terms
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
@@ -119,6 +120,9 @@ def write_network_page(
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
+    calls = [(each.name, each.layer, each.call) for each in network.layers]
+    facts["why"], (recipes, rules) = network_terms(view, calls, network.parts)
+    facts["net"]["parts"] = network.parts
     picture = picture_payload(view)
     facts["blind"] = picture is None
     said, pixels = picture or ({}, None)
@@ -127,6 +131,7 @@ def write_network_page(
     texts = {
         "facts": json_text({"facts": facts, "settings": settings_payload(view)}),
         "input": packed_block(said, [Stream.of(arrays)]),
+        "why": packed_block(recipes, [rules]),
         "model": _packed(network.model),
         "runtime": _runtime_text(runtime.binary),
         "program": _packed(_worker(runtime.script).encode()),

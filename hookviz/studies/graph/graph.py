@@ -92,8 +92,12 @@ def graph(
     ([('input', 0)], ['relu'])
     """
     session = Session(model, prepare_input(inputs, model, weights=weights, transform=transform))
+    return graph_of(session, chosen_layers(model, layers), keep)
+
+
+def graph_of(session: Session, chosen: dict[nn.Module, str], keep: bool = False) -> Graph:
+    """Run a session's forward, with its edits, and return the graph of these layers."""
     listeners: list[GraphListener] = []
-    chosen = chosen_layers(model, layers)
 
     def observe() -> ExitStack:
         listeners.append(GraphListener(chosen, keep))

@@ -1,0 +1,572 @@
+// The map of the network: boxes for layers and modules, opened and closed; a click leads to a layer.
+
+import { el, setAttribute, setText, sure, visible } from "./dom.js";
+import { contextOf, paint } from "./levels.js";
+import { lifted, openedAtFirst, reduced, treeOf, visibleUnits } from "./mapGraph.js";
+import { placed } from "./mapLayout.js";
+import { middle, times } from "./numbers.js";
+import { objectId } from "./objectId.js";
+import { putPicture } from "./panel.js";
+import { colour, measureOf, scaleOf } from "./ribbon.js";
+
+/**
+ * @typedef {import("./mapGraph.js").Unit} Unit
+ * @typedef {import("./mapLayout.js").Placed} Placed
+ * @typedef {{unit: Unit, root: HTMLButtonElement, picture: HTMLCanvasElement | null, colours: HTMLElement}} Drawn
+ */
+
+const AT_FIRST = 22; // boxes at first
+const PICTURE = { width: 100, height: 100 };
+const PLAIN = { width: 92, height: 50 };
+const JOIN = { width: 66, height: 40 };
+const LETTERS = 15;
+
+/** A panel below the ribbon; it follows the shown layer while it is open. */
+export class NetworkMap {
+  /** @param {import("./app.js").App} app */
+  constructor(app) {
+    this.app = app;
+    this.open = false;
+    this.zoom = 1;
+    /** @type {any} What the source has sent. */
+    this.found = null;
+    /** @type {any} */
+    this.dagre = null;
+    /** @type {Unit | null} */
+    this.tree = null;
+    /** @type {Set<string>} */
+    this.opened = new Set();
+    /** @type {Set<string>} Closed by hand around the shown layer. */
+    this.closed = new Set();
+    /** @type {Drawn[]} */
+    this.drawn = [];
+    /** @type {Placed | null} */
+    this.places = null;
+    this.laid = "";
+    this.shape = "";
+    /** @type {Drawn | undefined} In which the chosen channel is shown. */
+    this.painted = undefined;
+    this.marked = "";
+    this.near = "";
+    this.focusNext = "";
+    this.wanted = "";
+    this.failed = "";
+    this.loading = false;
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "the network as a map, its branches and skips (key m)", "aria-expanded": "false" }, "map");
+    this.button.addEventListener("click", () => this.toggle());
+    this.edges = el("canvas", { class: "hv-net-edges", "aria-hidden": "true" });
+    this.frames = el("div", {});
+    this.boxes = el("div", {});
+    this.sheet = el("div", { class: "hv-net-sheet" }, this.edges, this.frames, this.boxes);
+    this.view = el("div", { class: "hv-net-view" }, el("div", { class: "hv-net-size" }, this.sheet));
+    this.words = el("div", { class: "hv-net-words", role: "status" });
+    const act = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ on) => {
+      const made = el("button", { class: "hv-toggle", type: "button", title, "aria-label": title }, text);
+      made.addEventListener("click", on);
+      return made;
+    };
+    this.head = el(
+      "div",
+      { class: "hv-net-head" },
+      this.words,
+      act("−", "make the map smaller (key −)", () => this.zoomTo(this.zoom / 1.25)),
+      act("+", "make the map larger (key +)", () => this.zoomTo(this.zoom * 1.25)),
+      act("1:1", "the map in its own size (key 0)", () => this.zoomTo(1)),
+      act("fold", "close all that was opened", () => this.foldAll()),
+    );
+    this.root = el("div", { class: "hv-net", role: "region", "aria-label": "map of the network", hidden: true }, this.head, this.view);
+    visible(this.button, Boolean(app.source.map));
+    app.parts.ribbon.legend.prepend(this.button);
+    app.parts.whole.after(this.root);
+    this.listen();
+  }
+
+  /** @param {boolean} [byKey] Then the focus goes along. */
+  toggle(byKey = false) {
+    if (!this.app.source.map) return;
+    this.open = !this.open;
+    visible(this.root, this.open);
+    setAttribute(this.button, "aria-expanded", String(this.open));
+    setAttribute(this.button, "aria-pressed", String(this.open));
+    if (byKey && this.open) this.focusNext = "now";
+    if (!this.open && this.root.contains(/** @type {any} */ (this.root.getRootNode()).activeElement)) this.button.focus();
+    this.wanted = "";
+    this.app.schedule();
+  }
+
+  foldAll() {
+    this.closed.clear();
+    if (this.tree) this.opened = openedAtFirst(this.tree, AT_FIRST);
+    for (let each = this.leaf()?.parent; each; each = each.parent) if (!this.opened.has(each.key)) this.closed.add(each.key);
+    this.app.schedule();
+  }
+
+  /** The map as it is now. */
+  show() {
+    if (!this.open) return;
+    const { app } = this;
+    const found = app.source.map?.(app.at);
+    if (found && found !== this.found) this.take(found);
+    if (!this.found || !this.dagre) return this.say(this.failed || "the map is being made …");
+    const now = `${app.at.layer} ${app.at.call}`;
+    const moved = now !== this.wanted;
+    if (moved) this.closed.clear();
+    this.wanted = now;
+    this.lay();
+    this.mark();
+    this.paintNow();
+    if (moved) this.toNow();
+    if (!this.focusNext) return;
+    const next = this.focusNext === "now" ? this.boxOfNow() : this.drawn.find(({ unit }) => unit.key === this.focusNext || under(unit, this.focusNext));
+    this.focusNext = "";
+    next?.root.focus({ preventScroll: true });
+    if (next) this.seen(next.root);
+  }
+
+  /** @param {any} found */
+  take(found) {
+    this.failed = found.none ?? "";
+    if (this.failed) return;
+    this.found = found;
+    const first = !this.tree;
+    const shape = JSON.stringify([found.edges, found.nodes.map((/** @type {any} */ each) => each.name)]);
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.tree = treeOf(found);
+      if (first) this.opened = openedAtFirst(this.tree, AT_FIRST);
+    }
+    this.laid = "";
+    if (this.dagre || this.loading) return;
+    this.loading = true;
+    found.library().then(
+      (/** @type {any} */ library) => {
+        this.dagre = library;
+        this.app.schedule();
+      },
+      (/** @type {Error} */ error) => {
+        this.failed = `The map could not be drawn: ${error.message}`;
+        this.app.schedule();
+      },
+    );
+  }
+
+  /** @param {string} words */
+  say(words) {
+    setText(this.words, words);
+  }
+
+  // Which boxes
+
+  /** The index of the node that is shown; −1 if the layer is none of the graph's. */
+  index() {
+    const { layer, call } = this.app.at;
+    const own = /** @type {any[]} */ (this.found.nodes).flatMap((node, n) => (node.layer === layer ? [{ n, call: node.call }] : []));
+    return (own.find((each) => each.call === call) ?? own[own.length - 1])?.n ?? -1;
+  }
+
+  /** The innermost unit with the shown layer: its own, or the module in which it ran. @returns {Unit | null} */
+  leaf() {
+    if (!this.tree) return null;
+    const n = this.index();
+    let unit = this.tree;
+    for (;;) {
+      const next = unit.parts.find((part) => (n >= 0 ? part.nodes.includes(n) : part.kind !== "node" && (this.app.at.layer === part.name || this.app.at.layer.startsWith(`${part.name}.`))));
+      if (!next) return unit === this.tree ? null : unit;
+      unit = next;
+      if (unit.kind === "node") return unit;
+    }
+  }
+
+  lay() {
+    const tree = sure(this.tree);
+    const room = Math.max(this.view.clientWidth, 240);
+    const around = new Set();
+    for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
+    const isOpen = (/** @type {Unit} */ unit) => !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
+    const { boxes } = visibleUnits(tree, isOpen);
+    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found)}`;
+    if (key === this.laid) return;
+    this.laid = key;
+    this.marked = "";
+    const focused = this.drawn.find(({ root }) => root.matches(":focus"))?.unit.key;
+    const edges = reduced(boxes.length, lifted(boxes, this.found.edges));
+    const sizes = boxes.map((box) => this.sizeOf(box));
+    this.places = placed(this.dagre, boxes, sizes, edges, room);
+    this.drawn = boxes.map((box) => this.boxFor(box));
+    this.boxes.replaceChildren(...this.drawn.map(({ root }) => root));
+    this.frames.replaceChildren(...this.places.frames.map((frame) => this.frameFor(frame)));
+    this.drawn.forEach(({ root }, n) => setBox(root, sure(this.places?.boxes[n])));
+    if (focused && !this.focusNext) this.focusNext = focused;
+    this.scale();
+  }
+
+  /** @param {Unit} unit The last layer in it that has a picture. */
+  pictured(unit) {
+    for (const n of [...unit.nodes].reverse()) {
+      const node = this.found.nodes[n];
+      if (node.layer === "input" ? this.app.source.picture?.(this.app.data?.header.place ?? [0, 0]) : this.found.sizes[node.layer]?.[0]) return node;
+    }
+    return null;
+  }
+
+  /** @param {Unit} unit */
+  sizeOf(unit) {
+    if (unit.kind !== "node" || this.found.nodes[unit.nodes[0] ?? 0].layer) return this.pictured(unit) ? PICTURE : PLAIN;
+    return JOIN;
+  }
+
+  /** @param {Unit} unit @returns {Drawn} */
+  boxFor(unit) {
+    const nodes = this.found.nodes;
+    const last = nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
+    const join = unit.kind === "node" && !last.layer;
+    const shape = last.shape ? times(last.shape.length > 1 ? last.shape.slice(1) : last.shape) : "";
+    const outer = outerName(unit);
+    const own = join ? last.operation : unit.name.startsWith(`${outer}.`) ? unit.name.slice(outer.length + 1) : unit.name;
+    const folded = unit.kind !== "node";
+    const layers = folded ? new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size : 0;
+    const lines = [...(join || last.layer === "input" ? [] : [unit.type]), shape];
+    const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
+    const words = said.filter(Boolean).join(", ");
+    const pictured = join ? null : this.pictured(unit);
+    const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
+    if (picture) this.paintPicture(picture, pictured);
+    const colours = el("i", { class: "hv-net-colours" });
+    const root = el(
+      "button",
+      { class: "hv-net-box", type: "button", tabindex: -1, "data-kind": join ? "join" : unit.kind, "data-name": unit.name, title: words, "aria-label": words },
+      colours,
+      el("b", {}, middle(own || unit.name, join ? 10 : LETTERS)),
+      ...(picture ? [picture] : []),
+      ...lines.filter(Boolean).map((line) => el("span", {}, middle(line, LETTERS + 2))),
+    );
+    if (folded) setAttribute(root, "aria-expanded", "false");
+    root.classList.toggle("hv-wrong", Boolean(last.failed));
+    root.addEventListener("click", () => this.act(unit));
+    for (const event of ["pointerenter", "focus"]) root.addEventListener(event, () => this.point(unit.key));
+    for (const event of ["pointerleave", "blur"]) root.addEventListener(event, () => this.point(""));
+    return { unit, root, picture, colours };
+  }
+
+  /** @param {import("./mapLayout.js").Frame} frame */
+  frameFor(frame) {
+    const { unit } = frame;
+    const outer = outerName(unit);
+    const name = unit.name.startsWith(`${outer}.`) ? unit.name.slice(outer.length + 1) : unit.name;
+    const words = `close ${unit.name}, ${unit.type}`;
+    const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${middle(name, Math.max(4, Math.floor(frame.width / 8)))}`);
+    close.addEventListener("click", () => this.fold(unit));
+    const made = el("div", { class: "hv-net-frame" }, close);
+    setBox(made, frame);
+    return made;
+  }
+
+  /** @param {HTMLCanvasElement} canvas @param {any} node */
+  paintPicture(canvas, node) {
+    const { app } = this;
+    if (node.layer === "input") {
+      const picture = app.source.picture(app.data?.header.place ?? [0, 0]);
+      if (picture) putPicture(canvas, picture);
+      canvas.classList.add("hv-smooth");
+      return;
+    }
+    const { sizes, arrays } = this.found;
+    let start = 0;
+    for (const [name, [height, width]] of Object.entries(sizes)) {
+      if (name === node.layer) paint(canvas, arrays.pictures.values.subarray(start, start + height * width), width, height, app.colours.palette(app.colours.automatic(false)));
+      start += height * width;
+    }
+  }
+
+  // What a hand does
+
+  /** @param {Unit} unit */
+  act(unit) {
+    if (unit.kind !== "node") {
+      this.opened.add(unit.key);
+      this.closed.delete(unit.key);
+      this.focusNext = unit.key;
+      return this.app.schedule();
+    }
+    const node = this.found.nodes[unit.nodes[0] ?? 0];
+    if (this.app.facts.layers.some((/** @type {any} */ each) => each.name === node.layer)) this.app.state.set({ layer: node.layer, call: node.call });
+    return undefined;
+  }
+
+  /** @param {Unit} unit */
+  fold(unit) {
+    this.opened.delete(unit.key);
+    this.closed.add(unit.key);
+    this.focusNext = unit.key;
+    this.app.schedule();
+  }
+
+  listen() {
+    this.root.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const stop = /** @type {Element} */ (event.target).closest(".hv-net-box, .hv-net-close");
+      const towards = /** @type {Record<string, [number, number]>} */ ({ ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] })[event.key];
+      const zooms = /** @type {Record<string, number>} */ ({ "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 });
+      if (towards && stop) this.walk(stop, ...towards);
+      else if (zooms[event.key]) this.zoomTo(/** @type {number} */ (zooms[event.key]));
+      else if (event.key === "Escape") this.leave(stop);
+      else if (event.key !== "Enter" && event.key !== " ") return;
+      event.stopPropagation();
+      if (event.key !== "Enter" && event.key !== " ") event.preventDefault();
+    });
+    /** @type {{x: number, y: number, left: number, top: number} | null} */
+    let held = null;
+    const { view } = this;
+    view.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+      if (event.button || event.pointerType !== "mouse" || /** @type {Element} */ (event.target).closest("button")) return;
+      held = { x: event.clientX, y: event.clientY, left: view.scrollLeft, top: view.scrollTop };
+      view.setPointerCapture(event.pointerId);
+    });
+    view.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+      if (held) view.scrollTo(held.left + held.x - event.clientX, held.top + held.y - event.clientY);
+    });
+    for (const over of ["pointerup", "pointercancel"]) view.addEventListener(over, () => (held = null));
+    view.addEventListener(
+      "wheel",
+      (/** @type {WheelEvent} */ event) => {
+        if (!event.ctrlKey) return; // else the map, or the page, is scrolled
+        event.preventDefault();
+        this.zoomTo(this.zoom * Math.exp(-event.deltaY / 300));
+      },
+      { passive: false },
+    );
+    new ResizeObserver(() => this.open && this.app.schedule()).observe(view);
+  }
+
+  /** Close the opened unit around a box; then the map. @param {Element | null} stop */
+  leave(stop) {
+    const drawn = this.drawn.find(({ root }) => root === stop);
+    const around = drawn?.unit.parent;
+    if (around?.parent) this.fold(around);
+    else this.toggle();
+  }
+
+  /**
+   * To the next box, as the arrow points; at a line's end to the next line.
+   * @param {Element} from
+   * @param {number} right
+   * @param {number} down
+   */
+  walk(from, right, down) {
+    const stops = [...this.drawn.map(({ root }) => root), .../** @type {Iterable<HTMLElement>} */ (this.frames.querySelectorAll(".hv-net-close"))];
+    const centre = (/** @type {Element} */ each) => {
+      const box = each.getBoundingClientRect();
+      return { each, x: box.left + box.width / 2, y: box.top + box.height / 2, high: box.height };
+    };
+    const here = centre(from);
+    const ahead = stops
+      .filter((each) => each !== from && (down || each.classList.contains("hv-net-box")))
+      .map(centre)
+      .filter(({ x, y, high }) => (right ? (x - here.x) * right > 2 && Math.abs(y - here.y) < 2 * high : (y - here.y) * down > 6))
+      .map((each) => ({ ...each, far: Math.abs(each.x - here.x) * (down ? 3 : 1) + Math.abs(each.y - here.y) * (right ? 3 : 1) }))
+      .sort((a, b) => a.far - b.far);
+    let next = /** @type {HTMLElement | undefined} */ (ahead[0]?.each);
+    if (right) {
+      const lines = this.places?.lines ?? [];
+      const n = this.drawn.findIndex(({ root }) => root === from);
+      const own = this.drawn.findIndex(({ root }) => root === next);
+      if (own < 0 || lines[own] !== lines[n]) {
+        const line = (lines[n] ?? 0) + right;
+        const others = this.drawn.filter((_, place) => lines[place] === line).map(({ root }) => centre(root));
+        next = /** @type {HTMLElement | undefined} */ (others.sort((a, b) => (a.x - b.x) * right)[0]?.each);
+      }
+    }
+    next?.focus({ preventScroll: true });
+    if (next) this.seen(next);
+  }
+
+  // What is marked
+
+  /** The box with the shown layer. */
+  boxOfNow() {
+    const leaf = this.leaf();
+    return leaf ? this.drawn.find(({ unit }) => unit === leaf || under(leaf, unit.key) || under(unit, leaf.key)) : undefined;
+  }
+
+  /** The shown layer, the layers that feed it and those that it feeds. */
+  mark() {
+    const { app } = this;
+    const n = this.index();
+    const nodes = this.found.nodes;
+    const sources = new Set(nodes[n]?.sources ?? []);
+    const fed = new Set(nodes.flatMap((/** @type {any} */ each, /** @type {number} */ place) => (n >= 0 && each.sources?.includes(n) ? [place] : [])));
+    const measure = measureOf(app.facts.layers, app.at.health);
+    const key = `${this.laid} ${n} ${app.at.layer} ${measure} ${objectId(app.facts.layers)}`;
+    if (key === this.marked) return;
+    this.marked = key;
+    const scale = scaleOf(app.facts.layers, measure);
+    const palette = app.colours.palette("viridis");
+    /** @type {Map<string, any>} */
+    const layers = new Map(app.facts.layers.map((/** @type {any} */ each) => [each.name, each]));
+    const now = this.boxOfNow();
+    for (const each of this.drawn) {
+      const { unit, root, colours } = each;
+      const holds = (/** @type {Set<number>} */ which) => unit.nodes.some((place) => which.has(place));
+      root.classList.toggle("hv-on", each === now);
+      root.classList.toggle("hv-source", holds(sources));
+      root.classList.toggle("hv-fed", holds(fed));
+      setAttribute(root, "aria-current", each === now ? "true" : null);
+      setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
+      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean);
+      setAttribute(root, "aria-label", [root.title, ...role].join(", "));
+      const own = [...new Set(unit.nodes.map((place) => nodes[place].layer))].flatMap((name) => layers.get(name) ?? []);
+      const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
+      colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
+    }
+    const names = (/** @type {Set<number>} */ which) => [...which].map((place) => nodes[place].name);
+    const told = (/** @type {string[]} */ list) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
+    const from = told(names(sources));
+    const to = told(names(fed));
+    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
+    this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 ? " has no box of its own" : ` ${ends}`));
+    this.drawEdges();
+  }
+
+  /** The chosen channel's map in the shown layer's box; a folded one's mean elsewhere. */
+  paintNow() {
+    const now = this.boxOfNow();
+    if (this.painted && this.painted !== now && this.painted.picture) {
+      const node = this.pictured(this.painted.unit);
+      if (node) this.paintPicture(this.painted.picture, node);
+    }
+    this.painted = now;
+    const { canvas } = this.app.parts.map;
+    if (!now?.picture || !canvas.width || this.app.data?.header.layer !== this.app.at.layer) return;
+    now.picture.width = canvas.width;
+    now.picture.height = canvas.height;
+    contextOf(now.picture).drawImage(canvas, 0, 0);
+  }
+
+  // The sheet
+
+  /** @param {number} zoom */
+  zoomTo(zoom) {
+    const { view } = this;
+    const before = this.zoom;
+    this.zoom = Math.min(Math.max(zoom, 0.25), 4);
+    const at = { x: (view.scrollLeft + view.clientWidth / 2) / before, y: (view.scrollTop + view.clientHeight / 2) / before };
+    this.scale();
+    view.scrollTo(at.x * this.zoom - view.clientWidth / 2, at.y * this.zoom - view.clientHeight / 2);
+  }
+
+  scale() {
+    if (!this.places) return;
+    const { width, height } = this.places;
+    const size = /** @type {HTMLElement} */ (this.sheet.parentElement);
+    size.style.width = `${width * this.zoom}px`;
+    size.style.height = `${height * this.zoom}px`;
+    this.sheet.style.transform = `scale(${this.zoom})`;
+    this.drawEdges();
+  }
+
+  /** @param {HTMLElement} box */
+  seen(box) {
+    const { view } = this;
+    const [one, all] = [box.getBoundingClientRect(), view.getBoundingClientRect()];
+    const over = (/** @type {number} */ low, /** @type {number} */ high, /** @type {number} */ from, /** @type {number} */ to) => Math.max(0, high - to + 12) || Math.min(0, low - from - 24);
+    view.scrollBy(over(one.left, one.right, all.left, all.right), over(one.top, one.bottom, all.top, all.bottom));
+  }
+
+  toNow() {
+    const now = this.boxOfNow();
+    if (now) this.seen(now.root);
+  }
+
+  /** @param {string} key Of the box whose edges are brought out. */
+  point(key) {
+    if (this.near === key) return;
+    this.near = key;
+    this.drawEdges();
+  }
+
+  drawEdges() {
+    if (!this.places) return;
+    const { edges, places } = this;
+    const sharp = Math.min(globalThis.devicePixelRatio * this.zoom, Math.sqrt(16e6 / (places.width * places.height)));
+    edges.width = Math.round(places.width * sharp);
+    edges.height = Math.round(places.height * sharp);
+    edges.style.width = `${places.width}px`;
+    edges.style.height = `${places.height}px`;
+    const context = contextOf(edges);
+    context.scale(sharp, sharp);
+    const style = getComputedStyle(this.root);
+    const [plain, skip, strong] = ["--hv-dim", "--hv-skip", "--hv-accent"].map((name) => style.getPropertyValue(name));
+    const lit = this.drawn.findIndex(({ unit }) => unit.key === this.near);
+    const now = lit >= 0 ? lit : this.drawn.findIndex(({ root }) => root.classList.contains("hv-on"));
+    const skips = places.paths.filter((path) => path.skip).length;
+    const order = [...places.paths].sort((a, b) => Number(touches(a, now)) - Number(touches(b, now)) || Number(b.skip) - Number(a.skip));
+    for (const path of order) {
+      const on = touches(path, now);
+      context.strokeStyle = context.fillStyle = sure(on ? strong : path.skip ? skip : plain);
+      context.globalAlpha = on ? 1 : path.skip ? Math.max(0.25, Math.min(0.9, 14 / skips)) : 0.85;
+      context.lineWidth = on ? 2 : 1.3;
+      strokePath(context, path);
+    }
+  }
+}
+
+/**
+ * @param {import("./mapLayout.js").Path} path
+ * @param {number} box
+ */
+function touches({ from, to }, box) {
+  return box >= 0 && (from === box || to === box);
+}
+
+/**
+ * A line with round corners and a head.
+ * @param {CanvasRenderingContext2D} context
+ * @param {import("./mapLayout.js").Path} path
+ */
+function strokePath(context, { points, smooth }) {
+  const last = sure(points[points.length - 1]);
+  context.beginPath();
+  context.moveTo(...sure(points[0]));
+  for (let n = 1; n < points.length - 1; n++) {
+    const [here, next] = [sure(points[n]), sure(points[n + 1])];
+    if (smooth) {
+      const end = n === points.length - 2 ? next : /** @type {[number, number]} */ ([(here[0] + next[0]) / 2, (here[1] + next[1]) / 2]);
+      context.quadraticCurveTo(...here, ...end);
+    } else context.arcTo(...here, ...next, 5);
+  }
+  context.lineTo(...last);
+  context.stroke();
+  const before = sure(points[points.length - 2]);
+  const angle = Math.atan2(last[1] - before[1], last[0] - before[0]);
+  context.beginPath();
+  context.moveTo(...last);
+  for (const turn of [2.7, -2.7]) context.lineTo(last[0] + 6 * Math.cos(angle + turn), last[1] + 6 * Math.sin(angle + turn));
+  context.fill();
+}
+
+/**
+ * @param {Unit} unit
+ * @param {string} key
+ */
+function under(unit, key) {
+  for (let each = unit.parent; each; each = each.parent) if (each.key === key) return true;
+  return false;
+}
+
+/** The name of the opened module around a unit. @param {Unit} unit */
+function outerName(unit) {
+  let each = unit.parent;
+  while (each?.kind === "group") each = each.parent;
+  return each?.name ?? "";
+}
+
+/**
+ * @param {HTMLElement} made
+ * @param {import("./mapLayout.js").Box} box
+ */
+function setBox({ style }, { x, y, width, height }) {
+  style.left = `${x}px`;
+  style.top = `${y}px`;
+  style.width = `${width}px`;
+  style.height = `${height}px`;
+}

@@ -1,0 +1,230 @@
+// The network's graph folded at its modules: which boxes there are, and the edges between them.
+
+/**
+ * A call of a layer, an operation that joins several, an input or an output.
+ * @typedef {{name: string, layer: string, call: number, operation: string, shape: number[] | null,
+ *   path: string, after: string[], sources: number[] | null, failed: boolean}} GraphNode
+ * @typedef {{nodes: GraphNode[], edges: Array<[number, number]>, modules: Record<string, string>,
+ *   verdict: string}} Graph
+ */
+
+/**
+ * A box, or what a box is folded of. `nodes` are all the indices in it, in the order of the run.
+ * @typedef {{key: string, name: string, kind: "node" | "module" | "group", type: string,
+ *   nodes: number[], parts: Unit[], parent: Unit | null}} Unit
+ */
+
+const SIBLINGS = 18; // that stand side by side; more of them are grouped
+const GROUP = 12; // parts of a group that is split
+const FEW = 4; // boxes that are opened even where there is no room
+
+/**
+ * Fold a graph: a tree of modules, whose leaves are the graph's nodes.
+ * @param {Graph} graph
+ * @returns {Unit}
+ */
+export function treeOf(graph) {
+  const root = unitOf("", "", "module", "", null);
+  /** @type {Map<string, Unit>} */
+  const modules = new Map([["", root]]);
+  const module = (/** @type {string} */ path) => {
+    const known = modules.get(path);
+    if (known) return known;
+    const parent = module(path.slice(0, Math.max(path.lastIndexOf("."), 0)));
+    const made = unitOf(path, path, "module", graph.modules[path] ?? "", parent);
+    modules.set(path, made);
+    parent.parts.push(made);
+    return made;
+  };
+  graph.nodes.forEach((node, index) => {
+    const above = node.layer && node.path ? node.path.slice(0, Math.max(node.path.lastIndexOf("."), 0)) : node.path;
+    const leaf = unitOf(`=${node.name}`, node.name, "node", node.operation, module(above));
+    leaf.parent?.parts.push(leaf);
+    for (let each = /** @type {Unit | null} */ (leaf); each; each = each.parent) each.nodes.push(index);
+  });
+  simplify(root, graph);
+  return root;
+}
+
+/**
+ * @param {string} key
+ * @param {string} name
+ * @param {Unit["kind"]} kind
+ * @param {string} type
+ * @param {Unit | null} parent
+ * @returns {Unit}
+ */
+function unitOf(key, name, kind, type, parent) {
+  return { key, name, kind, type, nodes: [], parts: [], parent };
+}
+
+/**
+ * A module of one part is that part; the calls of one layer are a group, and so are many alike.
+ * @param {Unit} unit
+ * @param {Graph} graph
+ */
+function simplify(unit, graph) {
+  for (const part of unit.parts) simplify(part, graph);
+  unit.parts = unit.parts.map((part) => (part.kind === "module" && part.parts.length === 1 ? /** @type {Unit} */ (part.parts[0]) : part));
+  /** @type {Map<string, Unit[]>} */
+  const calls = new Map();
+  for (const part of unit.parts) {
+    const node = part.kind === "node" ? graph.nodes[part.nodes[0] ?? -1] : undefined;
+    const key = node?.layer && node.layer !== "input" ? node.layer : part.key;
+    calls.set(key, [...(calls.get(key) ?? []), part]);
+  }
+  const apart = [...calls].map(([layer, parts]) => {
+    const [first] = parts;
+    return first && parts.length === 1 ? first : groupOf(parts, layer, `${parts.length} calls`);
+  });
+  unit.parts = grouped(apart, graph);
+  for (const part of unit.parts) part.parent = unit;
+}
+
+/**
+ * Many siblings: runs of those that are built alike become groups, split until they are few.
+ * @param {Unit[]} parts
+ * @param {Graph} graph
+ * @returns {Unit[]}
+ */
+function grouped(parts, graph) {
+  if (parts.length <= SIBLINGS) return parts;
+  /** @type {Unit[][]} */
+  const runs = [];
+  let before = "";
+  for (const part of parts) {
+    const now = build(part, graph);
+    const last = runs[runs.length - 1];
+    if (last && now === before && part.kind === "module") last.push(part);
+    else runs.push([part]);
+    before = now;
+  }
+  return runs.flatMap((run) => (run.length < 3 ? run : runs.length === 1 ? split(run) : [groupOf(run)]));
+}
+
+/** @param {Unit[]} run */
+function split(run) {
+  const count = Math.ceil(run.length / GROUP);
+  return Array.from({ length: count }, (_, n) =>
+    groupOf(run.slice(Math.round((n * run.length) / count), Math.round(((n + 1) * run.length) / count))),
+  );
+}
+
+/**
+ * @param {Unit[]} parts
+ * @param {string} [name]
+ * @param {string} [type]
+ * @returns {Unit}
+ */
+function groupOf(parts, name, type) {
+  const first = /** @type {Unit} */ (parts[0]);
+  const last = /** @type {Unit} */ (parts[parts.length - 1]);
+  const tail = last.name.slice(last.name.lastIndexOf(".") + 1);
+  const group = unitOf(`${first.key}…${last.key}`, name ?? `${first.name}–${tail}`, "group", type ?? `${first.type} ×${parts.length}`, first.parent);
+  group.nodes = parts.flatMap((part) => part.nodes).sort((a, b) => a - b);
+  group.parts = parts.length > SIBLINGS ? split(parts) : parts;
+  for (const part of group.parts) part.parent = group;
+  return group;
+}
+
+/**
+ * How a unit is built, in words that are the same for those that are alike.
+ * @param {Unit} unit
+ * @param {Graph} graph
+ * @returns {string}
+ */
+function build(unit, graph) {
+  if (unit.kind === "node") return unit.type;
+  const last = graph.nodes[unit.nodes[unit.nodes.length - 1] ?? -1];
+  const size = last?.shape?.slice(2).join("×") ?? "";
+  return `${unit.type} ${size} (${unit.parts.map((part) => build(part, graph)).join()})`;
+}
+
+/**
+ * The boxes that are seen, in the order of the run, and the opened units around them.
+ * @param {Unit} root
+ * @param {(unit: Unit) => boolean} isOpen
+ */
+export function visibleUnits(root, isOpen) {
+  /** @type {Unit[]} */
+  const boxes = [];
+  /** @type {Unit[]} */
+  const opened = [];
+  const walk = (/** @type {Unit} */ unit) => {
+    for (const part of unit.parts) {
+      if (part.kind === "node" || !isOpen(part)) boxes.push(part);
+      else {
+        opened.push(part);
+        walk(part);
+      }
+    }
+  };
+  walk(root);
+  const first = (/** @type {Unit} */ unit) => unit.nodes[0] ?? 0;
+  return { boxes: boxes.sort((a, b) => first(a) - first(b)), opened };
+}
+
+/**
+ * The keys of those that are open at first: all down to one depth, as deep as there is room.
+ * @param {Unit} root
+ * @param {number} most Boxes.
+ */
+export function openedAtFirst(root, most) {
+  let found = /** @type {Set<string>} */ (new Set());
+  for (;;) {
+    const next = new Set(found);
+    const { boxes } = visibleUnits(root, (unit) => found.has(unit.key));
+    for (const box of boxes) if (box.kind === "module") next.add(box.key);
+    if (next.size === found.size) return found;
+    const more = visibleUnits(root, (unit) => next.has(unit.key)).boxes;
+    if (more.length > most && boxes.length > FEW) return found;
+    found = next;
+  }
+}
+
+/**
+ * The graph's edges between boxes, each once; those inside a box are left out.
+ * @param {Unit[]} boxes
+ * @param {Array<[number, number]>} edges
+ * @returns {Array<[number, number]>} Indices of boxes.
+ */
+export function lifted(boxes, edges) {
+  /** @type {Map<number, number>} */
+  const boxOf = new Map();
+  boxes.forEach((box, place) => {
+    for (const node of box.nodes) boxOf.set(node, place);
+  });
+  /** @type {Map<string, [number, number]>} */
+  const found = new Map();
+  for (const [start, end] of edges) {
+    const [from, to] = [boxOf.get(start), boxOf.get(end)];
+    if (from !== undefined && to !== undefined && from !== to) found.set(`${from} ${to}`, [from, to]);
+  }
+  return [...found.values()].sort(([a, b], [c, d]) => a - c || b - d);
+}
+
+/**
+ * Tell edges that carry the order from those that skip: a skip has another way between its ends.
+ * An edge to an earlier box, where one folds several calls, is a skip too.
+ * @param {number} count Of boxes, numbered in their order.
+ * @param {Array<[number, number]>} edges Sorted.
+ * @returns {{kept: Array<[number, number]>, skips: Array<[number, number]>}}
+ */
+export function reduced(count, edges) {
+  /** @type {number[][]} */
+  const after = Array.from({ length: count }, () => []);
+  for (const [from, to] of edges) if (from < to) after[from]?.push(to);
+  const reach = /** @type {bigint[]} */ (new Array(count).fill(0n));
+  const kept = new Set();
+  for (let from = count - 1; from >= 0; from--) {
+    let seen = 0n;
+    for (const to of (after[from] ?? []).sort((a, b) => a - b)) {
+      if ((seen >> BigInt(to)) & 1n) continue;
+      kept.add(`${from} ${to}`);
+      seen |= (reach[to] ?? 0n) | (1n << BigInt(to));
+    }
+    reach[from] = seen;
+  }
+  const is = (/** @type {[number, number]} */ [from, to]) => kept.has(`${from} ${to}`);
+  return { kept: edges.filter(is), skips: edges.filter((edge) => !is(edge)) };
+}

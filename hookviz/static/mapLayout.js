@@ -1,0 +1,327 @@
+// Where the boxes of a map stand: dagre orders them from left to right, and what is too long for the
+// width is broken into lines, as a text is.
+
+/** @typedef {import("./mapGraph.js").Unit} Unit */
+/** @typedef {{width: number, height: number}} Size */
+/** @typedef {{x: number, y: number, width: number, height: number}} Box Left, top, and size. */
+/** @typedef {Array<[number, number]>} Points */
+/**
+ * @typedef {{from: number, to: number, skip: boolean, points: Points, smooth: boolean}} Path
+ * @typedef {{unit: Unit, first: boolean, depth: number} & Box} Frame Around an opened unit's boxes.
+ * @typedef {{boxes: Box[], lines: number[], paths: Path[], frames: Frame[]} & Size} Placed
+ */
+
+const BETWEEN = 26; // pixels between columns
+const APART = 14; // between the boxes of a column
+const TITLE = 17; // above boxes for each opened module's name
+const PAD = 6; // between a frame and what is in it
+const LANE = 7; // between edges that run side by side
+const LANES = 9; // more of them come closer
+const MARGIN = 14;
+
+/**
+ * Place boxes and edges.
+ * @param {any} dagre The library.
+ * @param {Unit[]} units
+ * @param {Size[]} sizes Of each unit's box.
+ * @param {{kept: Array<[number, number]>, skips: Array<[number, number]>}} edges
+ * @param {number} room Pixels of a line.
+ * @returns {Placed}
+ */
+export function placed(dagre, units, sizes, { kept, skips }, room) {
+  const { boxes, ways } = inOneLine(dagre, sizes, kept);
+  const columns = columnsOf(boxes);
+  const depth = Math.max(0, ...units.map(depthOf)) - 1;
+  const lines = broken(columns, units, [...kept, ...skips], room - 2 * MARGIN - BETWEEN - 2 * PAD * depth);
+  const frames = framesOf(units, lines);
+  const rows = rowsOf(boxes, lines, frames, { kept, skips });
+  boxes.forEach((box, n) => {
+    const row = rows[lines[n] ?? 0];
+    if (!row) return;
+    box.x += row.right;
+    box.y += row.down;
+  });
+  /** @type {Path[]} */
+  const paths = [];
+  for (const [from, to] of kept) {
+    const row = rows[lines[from] ?? 0];
+    const way = ways.get(`${from} ${to}`);
+    if (lines[from] === lines[to] && row && way)
+      paths.push({ from, to, skip: false, smooth: true, points: way.map(([x, y]) => [x + row.right, y + row.down]) });
+    else paths.push({ from, to, skip: false, smooth: false, points: around(from, to, boxes, lines, rows, false) });
+  }
+  for (const [from, to] of skips)
+    paths.push({ from, to, skip: true, smooth: false, points: around(from, to, boxes, lines, rows, true) });
+  for (const frame of frames) wrap(frame, boxes);
+  const last = rows[rows.length - 1];
+  const right = Math.max(0, ...[...boxes, ...frames.map((each) => each.frame)].map((each) => each.x + each.width), ...paths.flatMap(({ points }) => points.map(([x]) => x)));
+  return { boxes, lines, paths, frames: frames.map((each) => each.frame), width: right + MARGIN, height: last ? last.end : 0 };
+}
+
+/**
+ * @param {any} dagre
+ * @param {Size[]} sizes
+ * @param {Array<[number, number]>} kept
+ */
+function inOneLine(dagre, sizes, kept) {
+  const graph = new dagre.Graph();
+  graph.setGraph({ rankdir: "LR", nodesep: APART, ranksep: BETWEEN, edgesep: 10 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  sizes.forEach((size, n) => graph.setNode(String(n), { ...size }));
+  for (const [from, to] of kept) graph.setEdge(String(from), String(to));
+  if (sizes.length) dagre.layout(graph);
+  const boxes = sizes.map((size, n) => {
+    const { x, y } = graph.node(String(n));
+    return { x: x - size.width / 2, y: y - size.height / 2, ...size };
+  });
+  /** @type {Map<string, Points>} */
+  const ways = new Map();
+  for (const [from, to] of kept) {
+    const { points } = graph.edge(String(from), String(to));
+    ways.set(`${from} ${to}`, points.map((/** @type {{x: number, y: number}} */ each) => [each.x, each.y]));
+  }
+  return { boxes, ways };
+}
+
+/**
+ * The boxes by their column, from left to right.
+ * @param {Box[]} boxes
+ */
+export function columnsOf(boxes) {
+  const order = boxes.map((box, n) => ({ n, centre: box.x + box.width / 2, ...box })).sort((a, b) => a.centre - b.centre);
+  /** @type {Array<{centre: number, left: number, right: number, boxes: number[]}>} */
+  const columns = [];
+  for (const { n, centre, x, width } of order) {
+    const last = columns[columns.length - 1];
+    if (last && centre - last.centre < 1) {
+      last.left = Math.min(last.left, x);
+      last.right = Math.max(last.right, x + width);
+      last.boxes.push(n);
+    } else columns.push({ centre, left: x, right: x + width, boxes: [n] });
+  }
+  return columns;
+}
+
+/**
+ * Break columns into lines where few edges cross and no opened unit is cut, about equally long.
+ * @param {ReturnType<typeof columnsOf>} columns
+ * @param {Unit[]} units
+ * @param {Array<[number, number]>} edges
+ * @param {number} room
+ * @returns {number[]} Each box's line.
+ */
+export function broken(columns, units, edges, room) {
+  const columnOf = new Array(units.length).fill(0);
+  columns.forEach((column, c) => {
+    for (const n of column.boxes) columnOf[n] = c;
+  });
+  const crossing = columns.map(() => -2); // what the cut before a column costs; one edge is free
+  const cross = (/** @type {number[]} */ ends, /** @type {number} */ cost) => {
+    for (let c = Math.min(...ends) + 1; c <= Math.max(...ends); c++) crossing[c] = (crossing[c] ?? 0) + cost;
+  };
+  for (const [from, to] of edges) cross([columnOf[from], columnOf[to]], 2);
+  /** @type {Map<Unit, number[]>} */
+  const opened = new Map();
+  units.forEach((unit, n) => {
+    for (let each = unit.parent; each?.parent; each = each.parent) opened.set(each, [...(opened.get(each) ?? []), columnOf[n]]);
+  });
+  for (const ends of opened.values()) cross(ends, 1);
+  const wide = (/** @type {number} */ a, /** @type {number} */ b) => (columns[b]?.right ?? 0) - (columns[a]?.left ?? 0);
+  const cost = [0];
+  const start = [0];
+  for (let end = 1; end <= columns.length; end++) {
+    cost[end] = Infinity;
+    for (let first = end - 1; first >= 0; first--) {
+      const over = wide(first, end - 1) - room;
+      if (over > 0 && first < end - 1) break;
+      const own = /** @type {number} */ (cost[first]) + 6 + 4 * (over / room) ** 2 + (first ? (crossing[first] ?? 0) : 0);
+      if (own < /** @type {number} */ (cost[end])) {
+        cost[end] = own;
+        start[end] = first;
+      }
+    }
+  }
+  const lines = new Array(units.length).fill(0);
+  const firsts = [];
+  for (let end = columns.length; end > 0; end = start[end] ?? 0) firsts.unshift(start[end] ?? 0);
+  firsts.forEach((first, line) => {
+    for (const column of columns.slice(first)) for (const n of column.boxes) lines[n] = line;
+  });
+  return lines;
+}
+
+/**
+ * Opened units around boxes, one frame in each line in which they have some.
+ * @param {Unit[]} units
+ * @param {number[]} lines
+ */
+function framesOf(units, lines) {
+  /** @type {Map<string, {frame: Frame, line: number, boxes: number[], above: number}>} */
+  const found = new Map();
+  const seen = new Set();
+  units.forEach((unit, n) => {
+    for (let around = unit.parent; around?.parent; around = around.parent) {
+      const key = `${lines[n]} ${around.key}`;
+      const depth = depthOf(around);
+      const known = found.get(key);
+      if (known) known.boxes.push(n);
+      else {
+        const frame = { unit: around, first: !seen.has(around.key), depth, x: 0, y: 0, width: 0, height: 0 };
+        found.set(key, { frame, line: lines[n] ?? 0, boxes: [n], above: 0 });
+        seen.add(around.key);
+      }
+    }
+  });
+  const frames = [...found.values()];
+  for (const one of frames) {
+    const inner = frames.filter((each) => each.line === one.line && inside(each.frame.unit, one.frame.unit));
+    one.above = Math.max(0, ...inner.map((each) => each.frame.depth - one.frame.depth));
+  }
+  return frames.sort((a, b) => a.frame.depth - b.frame.depth);
+}
+
+/** @param {Unit} unit */
+function depthOf(unit) {
+  let depth = 0;
+  for (let each = unit.parent; each; each = each.parent) depth += 1;
+  return depth;
+}
+
+/**
+ * @param {Unit} unit
+ * @param {Unit} other
+ */
+function inside(unit, other) {
+  for (let each = unit.parent; each; each = each.parent) if (each === other) return true;
+  return false;
+}
+
+/**
+ * @typedef {{right: number, down: number, top: number, bottom: number, end: number,
+ *   lanes: Map<string, number>, count: number}} Row How far a line's boxes are moved; where they begin
+ *   and end; where the lanes below end.
+ */
+
+/**
+ * @param {Box[]} boxes
+ * @param {number[]} lines
+ * @param {ReturnType<typeof framesOf>} frames
+ * @param {{kept: Array<[number, number]>, skips: Array<[number, number]>}} edges
+ * @returns {Row[]}
+ */
+function rowsOf(boxes, lines, frames, { kept, skips }) {
+  const count = Math.max(-1, ...lines) + 1;
+  /** @type {Row[]} */
+  const rows = [];
+  let y = MARGIN / 2;
+  for (let line = 0; line < count; line++) {
+    const own = boxes.filter((_, n) => lines[n] === line);
+    const top = Math.min(...own.map((box) => box.y));
+    const bottom = Math.max(...own.map((box) => box.y + box.height));
+    const left = Math.min(...own.map((box) => box.x));
+    const above = Math.max(0, ...frames.filter((each) => each.line === line).map((each) => each.above + 1));
+    const lanes = lanesOf(line, boxes, lines, kept, skips);
+    const begin = y + above * TITLE + (above ? PAD : 0);
+    const most = Math.max(0, ...lanes.values()) + (lanes.size ? 1 : 0);
+    const used = LANE * Math.min(most, LANES);
+    const end = begin + bottom - top + above * PAD + (used ? used + LANE : 0) + PAD;
+    const inset = MARGIN + PAD * Math.max(0, above - 1);
+    rows.push({ right: inset - left, down: begin - top, top: begin, bottom: begin + bottom - top + above * PAD, end, lanes, count: most });
+    y = end + APART / 2;
+  }
+  return rows;
+}
+
+/**
+ * The lane below a line of each edge that runs there: short ones are nearest to the boxes.
+ * @param {number} line
+ * @param {Box[]} boxes
+ * @param {number[]} lines
+ * @param {Array<[number, number]>} kept
+ * @param {Array<[number, number]>} skips
+ */
+function lanesOf(line, boxes, lines, kept, skips) {
+  const centre = (/** @type {number} */ n) => (boxes[n]?.x ?? 0) + (boxes[n]?.width ?? 0) / 2;
+  const middle = Math.max(0, ...boxes.map((box, n) => (lines[n] === line ? box.x + box.width : 0)));
+  /** @type {Array<{key: string, low: number, high: number}>} */
+  const runs = [];
+  for (const [from, to] of [...kept.filter(([a, b]) => lines[a] !== lines[b]), ...skips]) {
+    const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
+    if (a !== line && Math.max(b - 1, 0) !== line) continue;
+    if (a !== line && a > b) continue;
+    const ends = a === b ? [centre(from), centre(to)] : a === line && b !== line + 1 ? [centre(from), middle] : [-Infinity, middle];
+    const [low, high] = [Math.min(...ends), Math.max(...ends)];
+    runs.push({ key: `${from} ${to}`, low, high });
+  }
+  runs.sort((one, other) => one.high - one.low - (other.high - other.low));
+  /** @type {Map<string, number>} */
+  const lanes = new Map();
+  /** @type {Array<Array<{low: number, high: number}>>} */
+  const taken = [];
+  for (const { key, low, high } of runs) {
+    let lane = 0;
+    while (taken[lane]?.some((each) => each.low < high && low < each.high)) lane += 1;
+    (taken[lane] ??= []).push({ low, high });
+    lanes.set(key, lane);
+  }
+  return lanes;
+}
+
+/**
+ * The way of an edge below the boxes: in its line, or on to another line.
+ * @param {number} from
+ * @param {number} to
+ * @param {Box[]} boxes
+ * @param {number[]} lines
+ * @param {Row[]} rows
+ * @param {boolean} skip
+ * @returns {Points}
+ */
+function around(from, to, boxes, lines, rows, skip) {
+  const [one, other] = /** @type {[Box, Box]} */ ([boxes[from], boxes[to]]);
+  const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
+  const key = `${from} ${to}`;
+  const below = laneAt(rows, a, key);
+  const aside = Math.min(8, one.width / 5);
+  const start = { x: one.x + one.width / 2 + aside, y: one.y + one.height };
+  const end = other.x + other.width / 2 - Math.min(8, other.width / 5);
+  if (a === b) return [[start.x, start.y], [start.x, below], [end, below], [end, other.y + other.height]];
+  const right = Math.max(...boxes.map((box, n) => (lines[n] === a ? box.x + box.width : 0))) + BETWEEN / 2;
+  const middle = other.y + other.height / 2;
+  const out = /** @type {Points} */ (
+    skip ? [[start.x, start.y], [start.x, below]] : [[one.x + one.width, one.y + one.height / 2], [right, one.y + one.height / 2], [right, below]]
+  );
+  if (b === a + 1 && !skip) return [...out, [other.x - BETWEEN / 2, below], [other.x - BETWEEN / 2, middle], [other.x, middle]];
+  if (b === a + 1) return [...out, [end, below], [end, other.y]];
+  const before = b > 0 ? laneAt(rows, b - 1, key) : (rows[0]?.top ?? 0) - PAD;
+  const lane = rows[a]?.lanes.get(key) ?? 0;
+  const edge = Math.max(...boxes.map((box) => box.x + box.width)) + BETWEEN / 2 + (LANE * Math.min(lane, LANES)) / 2;
+  return [...out, [edge, below], [edge, before], [end, before], [end, other.y]];
+}
+
+/**
+ * @param {Row[]} rows
+ * @param {number} line
+ * @param {string} key
+ */
+function laneAt(rows, line, key) {
+  const row = rows[line];
+  if (!row) return 0;
+  const lane = row.lanes.get(key) ?? 0;
+  return row.bottom + LANE + lane * LANE * Math.min(1, LANES / Math.max(row.count, 1));
+}
+
+/**
+ * @param {{frame: Frame, line: number, boxes: number[], above: number}} framed
+ * @param {Box[]} boxes
+ */
+function wrap({ frame, boxes: own, above }, boxes) {
+  const all = own.map((n) => /** @type {Box} */ (boxes[n]));
+  const pad = PAD * (above + 1) - 1;
+  const left = Math.min(...all.map((box) => box.x)) - pad;
+  const top = Math.min(...all.map((box) => box.y)) - (above + 1) * TITLE - 2;
+  const bottom = Math.max(...all.map((box) => box.y + box.height));
+  Object.assign(frame, { x: left, y: top });
+  frame.width = Math.max(...all.map((box) => box.x + box.width)) + pad - left;
+  frame.height = bottom + pad - top;
+}

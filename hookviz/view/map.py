@@ -1,0 +1,82 @@
+"""The map of a view's network: its graph, and a small picture of each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..draw.colours import averaged, colour_ranges, to_levels
+from ..hooking.interrupts import allow_interrupts
+from ..hooking.select import module_names
+from ..studies.graph.graph import Graph, chosen_layers, graph_of
+from ..studies.graph.payload import graph_payload
+from .view import View, for_layer
+
+SIDE = 32
+"""The most pixels along a side of a layer's small picture."""
+
+
+def graph_in(view: View) -> Graph:
+    """Return the graph of the view's network: the kept run's, or that of one more forward.
+
+    Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
+    """
+    named = module_names(view.session.model)
+    layers = chosen_layers(view.session.model, None)
+    captured = {
+        module: names[0]
+        for module, names in named.items()
+        if not set(names).isdisjoint(view.layers) and next(module.children(), None) is None
+    }
+    kept = view.memo.get("kept", None)
+    if kept is not None and captured.keys() <= layers.keys():
+        return kept.graph
+
+    def run() -> Graph:
+        return allow_interrupts(graph_of, view.session, layers | captured)
+
+    return view.memo.get_or_compute("graph", None, run)
+
+
+def map_payload(
+    view: View, layers: Sequence[str] | None = None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the network's map as JSON values and one array.
+
+    Parameters
+    ----------
+    view : View
+    layers : sequence of str, optional
+        Those that have pictures; None is all of the view's.
+
+    Returns
+    -------
+    header : dict
+        As `graph_payload` has it, and ``sizes``, ``[height, width]`` of each layer's picture, by
+        its name; ``[0, 0]`` where the layer has no map.
+    arrays : dict of str to numpy.ndarray
+        ``pictures``: the levels (see `to_levels`) of each layer's mean over channels, between its
+        own least and largest value, one after the other; large ones averaged to `SIDE` pixels.
+    """
+    header = graph_payload(graph_in(view), view.session.model)
+    names = view.layers if layers is None else layers
+    pictures = {name: _picture(for_layer(view, layer=name)) for name in names}
+    header["sizes"] = {name: list(each.shape) for name, each in pictures.items()}
+    flat = [each.ravel() for each in pictures.values()]
+    return header, {"pictures": np.concatenate(flat) if flat else np.zeros(0, np.uint8)}
+
+
+def _picture(view: View) -> np.ndarray:
+    maps = view.layer.maps
+    if max(maps.shape[1:]) < 2:
+        return np.zeros((0, 0), np.uint8)
+    with np.errstate(invalid="ignore"):  # infinities of both signs
+        mean = averaged(maps.mean(0, keepdims=True), -(-max(maps.shape[1:]) // SIDE))
+    finite = np.where(np.isfinite(mean), mean, np.nan)
+    if np.isnan(finite).all():
+        return to_levels(mean[0], 0.0, 1.0)
+    ends = np.nanmin(finite, (1, 2)), np.nanmax(finite, (1, 2))
+    low, high = colour_ranges(mean, *ends, "channel", diverging=False)
+    return to_levels(mean, low[:, None, None], high[:, None, None])[0]

@@ -1,0 +1,163 @@
+"""A kernel far away: whatever is asked can be overtaken, and nothing arrives late and wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from front_end import CANVAS_ON, WIDGETS, next_frame, wait_for
+from playwright.sync_api import Page
+
+pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+
+ON = f"{CANVAS_ON}\nimport hookviz, ipywidgets"
+MAKE = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer='stem.0')"
+TELL = """said = ipywidgets.Label('').add_class('said')
+def tell(change=None):
+    said.value = f'{explorer.layer} {explorer.channel} {explorer.target} {len(explorer.edits)}.'
+explorer.observe(tell)
+said"""
+
+# All that passes the page's sockets comes this much later, in its order.
+DELAY = """(milliseconds) => {
+  const { send } = WebSocket.prototype;
+  const heard = new Map();
+  WebSocket.prototype.send = function (data) {
+    if (!heard.has(this)) {
+      const { onmessage } = this;
+      heard.set(this, onmessage);
+      this.onmessage = (event) => setTimeout(() => onmessage.call(this, event), milliseconds);
+    }
+    setTimeout(() => send.call(this, data), milliseconds);
+  };
+  globalThis.endOfDelay = () => {
+    WebSocket.prototype.send = send;
+    for (const [socket, onmessage] of heard) socket.onmessage = onmessage;
+  };
+}"""
+
+# Each frame, what the sliders say.
+RECORD = """(app) => {
+  const slider = (name) => app.querySelector(`input[aria-label="${name}"]`);
+  const said = (name) => slider(name).getAttribute("aria-valuetext");
+  globalThis.recorded = [];
+  const look = () => {
+    const now = `${said("layer")} | ${said("channel")}`;
+    if (recorded.at(-1) !== now) recorded.push(now);
+    globalThis.looking = requestAnimationFrame(look);
+  };
+  look();
+}"""
+
+
+@contextmanager
+def delayed(page: Page, milliseconds: int) -> Iterator[None]:
+    page.evaluate(DELAY, milliseconds)
+    try:
+        yield
+    finally:
+        page.evaluate("() => { cancelAnimationFrame(globalThis.looking); endOfDelay(); }")
+
+
+def places(recorded: list[str]) -> list[tuple[int, int]]:
+    """The number of the layer and of the channel, of what the sliders said."""
+
+    def number(text: str, after: str) -> int:
+        return int(text.rpartition(after)[2].split()[0])
+
+    halves = [each.split(" | ") for each in recorded]
+    return [(number(layer, ", layer "), number(channel, "channel ")) for layer, channel in halves]
+
+
+def now(page: Page) -> tuple[int, int]:
+    return places([page.evaluate("recorded.at(-1)")])[0]
+
+
+@pytest.fixture
+def shown(open_notebook: Any) -> Any:
+    notebook = open_notebook([ON, MAKE, TELL, "explorer"])
+    app = notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    yield notebook, app, notebook.page.locator(".said").first
+    assert notebook.errors == []
+
+
+def test_keys_are_held_while_the_class_changes(shown):
+    notebook, app, said = shown
+    page = notebook.page
+    channel = app.get_by_role("slider", name="channel", exact=True)
+    bars = app.locator(".hv-prediction")
+    third = int(bars.nth(2).get_attribute("data-number"))
+    with delayed(page, 300):
+        app.evaluate(RECORD)
+        channel.focus()
+        page.keyboard.down("ArrowRight")
+        for step, place in ((4, 1), (9, 2), (14, 1)):  # each is a run
+            wait_for(lambda s=step: now(page)[1] >= s, "the held key to go on")
+            bars.nth(place).click()
+        wait_for(lambda: now(page)[1] >= 18, "the held key to go on")
+        page.keyboard.up("ArrowRight")
+        channel.focus()
+        page.keyboard.down("ArrowDown")
+        wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
+        page.keyboard.up("ArrowDown")
+        bars.nth(2).click()
+        channel.focus()
+        before = now(page)
+        page.keyboard.press("ArrowLeft")
+        wait_for(lambda: now(page) == (before[0], before[1] - 1), "the last step")
+        last, went = now(page), places(page.evaluate("recorded"))
+        wait_for(lambda: f" {last[1]} {third} 0." in said.inner_text(), "Python to follow")
+        wait_for(lambda: bars.nth(2).get_attribute("aria-pressed") == "true", "the class")
+        notebook.settle()
+        assert now(page) == last
+        layers = app.get_by_role("slider", name="layer", exact=True)
+        assert layers.get_attribute("aria-valuetext").startswith(said.inner_text().split()[0] + ",")
+        assert places(page.evaluate("recorded")) == went
+    assert went[:-1] == sorted(went[:-1]), went  # never back
+
+
+def test_of_many_classes_the_last_one_wins(shown):
+    """Its bar is the pressed one at once; what waits is replaced by what is asked after it."""
+    notebook, app, said = shown
+    bars = app.locator(".hv-prediction")
+    numbers = [int(each.get_attribute("data-number")) for each in bars.all()]
+    with delayed(notebook.page, 300):
+        notebook.page.evaluate("() => { globalThis.looking = 0; }")
+        pressed = []
+        for place in (1, 2, 3, 4, 1, 2, 3):
+            bars.nth(place).click()
+            next_frame(notebook.page)
+            pressed.append(bars.nth(place).get_attribute("aria-pressed"))
+        assert pressed == ["true"] * 7  # at once, before any answer
+        wait_for(lambda: f" {numbers[3]} 0." in said.inner_text(), "the last class")
+        notebook.settle()
+        assert bars.nth(3).get_attribute("aria-pressed") == "true"
+
+
+def test_what_python_sets_meanwhile_stays(open_notebook):
+    """The colours are Python's, the channel is the browser's: both stay."""
+    button = "b = ipywidgets.Button(description='python sets colours')\n"
+    button += "b.on_click(lambda _: setattr(explorer, 'cmap', 'magma'))\n"
+    tell = TELL.replace("explorer.layer", "explorer.cmap").replace("\nsaid", "\ndisplay(said, b)")
+    notebook = open_notebook([ON, MAKE, button + tell, "explorer"])
+    page = notebook.page
+    app, said = page.locator(".hookviz-app"), page.locator(".said").first
+    app.locator(".hv-tile").first.wait_for()
+    with delayed(page, 300):
+        app.evaluate(RECORD)
+        page.get_by_role("button", name="python sets colours").click()
+        app.get_by_role("slider", name="channel", exact=True).focus()
+        for _ in range(8):
+            page.keyboard.press("ArrowRight")
+            next_frame(page)
+        wait_for(lambda: "magma 8 " in said.inner_text(), "both")
+        colours = app.get_by_role("combobox", name="colours", exact=True)
+        wait_for(lambda: colours.input_value() == "magma", "the colours")
+        notebook.settle()
+        assert "magma 8 " in said.inner_text()
+        went = places(page.evaluate("recorded"))
+        assert went == sorted(went) and went[-1] == (1, 8)
+    assert notebook.errors == []

@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { Moves, Requests } from "../../hookviz/static/moves.js";
+
+/** What is sent, and a kernel that has handled none of it. */
+function far() {
+  const kernel = { seen: 0 };
+  /** @type {any[]} */
+  const sent = [];
+  const moves = new Moves(() => kernel.seen);
+  return { kernel, sent, moves, requests: new Requests(moves, (message) => sent.push(message)) };
+}
+
+test("what was changed here since stays, and a channel with its layer", () => {
+  const { kernel, moves } = far();
+  moves.note({ layer: "b" });
+  const said = { layer: "a", channel: 3, cmap: "gray" };
+  assert.deepEqual(moves.merged(said), { cmap: "gray" });
+  moves.note({ cmap: "magma" });
+  kernel.seen = 1;
+  assert.deepEqual(moves.merged(said), { layer: "a", channel: 3 });
+  assert.deepEqual(moves.unhandled, { cmap: "magma" });
+  kernel.seen = 2;
+  assert.deepEqual(moves.merged(said), said);
+});
+
+test("one request at a time; what waits is replaced by what is like it", () => {
+  const { kernel, sent, moves, requests } = far();
+  moves.note({ channel: 5 });
+  for (const number of [1, 2, 3]) requests.add({ set: "target", number });
+  assert.deepEqual(sent, [{ set: "target", number: 1, settings: { channel: 5 }, moved: 2 }]);
+  assert.equal(requests.target, 3);
+  for (const factor of [0.5, 0.4]) requests.add({ set: "factor", layer: "a", channel: 1, factor });
+  requests.add({ set: "undo" });
+  requests.add({ set: "undo" });
+  for (let seen = 2; sent.length < 5; seen += 1) {
+    kernel.seen = seen;
+    requests.next();
+  }
+  assert.deepEqual(
+    sent.map(({ set, number, factor }) => [set, number ?? factor]),
+    [["target", 1], ["target", 3], ["factor", 0.4], ["undo", undefined], ["undo", undefined]],
+  );
+  kernel.seen = moves.count;
+  requests.next();
+  assert.equal(requests.target, null);
+  assert.equal(requests.doing, 0);
+});

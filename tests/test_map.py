@@ -1,0 +1,94 @@
+"""The map's numbers: the graph as JSON, a picture of each layer, and who gets them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from seen import blocks
+from torch import nn
+
+import hookviz
+from hookviz.draw.colours import COLOURS
+from hookviz.view.map import graph_in, map_payload
+
+
+class Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 4, 3, padding=1)
+        self.body = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU())
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head((x + self.body(x)).mean((2, 3)))
+
+
+@pytest.fixture
+def explorer():
+    torch.manual_seed(0)
+    made = hookviz.explore(Branches(), torch.rand(1, 3, 70, 50))
+    yield made
+    made.close()
+
+
+def test_the_graph_is_that_of_hookviz_graph(explorer):
+    header, _ = map_payload(explorer._now)
+    net = explorer._now.session.model
+    graph = hookviz.graph(net, torch.rand(1, 3, 70, 50))
+    assert [node["name"] for node in header["nodes"]] == [node.name for node in graph.nodes]
+    assert header["edges"] == [list(edge) for edge in graph.edges]
+    for node in header["nodes"]:
+        if node["layer"] in ("stem", "body.0", "head"):
+            names = [header["nodes"][n] for n in node["sources"]]
+            named = [(each["layer"], each["call"]) for each in names]
+            assert named == graph.sources(node["layer"], node["call"])
+    assert header["modules"] == {"stem": "Conv2d", "body": "Sequential"} | {
+        "body.0": "Conv2d",
+        "head": "Linear",
+    }
+    json.dumps(header, allow_nan=False)
+
+
+def test_a_picture_is_the_mean_over_channels(explorer):
+    header, arrays = map_payload(explorer._now)
+    assert header["sizes"] == {"stem": [24, 17], "body.0": [24, 17]}
+    with torch.no_grad():
+        maps = explorer._now.session.model.stem(explorer.inputs.args[0])[0].double().mean(0)
+    cells = [[c.mean().item() for c in row.split(3, 1)] for row in maps.split(3, 0)]
+    values = torch.tensor(cells, dtype=torch.float64)
+    span = values.max() - values.min()
+    wanted = ((values - values.min()) / span * COLOURS).clamp(0, COLOURS - 1)
+    found = arrays["pictures"][: 24 * 17].reshape(24, 17)
+    assert np.abs(found - wanted.numpy()).max() <= 1.01  # a level is a whole number
+    assert {0, COLOURS - 1} <= set(found.ravel().tolist())
+
+
+def test_layers_that_were_captured_are_boxes_too():
+    torch.manual_seed(0)
+    explorer = hookviz.explore(Branches(), torch.rand(1, 3, 16, 16), layers=["stem", "body.1"])
+    header, _ = map_payload(explorer._now)
+    assert [n["name"] for n in header["nodes"]][1:4] == ["stem", "body.0", "body.1"]
+    explorer.close()
+
+
+def test_the_run_of_why_is_used(explorer):
+    explorer.contributions("body.0", channel=1, position=(2, 3))
+    assert graph_in(explorer._now) is explorer._now.memo.get("kept", None).graph
+
+
+def test_the_canvas_answers(explorer):
+    said, arrays = explorer._canvas._answer({"ask": "map", "sample": 0, "depth": 0})
+    assert said["program"].count("export function loadDagre() {") == 1
+    (coding, data), header = arrays[0], map_payload(explorer._now)[1]
+    assert coding["name"] == "pictures" and data == header["pictures"].tobytes()
+
+
+def test_a_page_has_the_map_of_its_layers(explorer):
+    page = explorer.to_html(layers="body.0")
+    header = blocks(page)["map"]["header"]
+    assert header["sizes"] == {"body.0": [24, 17]}
+    assert len(header["nodes"]) == 6
