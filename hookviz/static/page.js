@@ -3,11 +3,13 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
+import { CAMS } from "./cams.js";
 import { loadDagre } from "./dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
+import { fromQuery } from "./queries.js";
 import { answered } from "./terms.js";
 import { speak } from "./words.js";
 
@@ -51,7 +53,8 @@ class PageSource {
     const { network } = this.facts;
     const made = (/** @type {any} */ found) =>
       new Layer(found.header, found.arrays, order, network);
-    return this.get(`layer-${place}`, made);
+    const found = this.get(`layer-${place}`, made);
+    return found && "place" in at ? fromQuery(found, at.place) : found;
   }
 
   /** @param {string} name */
@@ -68,10 +71,11 @@ class PageSource {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
     const own = targetClass === null || targetClass === this.facts.target.number;
+    const seen = this.facts.layers[this.place(layer)]?.attends && CAMS[at.heatmap] && this.layer({ ...at, layer });
+    if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
     const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
-    if (!found) return { values: null, shape: [], none: "no heatmap of this layer is in the page" };
-    return found;
+    return found ?? NO_HEAT;
   }
 
   /** @param {any} at */
@@ -129,6 +133,23 @@ class PageSource {
   prefetch(_, layers) {
     for (const layer of layers) this.layer({ layer });
   }
+}
+
+const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };
+
+/**
+ * The heatmap of attention that is seen from another query than the page's own.
+ * @param {Layer} layer
+ * @param {string} method
+ */
+function heatOf(layer, method) {
+  const cam = CAMS[method];
+  const { count, height, width, graded } = layer;
+  if (!cam || !graded) return NO_HEAT;
+  return layer.once(`heat ${method}`, () => {
+    const [maps, gradients] = [layer.arrays.maps.values, layer.arrays.gradients?.values];
+    return { values: cam({ maps, gradients, count, size: height * width }), shape: [height, width] };
+  });
 }
 
 /** Put the app into the still picture's place. */
