@@ -27,7 +27,9 @@ def run(*, quick: bool = False) -> None:
     print("processor time, one thread", flush=True)
     for title, unit, goal, contenders, rounds in cases(quick):
         ratio, seconds = _ratio(contenders, rounds)
-        print(f"  {title}: {ratio:.2f} × {unit} ({1e3 * seconds:.1f} ms); goal {goal:g}", flush=True)
+        print(
+            f"  {title}: {ratio:.2f} × {unit} ({1e3 * seconds:.1f} ms); goal {goal:g}", flush=True
+        )
     print_growth(quick=quick)
 
 
