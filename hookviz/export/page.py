@@ -56,6 +56,7 @@ def write_page(
     title: str | None = None,
     steps: Sequence[Step] = (),
     language: str | None = None,
+    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page.
@@ -68,6 +69,8 @@ def write_page(
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title, steps, language
         As for `hookviz.widgets.Explorer.to_html`.
+    pins : sequence of dict
+        Records of `hookviz.view.pins.Pins`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
 
@@ -86,6 +89,7 @@ def write_page(
     facts = _facts(view, names)
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
+    facts["pins"] = [each for each in pins if each["layer"] in names]
     facts["language"] = language = known_language(language)
     blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
     parts: list[PackedTensor] = []

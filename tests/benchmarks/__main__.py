@@ -11,6 +11,7 @@ import torch
 
 from . import (
     capture,
+    costs,
     diagnose,
     drawing,
     edits,
@@ -27,6 +28,7 @@ from . import (
 
 BENCHMARKS = {
     "capture": capture.run,
+    "costs": costs.run,
     "diagnose": diagnose.run,
     "drawing": drawing.run,
     "edits": edits.run,
