@@ -223,7 +223,9 @@ def check_token_names(cache: FeatureCache, names: Sequence[str]) -> None:
     records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
     sizes = {size for each in records for size in each.last.outputs[0].shape[-2:]}
     if names and len(names) not in sizes:
-        known = f"attention has {', '.join(map(str, sorted(sizes)))}" if sizes else "nothing attends"
+        known = (
+            f"attention has {', '.join(map(str, sorted(sizes)))}" if sizes else "nothing attends"
+        )
         raise ValueError(
             f"token_names has {len(names)} names, but {known}: give one for each token, in order."
         )
