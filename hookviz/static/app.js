@@ -16,6 +16,7 @@ import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
 import { showPointed } from "./tooltip.js";
 import { State } from "./state.js";
+import { Tools } from "./tools.js";
 import { Why } from "./why.js";
 
 /**
@@ -35,8 +36,11 @@ import { Why } from "./why.js";
  *   write?: (written: string) => void,
  *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
  *   map?: (at: any) => any,
+ *   switches?: boolean,
+ *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
+ *   pins?: import("./pins.js").Pin[] | null,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -73,6 +77,7 @@ export class App {
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.parts.heading.work.append(this.rankings.root);
+    this.tools = new Tools(this);
     this.why = new Why(this);
     this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
@@ -209,6 +214,7 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
+      ...this.tools.keys(),
       b: () => this.best(),
       l: () => this.alike(),
       w: () => this.why.toggle(),
@@ -305,6 +311,7 @@ export class App {
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
+    this.tools.show();
     this.why.show();
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
@@ -471,7 +478,7 @@ export class App {
     const first = facts.opened === at.layer ? [OPENED] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
-    const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
+    const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const { doubt = "", full = "" } = facts.transform ?? {};
     const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
     return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];

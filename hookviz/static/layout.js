@@ -118,14 +118,16 @@ export class Layout {
     this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
     this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
+    this.titleLine = el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root));
+    this.main = el("div", { class: "hv-main" }, this.pictures, this.mosaic.root);
     root.append(
       this.gone,
-      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root)),
+      this.titleLine,
       this.answers,
       this.whole,
       this.heading.root,
       ...(source.live ? [this.edits.root] : []),
-      el("div", { class: "hv-main" }, this.pictures, this.mosaic.root),
+      this.main,
       this.strip.root,
       this.readings.root,
     );

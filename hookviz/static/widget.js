@@ -22,6 +22,7 @@ class KernelSource {
   constructor(model) {
     this.model = model;
     this.live = true;
+    this.switches = true; // channels of an input can be switched off, to see what follows
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     /** @type {Map<string, any>} The one that was used last is last. */
@@ -46,7 +47,7 @@ class KernelSource {
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
-    model.on("change:note", () => this.tell());
+    for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -241,6 +242,29 @@ class KernelSource {
     const told = this.parts.get(said.key);
     this.parts.delete(said.key);
     told?.(arrays && { ...said, arrays });
+  }
+
+  /**
+   * This view without hookviz.
+   * @param {any} settings
+   * @returns {Promise<{code: string, none: string}>}
+   */
+  code(settings) {
+    this.asked += 1;
+    const key = `${this.facts.run} code ${this.asked}`;
+    return new Promise((resolve) => {
+      this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
+      this.ask({ key, ask: "code", settings });
+    });
+  }
+
+  get pins() {
+    return this.model.get("pins");
+  }
+
+  set pins(pins) {
+    this.model.set("pins", pins);
+    this.model.save_changes();
   }
 
   /** @param {any} at */

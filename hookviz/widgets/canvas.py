@@ -50,6 +50,8 @@ class Canvas(anywidget.AnyWidget):
         Called with the settings when the browser has moved by itself.
     on_edit : callable
         Called when the user edits the network, see `Explorer`.
+    code : callable, optional
+        Returns the present view as code, see `Explorer.code`.
 
     Attributes
     ----------
@@ -70,6 +72,7 @@ class Canvas(anywidget.AnyWidget):
     facts = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
+    pins = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -79,9 +82,10 @@ class Canvas(anywidget.AnyWidget):
         on_user: Callable[[str, Any], None],
         on_move: Callable[[dict[str, Any]], None],
         on_edit: Callable[[str, Any], None],
+        code: Callable[[], str] | None = None,
     ) -> None:
         self._explored, self._on_user, self._on_move = view, on_user, on_move
-        self._on_edit = on_edit
+        self._on_edit, self._code = on_edit, code
         self._latest: tuple[Any, ...] = ()
         self._count = 0
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
@@ -126,7 +130,7 @@ class Canvas(anywidget.AnyWidget):
         """Release all references to the explorer."""
         self.closed, self._edits = True, {}
         self.unobserve_all()
-        self._latest, self._explored = (), _closed
+        self._latest, self._explored, self._code = (), _closed, None
         super().close()
 
     def _moved(self, change: dict[str, Any]) -> None:
@@ -193,6 +197,9 @@ class Canvas(anywidget.AnyWidget):
 
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer's words and arrays."""
+        if question["ask"] == "code" and self._code is not None:
+            self._on_move(question["settings"])  # the browser may be ahead
+            return {"code": self._code()}, []
         ask, now = question["ask"], self._explored()
         names = ("layer", "call", "sample", "depth", "place", "stage")
         wanted = {n: question[n] for n in names if n in question}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, replace
 from functools import partial
@@ -47,9 +47,10 @@ from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reor
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION, SIMILARITY
+from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.view import Memo, View
+from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
@@ -198,6 +199,7 @@ class Explorer(LiveWidget, SettingTraits):
     _quiet = True  # settings change without being checked or drawn
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
+    _pins = Pins()
 
     def __init__(
         self,
@@ -243,7 +245,7 @@ class Explorer(LiveWidget, SettingTraits):
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)
-            self._canvas = Canvas(lambda: displayed_view(self._now), *calls)
+            self._canvas = Canvas(lambda: displayed_view(self._now), *calls, self.code)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
             self.children = (self._canvas, *below)
@@ -618,6 +620,46 @@ class Explorer(LiveWidget, SettingTraits):
         after = self._ran(session, view.settings, original=original)
         self._go_to(after.remembering(view, "the edit").fitted())
 
+    # The pins
+
+    def pin(self, note: str = "") -> None:
+        """Keep the shown layer, channel and place in `pins`, with a note.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2", channel=17
+        ... )
+        >>> explorer.place = (0.4, 0.6)
+        >>> explorer.pin("the tip")
+        >>> explorer.pins
+        1 pin
+        layer           channel  position  target  note
+        layer3.1.conv2  17       5, 8      moon    the tip
+        >>> explorer.close()
+        """
+        view = displayed_view(self._now)
+        at = view.settings
+        position = None if at.place is None else place_of(view)
+        indices = {name: getattr(at, name) for name in ("call", "sample", "depth")}
+        more = {"position": position, "place": at.place, "target": view.target_name, "note": note}
+        self.pins = (*self.pins, Pin(at.layer, at.channel, **indices, **more))
+
+    @property
+    def pins(self) -> Pins:
+        """Kept channels and places, see `pin`; a table with ``records()`` and ``to_csv()``.
+
+        May be set. Pages of `to_html` have them, too.
+        """
+        return Pins(self._pins if self._canvas is None else map(Pin.of, self._canvas.pins))
+
+    @pins.setter
+    def pins(self, pins: Iterable[Pin]) -> None:
+        self._pins = Pins(pins)
+        if self._canvas is not None:
+            self._canvas.pins = self._pins.records()
+
     # The weights
 
     def weights(
@@ -876,7 +918,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = displayed_view(self._now), self._ask
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options |= {"steps": steps, "language": language}
+        options |= {"steps": steps, "language": language, "pins": self.pins.records()}
         with Progress() as bar:
             if network:
                 del options["max_bytes"], options["steps"]
