@@ -10,6 +10,7 @@ import matplotlib
 import torch
 
 from . import (
+    architecture,
     capture,
     diagnose,
     drawing,
@@ -26,6 +27,7 @@ from . import (
 )
 
 BENCHMARKS = {
+    "architecture": architecture.run,
     "capture": capture.run,
     "diagnose": diagnose.run,
     "drawing": drawing.run,
