@@ -179,7 +179,7 @@ function framesOf(units, lines, boxes) {
     const runs = [];
     for (const n of own.sort((a, b) => left(a) - left(b))) {
       const last = runs[runs.length - 1];
-      if (last && !others.some((other) => meet(other, extent([...last, n], boxes)))) last.push(n);
+      if (last && !others.some((other) => meet(other, boxAround([...last, n], boxes)))) last.push(n);
       else runs.push([n]);
     }
     for (const run of runs) frames.push({ frame: { unit, depth: depthOf(unit), x: 0, y: 0, width: 0, height: 0 }, line, boxes: run, above: 0 });
@@ -205,7 +205,7 @@ function meet(one, other) {
  * @param {Box[]} boxes
  * @returns {Box}
  */
-function extent(own, boxes) {
+function boxAround(own, boxes) {
   const all = own.map((n) => /** @type {Box} */ (boxes[n]));
   const x = Math.min(...all.map((box) => box.x));
   const y = Math.min(...all.map((box) => box.y));
@@ -382,7 +382,7 @@ function laneAt(rows, line, key) {
  * @param {Box[]} boxes
  */
 function wrap({ frame, boxes: own, above }, boxes) {
-  const { x, y, width, height } = extent(own, boxes);
+  const { x, y, width, height } = boxAround(own, boxes);
   const pad = PAD * (above + 1) - 1;
   const title = (above + 1) * TITLE + 2;
   Object.assign(frame, { x: x - pad, y: y - title, width: width + 2 * pad, height: height + title + pad });
