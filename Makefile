@@ -73,8 +73,9 @@ fields: $(ECOSYSTEM)/.test  ## check receptive fields by perturbing pixels, and 
 ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: about half an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
 
-ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; Lightning's callback
-	$(ECOSYSTEM)/bin/python $(PYTEST) tests/test_lightning.py tests/test_attention_elsewhere.py
+ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; the callbacks
+	$(ECOSYSTEM)/bin/python $(PYTEST) tests/test_lightning.py tests/test_trainer.py \
+	  tests/test_attention_elsewhere.py
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh --page test-output/ECOSYSTEM.md $(SAMPLE)
 
 runtime: $(RUNTIME)  ## fetch the program that runs a network in a page

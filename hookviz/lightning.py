@@ -1,30 +1,50 @@
-"""`WatchCallback`: what `hookviz.watch` records, as a callback of Lightning, which it needs."""
+"""`WatchCallback`: `hookviz.watch` and `hookviz.diagnose` as a callback of Lightning."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from torch import nn
+
+from .results import Diagnosis, Watch
+from .studies.fit import WatchedFit
+
 try:
-    from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
+    from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
+        Callback,
+        LightningModule,
+    )
 except ImportError:
     try:
-        from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
+        from pytorch_lightning import (  # pyright: ignore[reportMissingImports]
+            Callback,
+            LightningModule,
+        )
     except ImportError:
-        Callback = object
-
-from .studies.watch.watch import Watch, watch
+        Callback, LightningModule = object, nn.Module
 
 
 class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
-    """Record what every layer does while a ``Trainer`` trains.
+    """Record what every layer does while Lightning's ``Trainer`` trains.
 
     Each batch of training and of validation is a block; see `hookviz.watch`, whose arguments it
     takes, but for the model. A gradient scaler of the trainer's is found.
+
+    Parameters
+    ----------
+    layers, every, **options
+        As in `hookviz.watch`.
+    diagnose : bool or str
+        True puts a guard, ``with hookviz.diagnose(model)``, around the first batch, and warns of
+        what it finds: of the module that is trained, or of the only layer in one without a
+        ``forward``. A name, such as ``"net"``, says which submodule the step calls.
 
     Attributes
     ----------
     watch : hookviz.results.Watch or None
         What is recorded; there from the beginning of a ``fit`` on.
+    findings : hookviz.results.Diagnosis or None
+        Of the first batch, once it is over.
 
     Raises
     ------
@@ -32,42 +52,54 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
         Lightning is not installed.
     """
 
-    def __init__(self, layers: Any = None, every: int = 50, **options: Any) -> None:
+    def __init__(
+        self, layers: Any = None, every: int = 50, *, diagnose: bool | str = False, **options: Any
+    ) -> None:
         if Callback is object:
             raise ImportError(
                 "hookviz.lightning needs Lightning, which is not installed: pip install lightning. "
                 "In a loop of your own put `with hookviz.watch(model):` around each step."
             )
-        self._options: dict[str, Any] = {"layers": layers, "every": every, **options}
-        self.watch: Watch | None = None
+        self._fit = WatchedFit(layers, every, diagnose, options)
+
+    @property
+    def watch(self) -> Watch | None:
+        return self._fit.watch
+
+    @property
+    def findings(self) -> Diagnosis | None:
+        return self._fit.findings
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         plugin = getattr(trainer, "precision_plugin", None)
-        options: dict[str, Any] = {"scaler": getattr(plugin, "scaler", None)} | self._options
-        self.watch = watch(module, **options)
+        self._fit.begin(module, _called(module), getattr(plugin, "scaler", None))
 
     def on_train_batch_start(self, *_: Any) -> None:
-        self._enter()
+        self._fit.enter()
+
+    def on_before_optimizer_step(self, trainer: Any, module: Any, *_: Any) -> None:
+        # The step changes the weights, with which the guard may have to run the model again.
+        if self._fit.examining and module.automatic_optimization:
+            self._fit.leave()
 
     def on_train_batch_end(self, *_: Any) -> None:
-        self._leave()
+        self._fit.leave()
 
     def on_validation_batch_start(self, *_: Any) -> None:
-        self._enter()
+        self._fit.enter(training=False)
 
     def on_validation_batch_end(self, *_: Any) -> None:
-        self._leave()
+        self._fit.leave()
 
     def on_exception(self, trainer: Any, module: Any, error: BaseException) -> None:
-        self._leave(type(error), error, error.__traceback__)
+        self._fit.leave(type(error), error, error.__traceback__)
 
     def teardown(self, *_: Any, **__: Any) -> None:
-        self._leave()
+        self._fit.leave()
 
-    def _enter(self) -> None:
-        if self.watch is not None:
-            self.watch.__enter__()
 
-    def _leave(self, *error: Any) -> None:
-        if self.watch is not None and self.watch.active:
-            self.watch.__exit__(*(error or (None, None, None)))
+def _called(module: nn.Module) -> nn.Module:
+    """Return the module that a step calls: the only layer of one without a ``forward``."""
+    own = type(module).forward is not LightningModule.forward
+    inner = [each for each in module.children() if next(each.parameters(), None) is not None]
+    return module if own or len(inner) != 1 else inner[0]

@@ -14,14 +14,16 @@ try:
 except ImportError:
     lightning = None  # type: ignore[assignment]
 
+# Lightning asks torch in a way that torch announces the end of.
+pytestmark = pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
 needed = pytest.mark.skipif(lightning is None, reason="Lightning is not installed")
 
 
-def learner(fails_at=-1):
+def learner(fails_at=-1, last=nn.Identity):
     class Learner(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+            layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2), last()
             self.net = nn.Sequential(*layers)
 
         def loss(self, batch):
@@ -76,6 +78,37 @@ def test_an_error_in_a_step_leaves_no_hook(tmp_path):
     with pytest.raises(ValueError, match="broken"):
         fit(model, tmp_path, callback)
     assert not callback.watch.active and not hookviz.hooks(model)
+
+
+@needed
+def test_the_first_batch_is_examined(tmp_path):
+    callback = hookviz.lightning.WatchCallback(every=4, diagnose=True)
+    watched, alone = fit(learner(), tmp_path, callback), fit(learner(), tmp_path)
+    pairs = zip(watched.parameters(), alone.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert callback.findings.healthy and "1 call" in callback.findings.looked_at[0]
+    assert callback.watch.steps == [0, 4, 8] and not hookviz.hooks(watched)
+
+
+@needed
+@pytest.mark.parametrize("which", [True, "net"])
+def test_what_is_wrong_with_the_first_batch_is_told(tmp_path, which):
+    callback = hookviz.lightning.WatchCallback(diagnose=which)
+    with pytest.warns(RuntimeWarning, match="of the first step: .*1 warning; worst: loss"):
+        fit(learner(last=lambda: nn.Softmax(1)), tmp_path, callback)
+    (found,) = callback.findings
+    assert (found.kind, found.layer) == ("loss", "4")
+
+
+@needed
+def test_an_error_in_the_first_batch_is_a_finding(tmp_path):
+    callback = hookviz.lightning.WatchCallback(diagnose=True)
+    with (
+        pytest.warns(RuntimeWarning, match="of the first step"),
+        pytest.raises(ValueError, match="broken"),
+    ):
+        fit(learner(fails_at=0), tmp_path, callback)
+    assert callback.findings[0].kind == "error"
 
 
 @pytest.mark.skipif(lightning is not None, reason="Lightning is installed")

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from pytest import mark
 from torch import nn
+from torchvision.models import VisionTransformer
 
 import hookviz
 from hookviz.draw.colours import robust_end
@@ -69,18 +70,46 @@ def test_flat_gradients(values, said):
 
 
 def test_flat_gradients_are_told():
-    """An average follows the layer; or a ReLU and an average; or a ReLU that is closed."""
+    """An average follows; or a ReLU and an average; a ReLU closed for a channel, or for all."""
     torch.manual_seed(0)
     x = torch.rand(1, 1, 6, 6) - 0.5
-    for middle, bias, kind in ((nn.Identity(), 0.0, 2), (nn.ReLU(), 0.0, 3), (nn.ReLU(), -9.0, 1)):
-        conv = nn.Conv2d(1, 1, 1)
+    for middle, biases, kind in (
+        (nn.Identity(), (0.0, 0.0), 2),
+        (nn.ReLU(), (0.0, 0.0), 3),
+        (nn.ReLU(), (-9.0, 0.0), 1),
+        (nn.ReLU(), (-9.0, -9.0), 4),
+    ):
+        conv = nn.Conv2d(1, 2, 1)
         nn.init.ones_(conv.weight)
-        nn.init.constant_(conv.bias, bias)
-        head = nn.Linear(1, 1)
+        with torch.no_grad():
+            conv.bias.copy_(torch.tensor(biases))
+        head = nn.Linear(2, 1)
         model = nn.Sequential(conv, middle, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
-        explorer = hookviz.explore(model, x)
+        explorer = hookviz.explore(model, x, channel=0)
         assert explorer.frame.panels[1].note == FLAT[kind]
         explorer.close()
+
+
+def test_a_head_of_zeros_is_named():
+    """As torchvision's untrained transformers have it: no layer before it gets a gradient."""
+    torch.manual_seed(0)
+    model = VisionTransformer(
+        image_size=16, patch_size=4, num_layers=2, num_heads=2, hidden_dim=8, mlp_dim=8
+    ).eval()
+    explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16))
+    line = explorer.frame.verdict
+    count = len(explorer.cache)
+    assert line.text == (
+        f"All weights of heads.head are zero, so the gradient is zero in {count} of {count} "
+        "layers, on 1 picture."
+    )
+    assert line.kind == "odd"
+    kinds = {finding.kind for finding in hookviz.diagnose(model, torch.rand(1, 3, 16, 16))}
+    assert "zero weights" in kinds
+    # The last layer, not the first, though all heatmaps are zero.
+    assert explorer.layer == "encoder.layers.encoder_layer_1" == list(explorer.cache)[-1]
+    assert explorer.frame.panels[1].note == FLAT[4]
+    explorer.close()
 
 
 def test_a_few_places_do_not_white_out_the_rest():

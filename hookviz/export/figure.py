@@ -28,6 +28,9 @@ from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 TITLE = 40
 """Characters in a line of a title."""
 
+NUMBERED = 16
+"""The most columns of a mosaic whose tiles have room for their numbers."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -109,6 +112,14 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
     levels = tiles.mosaic.levels
     axes.imshow(palette(tiles.cmap)[levels], interpolation="nearest")
     _outline(tiles.box, levels.shape, axes)
+    if tiles.mosaic.columns <= NUMBERED:
+        height, width = levels.shape
+        for place, channel in enumerate(tiles.channels):
+            left, top, wide, high = tiles.mosaic.box(place)
+            corner = (left + wide) * width - 0.5, (top + high) * height - 0.5
+            ground = {"fc": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}
+            given = {"fontsize": "xx-small", "ha": "right", "va": "bottom", "bbox": ground}
+            axes.text(*corner, str(channel), **given)
     axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
 

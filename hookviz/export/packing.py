@@ -101,11 +101,13 @@ class PackedTensor:
     Attributes
     ----------
     name : str
-        ``"maps"`` or ``"gradients"``.
+        ``"maps"``, ``"gradients"`` or ``"queries"``.
     values : numpy.ndarray
         ``(C, H, W)``.
     low, high : numpy.ndarray
         The range of each map, ``(C,)``.
+    first : bool
+        Of the layer that is shown first: it is reduced last.
     quality : int
     """
 
@@ -113,6 +115,7 @@ class PackedTensor:
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    first: bool = False
     quality: int = EXACT
     _made: dict[int, Stream] = field(default_factory=dict)
     _guessed: dict[int, int] = field(default_factory=dict)
@@ -144,12 +147,58 @@ class PackedTensor:
         return quality > self.quality and not small
 
 
+@dataclass
+class PackedTerms(PackedTensor):
+    """A layer's weights, and what it was given, which are of use together.
+
+    Attributes
+    ----------
+    values : numpy.ndarray
+        The weights, ``(outputs, inputs of a group, taps)``; ``low`` and ``high`` are of an output.
+    given : numpy.ndarray
+        ``(inputs, H, W)``.
+    """
+
+    given: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0), np.float32))
+
+    def _arrays(self) -> list[tuple[Coding, bytes]]:
+        if self.quality == OUT:
+            return []
+        if self.quality == EXACT:
+            return [raw("weight", self.values, planes=True), raw("given", self.given, planes=True)]
+        return [
+            *quantize("weight", self.values, self.low, self.high),
+            *quantize("given", self.given, *ends_of(self.given)),
+        ]
+
+    def can(self, quality: int) -> bool:
+        return quality > self.quality and quality != AVERAGED
+
+
+def ends_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the largest finite number of each first index, never the same.
+
+    >>> ends_of(np.array([[[1.0, 3.0]], [[np.nan, 0.0]]], np.float32))[0].tolist()
+    [1.0, 0.0]
+    """
+    rows = values.reshape(len(values), -1)
+    known = np.isfinite(rows)
+    low = np.where(known, rows, np.inf).min(1)
+    high = np.where(known, rows, -np.inf).max(1)
+    low, high = np.where(np.isfinite(low), low, 0), np.where(np.isfinite(high), high, 0)
+    return low, np.maximum(high, low + np.maximum(np.abs(low) * 1e-6, 1e-20))
+
+
 QUALITY_LEVELS = (
+    ("queries", ROUNDED, "queries are rounded to 252 steps, as far as they are not shown"),
     ("gradients", ROUNDED, "gradients are rounded to 252 steps between their least and largest"),
     ("maps", ROUNDED, "maps are rounded to 252 steps between their least and largest value"),
+    ("queries", OUT, "queries other than the shown one are left out: they need the notebook"),
+    ("terms", ROUNDED, "weights and inputs for “why?” are rounded to 252 steps"),
     ("gradients", AVERAGED, "gradients are averaged over 2×2 positions, in 64 steps"),
     ("maps", AVERAGED, "maps are averaged over 2×2 positions, in 64 steps"),
     ("gradients", OUT, "gradients are left out"),
+    ("terms", OUT, "weights and inputs for “why?” are left out"),
     ("maps", OUT, "maps are left out"),
 )
 """The reductions in order; each is applied from the layer with the most values on."""
@@ -158,7 +207,7 @@ QUALITY_LEVELS = (
 def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
     """Lower the quality of parts until they fit the budget in bytes; return the reductions."""
     # Among equals more channels first: large maps lose most by averaging.
-    order = sorted(parts, key=lambda part: (-part.values.size, part.values.shape[1]))
+    order = sorted(parts, key=lambda part: (part.first, -part.values.size, part.values.shape[1]))
     aim = budget
     while True:
         _lower(order, aim)
@@ -199,5 +248,6 @@ def _said(parts: list[PackedTensor]) -> list[str]:
         count = sum(part.quality == quality for part in own)
         if count:
             where = "" if count == len(own) else f" of {count} of {len(own)} layers"
-            found.append(f"{words.replace(name, name + where, 1)}")
+            first = "inputs" if name == "terms" else name
+            found.append(f"{words.replace(first, first + where, 1)}")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 
 from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import cached_methods
+from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
-from ..draw.colours import colour_ranges
+from ..draw.colours import colour_ranges, to_numpy
 from ..draw.document import document, fitting, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
@@ -38,7 +40,8 @@ from ..view.settings import NORM, PRODUCT, heatmap_names
 from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
-from .packing import PackedTensor, Stream, fit_to_budget, quantize, raw
+from .packing import OUT, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .terms import held_terms
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -53,6 +56,7 @@ def write_page(
     title: str | None = None,
     steps: Sequence[Step] = (),
     language: str | None = None,
+    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page.
@@ -65,6 +69,8 @@ def write_page(
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title, steps, language
         As for `hookviz.widgets.Explorer.to_html`.
+    pins : sequence of dict
+        Records of `hookviz.view.pins.Pins`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
 
@@ -83,10 +89,14 @@ def write_page(
     facts = _facts(view, names)
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
+    facts["pins"] = [each for each in pins if each["layer"] in names]
     facts["language"] = language = known_language(language)
-    blocks, parts = {}, []
+    blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
+    parts: list[PackedTensor] = []
     for place, name in enumerate(names):
         header, small, own = _layer(for_layer(view, layer=name))
+        for part in own:
+            part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         on_progress(0.6 * (place + 1) / len(names))
@@ -106,7 +116,17 @@ def write_page(
     fixed += len(json.dumps(network))
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
+    whole = sum(part.values.nbytes for part in parts)
+    facts["why"], terms = held_terms(view, names, room, whole)
+    for header, small, own in terms.values():
+        room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
+        parts += own
+    room -= 0.75 * len(json.dumps(facts["why"]))
+    blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
+    for header, _, own in blocks.values():
+        if any(part.name == "queries" and part.quality == OUT for part in own):
+            header["notes"].append("Other queries need the notebook.")
     on_progress(1.0)
     texts = {
         name: packed_block(header, [small, *(part.stream for part in own)])
@@ -175,11 +195,38 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
         *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
-    if view.query_words:
+    if (matrices := _queries(view)) is not None:
+        values, header["queries"] = matrices
+        flat = values.reshape(len(values), -1)
+        parts.append(PackedTensor("queries", values, flat.min(1), flat.max(1)))
+    elif view.query_words:
         header["notes"] += [f"Attention in this page is seen from {view.query_words}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts
+
+
+def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
+    """Return attention from all queries, for a page in which another patch may be chosen.
+
+    The heads' matrices ``(heads, queries, keys)`` and behind them their gradients, and what
+    `static/queries.js` needs to cut maps out of them; None where the shown ones are all.
+    """
+    whole, at = view.whole_record, view.settings
+    if view.query is None or not isinstance(whole, AttentionRecord) or whole.grid is None:
+        return None
+    if isinstance(view, ViewDifference) or len(whole.grid) != 2:
+        return None
+    output, before = whole.calls[at.call].outputs[0], whole.prefix(at.call)
+    queries = output.shape[-2]
+    first = queries - math.prod(whole.grid)
+    if first < 0:
+        return None
+    sides = [output.value] if output.gradient is None else [output.value, output.gradient]
+    values = np.concatenate([to_numpy(each[min(at.sample, len(each) - 1)]) for each in sides])
+    words = [whole.query_words(query, at.call) for query in (MEAN, *range(first))]
+    about = {"grid": list(whole.grid), "before": before, "first": first, "query": view.query}
+    return values.astype(np.float32), about | {"heads": output.shape[1], "words": words}
 
 
 def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:

@@ -16,6 +16,7 @@ import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
 import { showPointed } from "./tooltip.js";
 import { State } from "./state.js";
+import { Tools } from "./tools.js";
 import { Why } from "./why.js";
 
 /**
@@ -32,8 +33,12 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
- *   value: (at: any, row: number, column: number) => any, why?: (question: any) => any,
+ *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
+ *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
  *   map?: (at: any) => any,
+ *   switches?: boolean,
+ *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
+ *   pins?: import("./pins.js").Pin[] | null,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -64,10 +69,12 @@ export class App {
       position: (place) => this.toPosition(place),
       order: (name) => this.toOrder(name),
       again: () => this.schedule(),
+      channels: () => this.ranking.order,
     });
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.parts.heading.work.append(this.rankings.root);
+    this.tools = new Tools(this);
     this.why = new Why(this);
     this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
@@ -188,6 +195,7 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
+      ...this.tools.keys(),
       b: () => this.best(),
       l: () => this.alike(),
       w: () => this.why.toggle(),
@@ -282,6 +290,7 @@ export class App {
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
+    this.tools.show();
     this.why.show();
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
@@ -442,7 +451,7 @@ export class App {
     const first = facts.opened === at.layer ? [OPENED] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
-    const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
+    const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const { doubt = "", full = "" } = facts.transform ?? {};
     const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
     return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];

@@ -4,6 +4,7 @@ import { Ablation } from "./ablation.js";
 import { Colourbar } from "./colourbar.js";
 import { el, menu } from "./dom.js";
 import { Edits } from "./edits.js";
+import { Flip } from "./flip.js";
 import { Heading, slider } from "./heading.js";
 import { Mosaic } from "./mosaic.js";
 import { Panel } from "./panel.js";
@@ -18,7 +19,8 @@ import { Strip } from "./strip.js";
  * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
  * a new drawing.
  * @typedef {{target: (number: number) => void, position: (place: number) => void,
- *   order: (name: string) => void, again: () => void, set: (changes: any) => void}} Go
+ *   order: (name: string) => void, again: () => void, set: (changes: any) => void,
+ *   channels: () => ArrayLike<number>}} Go
  */
 
 /** The parts, each made once. */
@@ -56,6 +58,8 @@ export class Layout {
       (what) => source.edit(what),
       (version) => set({ version }),
     );
+    this.flip = new Flip(source, state, go.channels);
+    this.edits.list.before(this.flip.root);
     this.input = new Panel(state, "input");
     this.map = new Panel(state, "activation");
     this.slope = new Panel(state, "gradient");
@@ -109,14 +113,16 @@ export class Layout {
     this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
     this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
+    this.titleLine = el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root));
+    this.main = el("div", { class: "hv-main" }, this.pictures, this.mosaic.root);
     root.append(
       this.gone,
-      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root)),
+      this.titleLine,
       this.answers,
       this.whole,
       this.heading.root,
       ...(source.live ? [this.edits.root] : []),
-      el("div", { class: "hv-main" }, this.pictures, this.mosaic.root),
+      this.main,
       this.strip.root,
       this.readings.root,
     );

@@ -59,7 +59,7 @@ export function percentilesOf(values, count) {
 
 /**
  * How flat each gradient is, as `flatness` of hookviz/view/view.py: 0 it is not, 1 zero everywhere,
- * 2 the same everywhere, 3 one value or zero.
+ * 2 the same everywhere, 3 one value or zero, 4 zero in all channels.
  * @param {Float32Array} values
  * @param {number} count
  */
@@ -81,6 +81,7 @@ export function flatnessOf(values, count) {
     else if (others === size) found[channel] = 2;
     else if (others > 1) found[channel] = 3;
   }
+  if (size > 1 && found.every((kind) => kind === 1)) found.fill(4);
   return found;
 }
 

@@ -1,5 +1,6 @@
 // The entry of a page that runs its network: the same face, whose numbers are computed here.
 
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, fileIn, tellSize } from "./blocks.js";
 import { el, readJson } from "./dom.js";
@@ -12,18 +13,19 @@ import { speak } from "./words.js";
 
 /** Unpack model and runtime, and start the worker. @param {any} facts */
 async function started(facts) {
-  const [model, binary, program, first] = await Promise.all([
+  const [model, binary, program, first, why] = await Promise.all([
     fileIn("model"),
     fileIn("runtime"),
     fileIn("program"),
     block("input"),
+    block("why"),
   ]);
   const runner = new Runner(new TextDecoder().decode(program), model, binary);
   const { header, arrays } = /** @type {any} */ (first);
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;
   const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
-  return new NetworkSource(facts, runner, input);
+  return new NetworkSource(facts, runner, input, why ?? { header: {}, arrays: {} });
 }
 
 /** Put the app into the still picture's place. */
@@ -37,11 +39,15 @@ async function begin() {
   tellSize();
   try {
     const network = await source;
+    const linked = viewIn(location.hash, facts, settings);
+    if (location.protocol !== "about:") network.link = (app) => linkOf(app, settings);
     const ready = () => {
-      if (!network.layer(settings) && !network.failed) return;
+      if (!network.layer(linked.settings) && !network.failed) return;
       network.listeners.delete(ready);
       root.replaceChildren();
-      const app = new App(root, network, settings, document);
+      const app = new App(root, network, linked.settings, document);
+      keepAddress(app, settings);
+      if (linked.target !== null) goToTarget(app, linked.target);
       app.parts.edits.root.after(new Intake(network, app.parts.input).root);
     };
     network.listeners.add(ready);

@@ -1,12 +1,16 @@
 // The entry of a page: all numbers are in it, packed; no kernel, no network.
 
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
+import { CAMS } from "./cams.js";
 import { loadDagre } from "./dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
+import { fromQuery } from "./queries.js";
+import { answered } from "./terms.js";
 import { speak } from "./words.js";
 
 /** What is in the page. */
@@ -20,6 +24,10 @@ class PageSource {
     /** @type {Map<string, any>} */
     this.known = new Map();
     this.pending = new Set();
+    /** @type {((app: App) => string) | undefined} */
+    this.link = undefined;
+    /** @type {Map<string, any>} */
+    this.reasons = new Map();
   }
 
   /**
@@ -45,7 +53,8 @@ class PageSource {
     const { network } = this.facts;
     const made = (/** @type {any} */ found) =>
       new Layer(found.header, found.arrays, order, network);
-    return this.get(`layer-${place}`, made);
+    const found = this.get(`layer-${place}`, made);
+    return found && "place" in at ? fromQuery(found, at.place) : found;
   }
 
   /** @param {string} name */
@@ -62,10 +71,11 @@ class PageSource {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
     const own = targetClass === null || targetClass === this.facts.target.number;
+    const seen = this.facts.layers[this.place(layer)]?.attends && CAMS[at.heatmap] && this.layer({ ...at, layer });
+    if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
     const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
-    if (!found) return { values: null, shape: [], none: "no heatmap of this layer is in the page" };
-    return found;
+    return found ?? NO_HEAT;
   }
 
   /** @param {any} at */
@@ -92,6 +102,30 @@ class PageSource {
     return null;
   }
 
+  /** @param {any} question */
+  why(question) {
+    const key = JSON.stringify(question);
+    const found = this.reasons.get(key) ?? answered(question, this.facts.why, (layer, call) => this.held(layer, call));
+    if (found) this.reasons.set(key, found);
+    return found;
+  }
+
+  /**
+   * What the page holds of a layer's computation; undefined while it is unpacked.
+   * @param {string} layer
+   * @param {number} call
+   */
+  held(layer, call) {
+    const found = this.get(this.facts.why.layers[layer].block, ({ header, arrays }) => ({ recipe: header, arrays }));
+    const shown = this.place(layer) >= 0;
+    const own = shown ? this.layer({ layer }) : null;
+    if (!found || (shown && !own)) return undefined;
+    if (call >= 0 && call !== found.recipe.call) return null;
+    const whole = own?.arrays.maps && own.header.call === found.recipe.call && own.header.size.length === found.recipe.shape.length;
+    const fits = whole && own.width === own.header.size.at(-1) && own.header.counts.depth <= 1;
+    return { ...found, map: fits ? own.arrays.maps : null };
+  }
+
   /**
    * @param {any} _
    * @param {string[]} layers
@@ -101,6 +135,23 @@ class PageSource {
   }
 }
 
+const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };
+
+/**
+ * The heatmap of attention that is seen from another query than the page's own.
+ * @param {Layer} layer
+ * @param {string} method
+ */
+function heatOf(layer, method) {
+  const cam = CAMS[method];
+  const { count, height, width, graded } = layer;
+  if (!cam || !graded) return NO_HEAT;
+  return layer.once(`heat ${method}`, () => {
+    const [maps, gradients] = [layer.arrays.maps.values, layer.arrays.gradients?.values];
+    return { values: cam({ maps, gradients, count, size: height * width }), shape: [height, width] };
+  });
+}
+
 /** Put the app into the still picture's place. */
 function start() {
   const { facts, settings } = readJson("facts");
@@ -108,12 +159,16 @@ function start() {
   if (!root) return;
   speak(facts.language);
   const source = new PageSource(facts);
+  const linked = viewIn(location.hash, facts, settings);
+  if (location.protocol !== "about:") source.link = (app) => linkOf(app, settings);
   const ready = () => {
-    const there = source.layer(settings) && (facts.blind || source.picture());
+    const there = source.layer(linked.settings) && (facts.blind || source.picture());
     if (!there) return;
     source.listeners.delete(ready);
     root.replaceChildren();
-    const app = new App(root, source, settings, document);
+    const app = new App(root, source, linked.settings, document);
+    keepAddress(app, settings);
+    if (linked.target !== null) goToTarget(app, linked.target);
     if (facts.lesson) new Lesson(facts.lesson, app, root);
   };
   source.listeners.add(ready);

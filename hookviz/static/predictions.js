@@ -34,7 +34,11 @@ export class Predictions {
     const all = predictions.map((each) => this.bar(each, each.number === target.number, words));
     if (!known && target.name !== "nothing")
       all.push(el("span", { class: "hv-prediction hv-on hv-other" }, el("b", {}, target.name)));
+    const focused = this.root.contains(document.activeElement) ? document.activeElement : null;
     this.root.replaceChildren(...all);
+    // Who came by keyboard stays at the class, which may have another place now.
+    if (focused instanceof HTMLElement)
+      all.find((each) => each.dataset.number === focused.dataset.number)?.focus();
   }
 
   /**

@@ -119,12 +119,35 @@ function blocksOf(layers, wide) {
     if (last?.name === block) last.count += 1;
     else blocks.push({ name: block, count: 1 });
   }
+  const roomOf = (/** @type {number} */ count) => (wide * count) / layers.length - 2;
+  let pushed = 0; // pixels into this block that the label before takes
   return blocks.map(({ name, count }, place) => {
-    const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, (wide * count) / layers.length - 2));
+    const own = roomOf(count) - pushed;
+    const lacking = LETTER * name.length - own;
+    const next = blocks[place + 1];
+    const spare = next ? roomOf(next.count) - LETTER * next.name.length - BESIDE : 0;
+    const lent = onlyNumber(name, blocks[place - 1]?.name) || lacking <= 0 || lacking > spare ? 0 : lacking + BESIDE;
+    const block = el("span", { title: name }, fitting(name, blocks[place - 1]?.name, own + lent));
     block.style.flexGrow = String(count);
+    if (lent) block.style.overflow = "visible";
+    if (pushed) block.style.textIndent = `${pushed + 2}px`;
+    pushed = lent;
     return block;
   });
 }
+
+const BESIDE = 8; // pixels between two labels
+
+/**
+ * Whether a block is told by its number alone, as the second of siblings.
+ * @param {string} name
+ * @param {string | undefined} before
+ */
+function onlyNumber(name, before) {
+  return before !== undefined && /\d$/.test(name) && unnumbered(before) === unnumbered(name);
+}
+
+const unnumbered = (/** @type {string} */ name) => name.replace(/\d+$/, "");
 
 const LETTER = 6.5; // pixels, about
 
@@ -135,11 +158,10 @@ const LETTER = 6.5; // pixels, about
  */
 function fitting(name, before, room) {
   const most = Math.floor(room / LETTER);
-  const stem = (/** @type {string} */ each) => each.replace(/\d+$/, "");
-  const number = name.slice(stem(name).length);
-  if (number && before !== undefined && stem(before) === stem(name)) return number.length <= most ? number : "";
+  const number = name.slice(unnumbered(name).length);
+  if (onlyNumber(name, before)) return number.length <= most ? number : "";
   if (name.length <= most) return name;
-  return most > 3 ? middle(name, most) : number.length <= most ? number : "";
+  return most > 5 ? middle(name, most) : ""; // a number alone would be taken for a block's
 }
 
 /**

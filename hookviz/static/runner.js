@@ -76,12 +76,17 @@ export class Answer {
     this.made = new Map();
   }
 
+  /** @param {string[]} names */
+  missing(names) {
+    return names.filter((name) => !this.known.has(name));
+  }
+
   /**
    * What is known of these outputs; null if any is missing, which is then asked for.
    * @param {string[]} names
    */
   get(names) {
-    const missing = names.filter((name) => !this.known.has(name));
+    const missing = this.missing(names);
     for (const name of missing) this.wanted.add(name);
     return missing.length ? null : names.map((name) => /** @type {Tensor} */ (this.known.get(name)));
   }

@@ -20,7 +20,8 @@ export function showPointed(app, data) {
     setText(parts.inputNote, app.inputWords);
     return parts.readings.point([
       ["pointer", "over a picture for exact values"],
-      ["keys", "←→ channel, ↑↓ layer, ⇧ place, b best here"],
+      ["keys", "←→ channel, ↑↓ layer, ⇧ place, b best here, ? all"],
+      ["zoom", "Ctrl + wheel; without Ctrl after a click"],
     ]);
   }
   const row = Math.min(Math.floor(spot.v * height), height - 1);

@@ -22,6 +22,7 @@ export class Why {
     this.index = 0;
     this.followed = "";
     this.drawn = "";
+    this.reveal = false; // once it is opened, where it cannot be seen
     /** @type {Set<number>} Input channels that are marked to be switched off. */
     this.marked = new Set();
     /** @type {any} What was asked to be switched off. */
@@ -54,6 +55,7 @@ export class Why {
 
   toggle() {
     this.open = !this.open;
+    this.reveal = this.open;
     this.followed = "";
     this.app.schedule();
   }
@@ -111,7 +113,7 @@ export class Why {
     if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
     const { layer, call, channel } = spot;
     const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: /** @type {any} */ (spot).place };
-    return { ask: "why", layer, call, channel, sample: at.sample, ...where };
+    return { ask: "why", layer, call, channel, sample: at.sample, depth: at.depth, ...where };
   }
 
   show() {
@@ -121,7 +123,7 @@ export class Why {
     visible(this.root, this.open);
     if (!this.open) return undefined;
     const target = this.target();
-    visible(this.logit, source.live && target !== null);
+    visible(this.logit, target !== null && (source.switches || Boolean(app.facts.why?.output)));
     setText(this.logit, `from ${app.facts.target.name}`);
     const now = key(at);
     if (at.place && now !== this.followed) {
@@ -134,10 +136,10 @@ export class Why {
       this.off = null;
     }
     const question = this.question();
-    if (!source.live) return this.say("Why needs the notebook: this page holds no weights.");
+    if (!source.why) return this.say("Why needs the notebook: this page holds no weights.");
     if (!question) return this.say("Click a value in the feature map, or begin from the prediction.");
-    const found = source.why?.(question);
-    if (!found) return this.drawn ? undefined : this.say("on its way …");
+    const found = source.why(question, at);
+    if (!found) return this.drawn ? undefined : this.say(COMING);
     if (found.none !== undefined) return this.say(found.none);
     const off = this.off && source.why?.(this.off);
     this.tellOff(off);
@@ -157,6 +159,13 @@ export class Why {
     for (const each of [this.onward, this.cell, this.checked]) setText(each, "");
     visible(this.switch, false);
     setText(this.sum, words);
+    if (words !== COMING) this.bringIntoView();
+  }
+
+  /** After it was opened: the button may be far above. */
+  bringIntoView() {
+    if (this.reveal) this.root.scrollIntoView({ block: "nearest" });
+    this.reveal = false;
   }
 
   /** @param {any} found */
@@ -167,12 +176,14 @@ export class Why {
     const still = constants ? [added(constant, `${constants} constant`)] : [];
     const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
+    setAttribute(this.sum, "title", value); // every digit
     setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
     const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
     const where = position.length ? ` at (${position.join(", ")})` : "";
     if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
-    setText(this.onward, `${layer}, channel ${channel}${where}${then}`);
+    const rounded = found.bound ? `; rounded in this page, ± ${short(found.bound)} at most` : "";
+    setText(this.onward, `${layer}, channel ${channel}${where}${then}${rounded}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
@@ -185,7 +196,8 @@ export class Why {
       ...(others ? [plain(`${others} others`, rest, most)] : []),
     );
     setText(this.cell, "Point at a kernel or patch for each product.");
-    visible(this.switch, this.marked.size > 0);
+    this.bringIntoView();
+    visible(this.switch, this.marked.size > 0 && Boolean(this.app.source.switches));
   }
 
   /**
@@ -262,10 +274,10 @@ export class Why {
     return el(
       "div",
       { class: "hv-why-term" },
-      mark,
+      this.app.source.switches ? mark : el("span", {}),
       el("span", {}, `channel ${term.channel}`),
       bar(number(term.contribution), most),
-      el("span", { class: "hv-why-number" }, short(number(term.contribution))),
+      el("span", { class: "hv-why-number", title: term.contribution }, short(number(term.contribution))),
       map,
       ...pictures,
       from,
@@ -276,7 +288,8 @@ export class Why {
   origin(origin) {
     const { layer, channel, position, path, value, exact } = origin;
     const where = position.length ? ` (${position.join(", ")})` : "";
-    const words = `${short(number(value))} ← ${layer} · ${channel}${where}`;
+    const arrived = value ? `${short(number(value))} ` : ""; // a page does not know the parts of a sum
+    const words = `${arrived}← ${layer} · ${channel}${where}`;
     if (layer === "input") return el("span", {}, words);
     const by = path.length ? `by ${path.join(", ")}` : "directly";
     const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : "; the largest of those pooled"}` }, words);
@@ -365,6 +378,7 @@ function bar(value, most) {
   return made;
 }
 
+const COMING = "on its way …";
 const CONSTANT = "of input channels to which only biases lead: trained away, or given nothing but zeros here";
 
 /**
@@ -382,6 +396,6 @@ function plain(name, text, most, title = "") {
     el("span", {}),
     el("span", { title }, name),
     bar(value, most),
-    el("span", { class: "hv-why-number" }, short(value)),
+    el("span", { class: "hv-why-number", title: text }, short(value)),
   );
 }

@@ -22,13 +22,14 @@ class KernelSource {
   constructor(model) {
     this.model = model;
     this.live = true;
+    this.switches = true; // channels of an input can be switched off, to see what follows
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     /** @type {Map<string, any>} The one that was used last is last. */
     this.known = new Map();
     this.pending = new Set();
     /** @type {Map<string, (part: any) => void>} */
-    this.parts = new Map(); // of ablations
+    this.parts = new Map(); // of work that is done in parts
     this.asked = 0;
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(this.moves, (message) => this.ask(message));
@@ -46,7 +47,7 @@ class KernelSource {
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
-    model.on("change:note", () => this.tell());
+    for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -135,9 +136,12 @@ class KernelSource {
   arrive(said, buffers) {
     this.pending.delete(said.key);
     this.found();
-    if (said.lost) return this.tell();
+    if (said.lost) {
+      this.take(said, { none: "interrupted" });
+      return this.tell();
+    }
     const old = !said.key.startsWith(`${this.facts.run} `);
-    if (old && said.ask === "ablation") this.take(said, null);
+    if (old) this.take(said, null);
     if (old) return;
     /** @type {Record<string, any>} */
     const arrays = {};
@@ -145,7 +149,7 @@ class KernelSource {
       const { buffer, byteOffset, byteLength } = /** @type {DataView} */ (buffers[place]);
       arrays[coding.name] = decoded(coding, new Uint8Array(buffer, byteOffset, byteLength));
     });
-    if (said.ask === "ablation") return this.take(said, arrays);
+    if (this.parts.has(said.key)) return this.take(said, arrays);
     this.known.set(said.key, this.made(said, arrays));
     this.forget();
     this.tell();
@@ -192,22 +196,41 @@ class KernelSource {
   }
 
   /**
-   * Let the kernel work a moment; with the last of it comes the order.
-   * @param {any} at
+   * Let the kernel work a moment, so that it can be stopped.
+   * @param {any} question
    * @param {(part: any) => void} told Gets null if the network has changed meanwhile.
    */
-  ablate(at, told) {
+  work(question, told) {
     this.asked += 1;
-    const key = `${this.facts.run} ablation ${this.asked}`;
+    const key = `${this.facts.run} ${question.ask} ${this.asked}`;
+    this.parts.set(key, told);
+    this.model.send({ key, ...question });
+  }
+
+  /**
+   * With the last part of it comes the order.
+   * @param {any} at
+   * @param {(part: any) => void} told
+   */
+  ablate(at, told) {
     const { layer, call, sample, depth } = at;
-    this.parts.set(key, (part) => {
+    this.work({ ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) }, (part) => {
       const arrays = part?.arrays;
       const own = `${this.facts.run} ${JSON.stringify(this.question(at))}`;
       const known = this.known.get(own);
       if (arrays?.order && known instanceof Layer) this.known.set(own, known.ablated(arrays.drops, arrays.order));
       told(part && { share: part.share ?? 0, none: part.none ?? "", order: arrays?.order?.values ?? null });
     });
-    this.model.send({ key, ask: "ablation", layer, call, sample, depth, ...this.query(at, layer) });
+  }
+
+  /**
+   * Switch channels off, in their order, until the answer is another.
+   * @param {any} at
+   * @param {number[]} channels
+   * @param {(part: any) => void} told
+   */
+  flip({ layer, call, sample, depth }, channels, told) {
+    this.work({ ask: "flip", layer, call, sample, depth, channels }, told);
   }
 
   /**
@@ -218,6 +241,29 @@ class KernelSource {
     const told = this.parts.get(said.key);
     this.parts.delete(said.key);
     told?.(arrays && { ...said, arrays });
+  }
+
+  /**
+   * This view without hookviz.
+   * @param {any} settings
+   * @returns {Promise<{code: string, none: string}>}
+   */
+  code(settings) {
+    this.asked += 1;
+    const key = `${this.facts.run} code ${this.asked}`;
+    return new Promise((resolve) => {
+      this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
+      this.ask({ key, ask: "code", settings });
+    });
+  }
+
+  get pins() {
+    return this.model.get("pins");
+  }
+
+  set pins(pins) {
+    this.model.set("pins", pins);
+    this.model.save_changes();
   }
 
   /** @param {any} at */

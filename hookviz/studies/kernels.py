@@ -21,6 +21,8 @@ from ..hooking.tables import html_table, number, plain, text_table
 from ..hooking.tensors import StorageMap
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ..run.session import Session
+from .graph.moves import affine_of
+from .graph.terms import by_output
 
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure
@@ -83,7 +85,7 @@ def layer_weights(
             "layer."
         )
     groups = getattr(module, "groups", 1)
-    kernels = _by_output(
+    kernels = by_output(
         weight.detach().double().cpu(), groups, getattr(module, "transposed", False)
     )
     if channel is not None and not 0 <= channel < len(kernels):
@@ -107,15 +109,6 @@ def layer_weights(
         tuple(position),
         list(names) if len(names) == len(kernels) else [],
     )
-
-
-def _by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
-    """Return kernels by output: a transposed layer's ``(C_in, C_out / groups, …)`` turned round."""
-    if not transposed:
-        return weight
-    inputs, outputs, *kernel = weight.shape
-    grouped = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
-    return grouped.reshape(groups * outputs, inputs // groups, *kernel)
 
 
 def _norm_after(
@@ -164,21 +157,7 @@ class _NormListener(Listener):
         if known and operation.name in _COPIES:
             self._at[operation.outputs[0]] = True
         if known and "batch_norm" in operation.name:
-            self.found = _affine(operation.argument)
-
-
-def _affine(given: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
-    """Return gamma / sqrt(var + eps) and beta − mean · that; None with the batch's statistics."""
-    mean, variance = given.get("running_mean"), given.get("running_var")
-    if mean is None or variance is None or given.get("training", False):
-        return None
-    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
-    factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
-    gamma, beta = given.get("weight"), given.get("bias")
-    if gamma is not None:
-        factor = factor * gamma.detach().double().cpu()
-    added = -mean * factor
-    return factor, added if beta is None else added + beta.detach().double().cpu()
+            self.found = affine_of(operation.argument)
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,7 +100,7 @@ def summary(view: View) -> list[str]:
     main, cache = view.session.inputs.main, view.cache
     parameter = next(view.session.model.parameters(), None)
     found = [
-        f"{len(cache)} layers",
+        f"{len(cache)} layer{'s' * (len(cache) != 1)}",
         *(["input " + "×".join(map(str, main.shape))] if main is not None else []),
         *([str(parameter.device)] if parameter is not None else []),
         f"{megabytes(cache.nbytes)} kept",

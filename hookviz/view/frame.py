@@ -81,7 +81,9 @@ def ranked(
             earlier = float(was[number])
             change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
             if softmax:
-                change += f", logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
+                change += (
+                    f" points, logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
+                )
         found.append(Prediction(number, name, value, words, earlier, change))
     return found
 

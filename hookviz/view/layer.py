@@ -489,7 +489,7 @@ def blocks_of(names: Sequence[str]) -> list[str]:
     """Return the block of each layer: the parts of its name that its neighbours share.
 
     It is the first part that not all layers share; where more than half of the layers, and more
-    than eight, would be in one block, that is divided by the next part of the names.
+    than four, would be in one block, that is divided by the next part of the names.
 
     Examples
     --------
@@ -500,17 +500,22 @@ def blocks_of(names: Sequence[str]) -> list[str]:
     >>> many = [f"blocks.{block}.{name}" for block in range(5) for name in ("qkv", "mlp")]
     >>> blocks_of(["stem", *many, "head"])[:4]
     ['stem', 'blocks.0', 'blocks.0', 'blocks.1']
+    >>> vit = [name for block in "012345" for name in (f"block.{block}.heads", f"block.{block}")]
+    >>> blocks_of(["stem", *vit])[:4]  # a block that is a layer itself
+    ['stem', 'block.0', 'block.0', 'block.1']
     """
     parts = [name.split(".") for name in names]
     shared = 0
     while all(len(each) > shared + 1 for each in parts) and len({e[shared] for e in parts}) == 1:
         shared += 1
     depth = [shared + 1] * len(parts)
+    containers = {tuple(each[:deep]) for each in parts for deep in range(len(each))}
     while True:
         keys = [tuple(each[:deep]) for each, deep in zip(parts, depth, strict=True)]
-        large = {key for key, count in Counter(keys).items() if count > max(8, len(names) / 2)}
+        large = {key for key, count in Counter(keys).items() if count > max(4, len(names) / 2)}
         deeper = [
-            key in large and len(p) > len(key) + 1 for key, p in zip(keys, parts, strict=True)
+            key in large and len(p) > len(key) + (tuple(p) not in containers)
+            for key, p in zip(keys, parts, strict=True)
         ]
         if not any(deeper):
             break
@@ -529,7 +534,9 @@ def magnitudes(cells: Iterable[Cell]) -> tuple[str, list[float]]:
     return "activation", [cell.activation for cell in cells]
 
 
-def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> HealthSummary:
+def verdict(
+    cells: Sequence[Cell], samples: int = 1, kind: str = "input", zeroed: Sequence[str] = ()
+) -> HealthSummary:
     """Summarize the health of the network as far as these cells show it, judged as by `diagnose`.
 
     Parameters
@@ -539,9 +546,13 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
         The number of inputs in the run.
     kind : str
         What an input is called.
+    zeroed : sequence of str
+        Linear layers among all of the model, not only these, whose weights are all zero.
 
     Examples
     --------
+    >>> verdict([Cell("a", "a", 8, 1.0, 0.0, 0.0, 0, 0)], zeroed=["head"]).text
+    'All weights of head are zero, so the gradient is zero in 1 of 1 layers, on 1 input.'
     >>> verdict([Cell("a", "a", 8, 1.0, 0.02, 0.0, 0, 0), Cell("b", "b", 4, 1.0, 1.0, 0.5, 0, 0)])
     HealthSummary(text='No NaN or Inf in 2 layers, on 1 input. Gradient sizes differ by at most \
 100 times.', kind='good', layer=None)
@@ -562,10 +573,17 @@ def verdict(cells: Sequence[Cell], samples: int = 1, kind: str = "input") -> Hea
             return HealthSummary(f"{what} {first}", "bad", bad[0].name)
     layers = [cell for cell in cells if cell.weighted]
     on = f"{samples} {kind}" + "s" * (samples != 1)
+    blocked = [cell for cell in cells if cell.gradient == 0]
+    if blocked and zeroed and not any(cell.zero_weights for cell in layers):
+        text = (
+            f"All weights of {' and '.join(zeroed)} are zero, so the gradient is zero in "
+            f"{len(blocked)} of {len(cells)} layers, on {on}."
+        )
+        return HealthSummary(text, "odd", blocked[-1].name)
     found = (
         ("All weights are zero in {}", [c for c in layers if c.zero_weights]),
         (f"Zero everywhere, on {on}: {{}}", [c for c in cells if c.zeros == 1]),
-        (f"The gradient is zero, on {on}, in {{}}", [c for c in cells if c.gradient == 0]),
+        (f"The gradient is zero, on {on}, in {{}}", blocked),
         (f"Most channels are dead, on {on}, in {{}}", [c for c in layers if c.dead(samples)]),
     )
     for words, odd in found:

@@ -27,16 +27,16 @@ def opened(view: View) -> View:
 
     The rule: the last layer whose maps are larger than 1×1 and whose Grad-CAM for the target is
     neither zero nor the same everywhere; in it, the channel that adds most to that heatmap. Without
-    a gradient it is the last layer whose maps are larger than 1×1, and where there is none, the
-    first.
+    a gradient, or where all are zero, it is the last layer whose maps are larger than 1×1; where
+    there is none, the first.
     """
     first = first_layer(view.cache)
     large = [cell for cell in view.layer_overview if cell.side > 1]
     graded = [cell for cell in large if cell.gradient]
     name = next((cell.name for cell in reversed(graded) if _is_a_place(view, cell.name)), None)
     if name is None:
-        unscored = large if not view.run.scored else []
-        name = unscored[-1].name if unscored else first
+        blind = not view.run.scored or not any(cell.gradient for cell in view.layer_overview)
+        name = large[-1].name if large and blind else first
     found = view.with_settings(layer=name)
     found = found.with_settings(channel=_strongest(found))
     found.opened = name

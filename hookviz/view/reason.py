@@ -25,18 +25,15 @@ def chosen_position(view: View, kept: KeptRun, layer: str, call: int) -> tuple[i
     ValueError
         The layer has a map, and no place is chosen.
     """
-    shape = kept.shape(layer, call)
-    count = 0 if shape is None else len(shape) - 2
+    sizes = kept.sizes(layer, call)
     place = view.settings.place
-    if count <= 0:
+    if not sizes:
         return ()
     if place is None:
         raise ValueError("There is no position: choose a place in the map, or give position=.")
-    assert shape is not None
-    fractions = (*([0.0] if count > 2 else []), *place)[-count:]
-    sizes = shape[2:]
+    fractions = (*([0.0] if len(sizes) > 2 else []), *place)[-len(sizes) :]
     found = [int(part * size) for part, size in zip(fractions, sizes, strict=True)]
-    if count > 2:
+    if len(sizes) > 2:
         found[0] = view.settings.depth
     return tuple(min(max(n, 0), size - 1) for n, size in zip(found, sizes, strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..attribution.attention import Attention
+from ..attribution.flip import Flip
 from ..attribution.heads import (
     AttentionRecord,
     HeadEdit,
@@ -33,6 +34,7 @@ from ..run.progress import Progress
 from ..run.session import Run, Session
 from ..run.stages import RETURNED, furthest, stage_words, stages_of
 from ..run.target import Target
+from ..studies.diagnosis.values import zeroed
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
 from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
@@ -364,6 +366,13 @@ class View:
         self.drops[at.layer] = to_numpy(drops)
         return 1.0
 
+    def flip(self, channels: Sequence[int]) -> Flip:
+        """Return the work of switching channels off, in this order, until the answer changes."""
+        at, sample = self.settings, self.input_sample
+        off = lambda those: self.edit(at.layer, 0, those)  # noqa: E731
+        make = lambda: Flip(self.session, off, channels, sample)  # noqa: E731
+        return self.memo.get_or_compute("flip", (at.layer, sample, tuple(channels)), make)
+
     @property
     def ablation_scores(self) -> np.ndarray | None:
         """The drop of the target's score without each channel, ``(C,)``; None until `ablate`.
@@ -479,7 +488,12 @@ class View:
         samples, kind = 1 if main is None else len(main), "input"
         if main is not None and main.ndim == 4 and main.shape[1] in (1, 3):
             kind = "picture"
-        make = lambda: verdict(self.layer_overview, samples, kind)  # noqa: E731
+
+        def make() -> HealthSummary:
+            cells = self.layer_overview
+            blocked = any(cell.gradient == 0 for cell in cells)
+            return verdict(cells, samples, kind, zeroed(self.session.given) if blocked else ())
+
         return self.memo.get_or_compute("verdict", None, make)
 
     @property
@@ -606,7 +620,7 @@ class ShownMaps:
                 low, high = -end, end
         note = (
             note
-            or (gradients and FLAT[flatness(values[None])[0]])
+            or (gradients and FLAT[self._flatness(values)])
             or self._stretched(gradients, low, high)
         )
         if role == "map" and self.view.stage_words:
@@ -624,6 +638,11 @@ class ShownMaps:
             high=high,
             note=note,
         )
+
+    def _flatness(self, values: np.ndarray) -> int:
+        """Return how flat a channel's gradient is, see `flatness`."""
+        kind, every = int(flatness(values[None])[0]), self.view.layer.gradients
+        return 1 if kind == 4 and every is not None and every.any() else kind
 
     def _stretched(self, gradients: bool, low: float, high: float) -> str:
         """Return a warning for a map that is constant or nearly so; else empty."""
@@ -652,13 +671,15 @@ class ShownMaps:
 def flatness(gradients: np.ndarray) -> np.ndarray:
     """Return the index in `FLAT` for each channel's gradient ``(C, H, W)``: ``(C,)``.
 
-    Before an average all positions of a map count the same; behind a closed ReLU none counts. 0
-    where the gradient is not flat.
+    Before an average all positions of a map count the same; behind a closed ReLU none counts, and
+    in no channel where no gradient arrives. 0 where the gradient is not flat.
 
     Examples
     --------
     >>> flatness(np.array([[[0.0, 2.0, 2.0]], [[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]])).tolist()
     [3, 0, 1]
+    >>> flatness(np.zeros((2, 1, 3))).tolist()
+    [4, 4]
     """
     flat = gradients.reshape(len(gradients), -1)
     if flat.shape[1] < 2:
@@ -666,7 +687,9 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
     count, most = np.count_nonzero(flat, 1), np.where(flat.max(1) > 0, flat.max(1), flat.min(1))
     one_value = ((flat == 0) | (flat == most[:, None])).all(1)  # NaN is neither
     kind = np.where(count == flat.shape[1], 2, np.where(count > 1, 3, 0))
-    return np.where(count == 0, 1, np.where(one_value, kind, 0)).astype(np.uint8)
+    return np.where(count == 0, 1 if count.any() else 4, np.where(one_value, kind, 0)).astype(
+        np.uint8
+    )
 
 
 FLAT = (
@@ -674,6 +697,7 @@ FLAT = (
     "zero everywhere: as before a closed ReLU",
     "the same everywhere: as before an average",
     "one value or zero: as before a ReLU and an average",
+    "zero in all channels: no gradient reaches the layer",
 )
 """Notes on flat gradients, see `flatness`."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
-from ..view.frame import Frame
+from ..view.frame import Frame, class_name
 from ..view.heatmaps import emptiness
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
@@ -48,6 +49,8 @@ class Canvas(anywidget.AnyWidget):
         Called with the settings when the browser has moved by itself.
     on_edit : callable
         Called when the user edits the network, see `Explorer`.
+    code : callable, optional
+        Returns the present view as code, see `Explorer.code`.
 
     Attributes
     ----------
@@ -68,6 +71,7 @@ class Canvas(anywidget.AnyWidget):
     facts = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
+    pins = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -77,9 +81,10 @@ class Canvas(anywidget.AnyWidget):
         on_user: Callable[[str, Any], None],
         on_move: Callable[[dict[str, Any]], None],
         on_edit: Callable[[str, Any], None],
+        code: Callable[[], str] | None = None,
     ) -> None:
         self._explored, self._on_user, self._on_move = view, on_user, on_move
-        self._on_edit = on_edit
+        self._on_edit, self._code = on_edit, code
         self._latest: tuple[Any, ...] = ()
         self._count = 0
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
@@ -124,7 +129,7 @@ class Canvas(anywidget.AnyWidget):
         """Release all references to the explorer."""
         self.closed, self._edits = True, {}
         self.unobserve_all()
-        self._latest, self._explored = (), _closed
+        self._latest, self._explored, self._code = (), _closed, None
         super().close()
 
     def _moved(self, change: dict[str, Any]) -> None:
@@ -182,6 +187,8 @@ class Canvas(anywidget.AnyWidget):
             if settings is None:
                 self._on_move(at)
             self._on_edit("factor", (*at.values(), float(question["factor"])))
+        elif what == "off":
+            self._on_edit("off", (question["layer"], question["channels"]))
         elif what == "drop":
             self._on_edit("drop", self._edits.get(question["key"]))
         else:
@@ -189,6 +196,9 @@ class Canvas(anywidget.AnyWidget):
 
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer's words and arrays."""
+        if question["ask"] == "code" and self._code is not None:
+            self._on_move(question["settings"])  # the browser may be ahead
+            return {"code": self._code()}, []
         ask, now = question["ask"], self._explored()
         names = ("layer", "call", "sample", "depth", "place", "stage")
         wanted = {n: question[n] for n in names if n in question}
@@ -198,6 +208,8 @@ class Canvas(anywidget.AnyWidget):
         view = now.fitted() if same else for_layer(now, **wanted)
         if ask == "ablation":
             return self._ablated((now.edited or now).with_settings(**wanted).fitted())
+        if ask == "flip":
+            return _flipped((now.edited or now).with_settings(**wanted).fitted(), question), []
         if ask == "picture":
             said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
             return {"header": said}, [raw("pixels", pixels)]
@@ -246,6 +258,20 @@ class Canvas(anywidget.AnyWidget):
             if values is not None:
                 found.append(_coded(name, values))
         return found
+
+
+def _flipped(view: View, question: dict[str, Any]) -> dict[str, Any]:
+    """Switch some more channels off, in the browser's order; tell how far that is."""
+    flip = view.flip(question["channels"])
+    share = flip.work(PART)
+    name = partial(class_name, class_names=view.session.class_names)
+    return {
+        "share": share,
+        "curve": flip.curve,
+        "answer": name(flip.answer),
+        "flipped": None if flip.flipped is None else name(flip.flipped),
+        "channels": flip.channels,
+    }
 
 
 def _settings(view: View) -> dict[str, Any]:

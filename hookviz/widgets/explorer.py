@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, replace
 from functools import partial
@@ -17,6 +17,7 @@ from IPython.display import HTML
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from ..attribution.flip import Flip
 from ..attribution.heads import with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
@@ -46,9 +47,10 @@ from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reor
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION, SIMILARITY
+from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.view import Memo, View
+from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
@@ -197,6 +199,7 @@ class Explorer(LiveWidget, SettingTraits):
     _quiet = True  # settings change without being checked or drawn
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
+    _pins = Pins()
 
     def __init__(
         self,
@@ -242,7 +245,7 @@ class Explorer(LiveWidget, SettingTraits):
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)
-            self._canvas = Canvas(lambda: displayed_view(self._now), *calls)
+            self._canvas = Canvas(lambda: displayed_view(self._now), *calls, self.code)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
             self.children = (self._canvas, *below)
@@ -417,7 +420,8 @@ class Explorer(LiveWidget, SettingTraits):
     def _user_edit(self, what: str, value: Any) -> None:
         """Multiply a channel by a factor, drop an edit, the latest one or all.
 
-        ``value`` is what the user saw: ``(layer, channel, factor)``, or the edit.
+        ``value`` is what the user saw: ``(layer, channel, factor)``, ``(layer, channels)`` that go
+        off together, or the edit.
         """
         edits = list(self.edits)
         if what == "factor":
@@ -426,6 +430,9 @@ class Explorer(LiveWidget, SettingTraits):
             place = own[-1] if own else len(edits)
             new = [] if factor == 1 else [self._now.edit(layer, factor, channel)]
             edits[place : place + 1] = new
+        elif what == "off":
+            layer, channels = value
+            edits.append(self._now.edit(layer, 0, channels))
         elif what == "drop":
             edits = [each for each in edits if each is not value]
         else:
@@ -542,6 +549,46 @@ class Explorer(LiveWidget, SettingTraits):
         layer = at.layer if layer is None else layer
         self.edits = (*self.edits, self._now.edit(layer, change, channels, where))
 
+    def flip(self) -> Flip:
+        """Switch channels of the shown layer off, in the shown order, until the answer changes.
+
+        Those that are not needed for it are switched on again. What remains off is one edit:
+        `undo` takes it out.
+
+        Returns
+        -------
+        hookviz.attribution.flip.Flip
+            With ``channels``, the smallest set found, and ``curve``, the probability of the answer
+            by the number of channels off.
+
+        Raises
+        ------
+        ValueError
+            The model gives no scores for two or more classes.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2"
+        ... )
+        >>> explorer.order = "ablation"
+        >>> flip = explorer.flip()
+        >>> len(flip.channels) < len(flip.curve), len(explorer.edits)
+        (True, 1)
+        >>> explorer.close()
+        """
+        view = self._now
+        flip = view.flip([int(each) for each in displayed_view(view).channels])
+        with Progress() as bar:
+            share = 0.0
+            while share < 1:
+                share = allow_interrupts(flip.work, 1.0)
+                bar.update(share)
+        if flip.channels:
+            self.edits = (*self.edits, view.edit(view.settings.layer, 0, flip.channels))
+        return flip
+
     @property
     def edits(self) -> tuple[LayerEdit, ...]:
         """All edits, in order; may be set."""
@@ -572,6 +619,46 @@ class Explorer(LiveWidget, SettingTraits):
                 self._show()
         after = self._ran(session, view.settings, original=original)
         self._go_to(after.remembering(view, "the edit").fitted())
+
+    # The pins
+
+    def pin(self, note: str = "") -> None:
+        """Keep the shown layer, channel and place in `pins`, with a note.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2", channel=17
+        ... )
+        >>> explorer.place = (0.4, 0.6)
+        >>> explorer.pin("the tip")
+        >>> explorer.pins
+        1 pin
+        layer           channel  position  target  note
+        layer3.1.conv2  17       5, 8      moon    the tip
+        >>> explorer.close()
+        """
+        view = displayed_view(self._now)
+        at = view.settings
+        position = None if at.place is None else place_of(view)
+        indices = {name: getattr(at, name) for name in ("call", "sample", "depth")}
+        more = {"position": position, "place": at.place, "target": view.target_name, "note": note}
+        self.pins = (*self.pins, Pin(at.layer, at.channel, **indices, **more))
+
+    @property
+    def pins(self) -> Pins:
+        """Kept channels and places, see `pin`; a table with ``records()`` and ``to_csv()``.
+
+        May be set. Pages of `to_html` have them, too.
+        """
+        return Pins(self._pins if self._canvas is None else map(Pin.of, self._canvas.pins))
+
+    @pins.setter
+    def pins(self, pins: Iterable[Pin]) -> None:
+        self._pins = Pins(pins)
+        if self._canvas is not None:
+            self._canvas.pins = self._pins.records()
 
     # The weights
 
@@ -831,7 +918,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = displayed_view(self._now), self._ask
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options |= {"steps": steps, "language": language}
+        options |= {"steps": steps, "language": language, "pins": self.pins.records()}
         with Progress() as bar:
             if network:
                 del options["max_bytes"], options["steps"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, next_frame
+import torchvision
+from front_end import canvas_pixels, next_frame, wait_for
 from playwright.sync_api import expect
 
 import hookviz
+from hookviz.draw.colours import palette, to_levels
 
 EYE = (0.35, 0.3)  # how far down and right in the picture
 
@@ -53,7 +57,70 @@ def test_the_first_view_of_a_cat(chrome, cat):
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
         for part in (".hv-prediction em", ".hv-model", ".hv-chip", ".hv-name"):
             assert page.locator(part).evaluate_all(cut) == 0, (width, part)
+        # Nothing lies over the button above the map, nor does it reach beyond the map.
+        why = page.get_by_role("button", name="why?")
+        why.click(trial=True)
+        own, panel = why.bounding_box(), page.locator(".hv-activation").bounding_box()
+        assert own["x"] + own["width"] <= panel["x"] + panel["width"] + 1
+        assert page.get_by_role("slider", name="channel").bounding_box()["width"] >= 90
     page.close()
+
+
+def labels(page):
+    """The words below the ribbon that can be read, in their order."""
+    spans = page.locator(".hv-blocks span")
+    return [text for text in spans.all_inner_texts() if text]
+
+
+def test_blocks_are_told_apart(shown):
+    """A transformer's blocks by number; a lone convolution in front by its name."""
+    transformer, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    explorer = hookviz.explore(transformer, digit)
+    page = shown(explorer.to_html(max_bytes=2e6))
+    page.locator(".hv-tile").first.wait_for()
+    assert labels(page) == ["conv_proj", "encoder.layers.encoder_layer_0", "1", "2"]
+    explorer.close()
+    torch.manual_seed(0)
+    resnet = torchvision.models.resnet18(num_classes=5).eval()
+    explorer = hookviz.explore(resnet, torch.rand(1, 3, 64, 64))
+    page = shown(explorer.to_html(max_bytes=2e6))
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.locator(".hv-tile").first.wait_for()
+        wait_for(lambda: labels(page) == ["conv1", "layer1", "2", "3", "4"], "the blocks' names")
+        ends = page.locator(".hv-blocks span").evaluate_all(TEXT_ENDS)
+        assert all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
+    explorer.close()
+
+
+TEXT_ENDS = """spans => spans.filter((span) => span.textContent).map((span) => {
+  const range = document.createRange();
+  range.selectNodeContents(span);
+  const box = range.getBoundingClientRect();
+  return [box.left, box.right];
+})"""
+
+
+def test_a_page_keeps_the_stage(shown):
+    """Maps after the activation, told above them; the gradient is that of the output."""
+    explorer = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+    )
+    explorer.stage = "after activation"
+    page = shown(explorer.to_html(layers=["layer2.0.conv1", "layer2.1.conv1"], max_bytes=3e6))
+    page.locator(".hv-tile").first.wait_for()
+    assert "after activation" in page.locator(".hv-activation .hv-cap .hv-dim").get_attribute(
+        "title"
+    )
+    stage = page.get_by_label("the maps as returned, or as the network goes on with them")
+    assert not stage.is_visible()  # a page has the maps of one stage
+    panels = explorer.frame.panels
+    assert panels[0].values.min() == 0
+    for panel, name in zip(panels[:2], ("activation", "gradient"), strict=True):
+        colours = palette(panel.cmap)[to_levels(panel.values, panel.low, panel.high)]
+        canvas = page.locator(f".hv-{name} canvas.hv-map")
+        wait_for(lambda c=canvas, w=colours: np.array_equal(canvas_pixels(c), w), name)
+    explorer.close()
 
 
 def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):

@@ -37,12 +37,14 @@ class ExportedNetwork:
     model : bytes
         The file. Its inputs are ``input`` ``(1, …)``, for a classifier with gradients ``classes``
         ``(1, K)``, and ``scales`` ``(S,)``; its outputs ``logits`` ``(1, K)``, and for each layer
-        ``activation:NAME`` and ``gradient:NAME``.
+        ``activation:NAME`` and ``gradient:NAME``; and ``parts``.
     layers : list of NetworkLayer
         Each call of each layer.
     inputs : dict of str to tuple of int
         The shapes of the inputs.
     outputs : list of str
+    parts : list of str
+        See `TracedNetwork`.
     precision : str
         Of the weights.
     difference : float
@@ -68,6 +70,7 @@ class ExportedNetwork:
     farthest: str
     note: str = ""
     differences: dict[str, float] = field(default_factory=dict)
+    parts: list[str] = field(default_factory=list)
 
 
 def check_precision(precision: str) -> Precision:
@@ -163,6 +166,7 @@ def export_network(
         farthest,
         note,
         maps,
+        traced.parts,
     )
 
 
@@ -199,7 +203,7 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
         ) from error
     assert program is not None
     model = program.model_proto
-    _rename(model.graph, list(traced.inputs), traced.outputs)
+    _rename(model.graph, list(traced.inputs), [*traced.outputs, *traced.parts])
     return model
 
 

@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,7 @@ from ...view.view import View, for_layer
 from ..figure import still_png
 from ..packing import Stream, raw
 from ..page import chosen_layers, packed_block
+from ..terms import network_terms
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
@@ -53,6 +54,7 @@ def write_network_page(
     title: str | None = None,
     language: str | None = None,
     precision: Precision = "float32",
+    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page that runs its network.
@@ -61,8 +63,8 @@ def write_network_page(
     ----------
     view : View
         The view at which the page begins.
-    layers, title, language, precision
-        As for `hookviz.widgets.Explorer.to_html`.
+    layers, title, language, precision, pins
+        As for `hookviz.export.page.write_page` and `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
 
@@ -102,6 +104,7 @@ def write_network_page(
         "normalize": [each for each in facts["choices"]["normalize"] if each != "network"],
     }
     facts["language"] = known_language(language)
+    facts["pins"] = [each for each in pins if each["layer"] in names]
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
@@ -117,6 +120,9 @@ def write_network_page(
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
+    calls = [(each.name, each.layer, each.call) for each in network.layers]
+    facts["why"], (recipes, rules) = network_terms(view, calls, network.parts)
+    facts["net"]["parts"] = network.parts
     picture = picture_payload(view)
     facts["blind"] = picture is None
     said, pixels = picture or ({}, None)
@@ -125,6 +131,7 @@ def write_network_page(
     texts = {
         "facts": json_text({"facts": facts, "settings": settings_payload(view)}),
         "input": packed_block(said, [Stream.of(arrays)]),
+        "why": packed_block(recipes, [rules]),
         "model": _packed(network.model),
         "runtime": _runtime_text(runtime.binary),
         "program": _packed(_worker(runtime.script).encode()),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -75,12 +75,17 @@ class TracedNetwork:
     outputs : list of str
         ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches.
     layers : list of NetworkLayer
+    parts : list of str
+        More outputs: ``given:NAME``, ``weight:NAME`` and ``bias:NAME``, of what the convolution or
+        the matrix product of a layer was made; ``given:`` and so on without a name those of the
+        logits.
     """
 
     graph: torch.fx.GraphModule
     inputs: dict[str, Tensor]
     outputs: list[str]
     layers: list[NetworkLayer]
+    parts: list[str] = field(default_factory=list)
 
 
 def trace_network(
@@ -178,7 +183,7 @@ def trace_network(
             inputs["scales"] = torch.ones(total, dtype=given.dtype, device=given.device)
         graph = _graph_of(run, inputs, session.name)
     outputs = ["logits"] if found["logits"] else []
-    layers = []
+    layers: list[NetworkLayer] = []
     for (name, call), output, graded in zip(calls, found["outputs"], found["graded"], strict=True):
         said = name if call == 0 else f"{name}#{call}"
         layers.append(
@@ -188,7 +193,7 @@ def trace_network(
         )
     outputs += [f"activation:{each.name}" for each in layers]
     outputs += [f"gradient:{each.name}" for each in layers if each.graded]
-    return TracedNetwork(graph, inputs, outputs, layers)
+    return TracedNetwork(graph, inputs, outputs, layers, _with_parts(graph, outputs))
 
 
 def _one_tensor(session: Session, sample: int) -> Tensor:
@@ -255,6 +260,46 @@ def _graph_of(
             operation,
         ) from error
     return graph.eval()
+
+
+def _with_parts(graph: torch.fx.GraphModule, outputs: list[str]) -> list[str]:
+    """Let a graph return what its layers' convolutions and products are made of; name these."""
+    last = graph.graph.output_node()
+    returned: Any = last.args[0]
+    parts: dict[str, Any] = {}
+    for name, node in zip(outputs, returned, strict=True):
+        if name == "logits" or name.startswith("activation:"):
+            own = name.removeprefix("logits").removeprefix("activation:")
+            for part, each in _parts_of(node).items():
+                parts[f"{part}:{own}"] = each
+    last.args = ((*returned, *parts.values()),)
+    graph.recompile()
+    return list(parts)
+
+
+def _parts_of(node: Any) -> dict[str, Any]:
+    """Return what a layer's output was computed from; empty if it is no convolution or product."""
+    aten = torch.ops.aten
+    passed = (aten.mul.Tensor, aten.clone.default, aten.view.default, aten._unsafe_view.default)
+    while node.op == "call_function" and node.target in passed:
+        node = node.args[0]
+    if node.op != "call_function":
+        return {}
+    if node.target is aten.convolution.default:
+        given, weight, bias = node.args[:3]
+    elif node.target is aten.addmm.default:
+        bias, given, weight = node.args[:3]
+    elif node.target is aten.mm.default:
+        (given, weight), bias = node.args, None
+    else:
+        return {}
+    if node.target is not aten.convolution.default:
+        turned = (aten.permute.default, aten.t.default, aten.transpose.int)
+        if weight.op != "call_function" or weight.target not in turned:
+            return {}
+        weight = weight.args[0]  # by output, as a linear layer has it
+    found = {"given": given, "weight": weight}
+    return found if bias is None else found | {"bias": bias}
 
 
 def operation_in(message: str) -> str:

@@ -94,6 +94,12 @@ def is_zero(module: nn.Module) -> bool:
     return not bool(first.any()) and not bool(weight.detach().any())
 
 
+def zeroed(model: nn.Module) -> list[str]:
+    """Return the names of a model's convolutions and linear layers whose weights are all zero."""
+    found = model.named_modules()
+    return [name for name, each in found if isinstance(each, LINEAR) and is_zero(each)]
+
+
 def learns(seen: Observation, name: str) -> bool:
     """Return True if a gradient other than 0 reaches a layer's weight."""
     return seen.gradient_norms.get(f"{name}.weight" if name else "weight", 0.0) > 0

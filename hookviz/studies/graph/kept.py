@@ -16,8 +16,8 @@ from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
 from .listening import INPUT, GraphListener, Place
-from .moves import Move, move_of
-from .terms import MemoryLayout, Terms, convolution_terms, linear_terms
+from .moves import Move, move_of, rule_of
+from .terms import MemoryLayout, Terms, by_output, convolution_terms, linear_terms
 
 BUDGET = 1_000_000_000
 """The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
@@ -43,6 +43,8 @@ class Origin:
         What arrives on this way: where several meet in a sum, the summand.
     exact : bool
         False if a pooling lies between; then ``position`` is that of its largest magnitude.
+    windows : tuple of tuple of slice
+        Of the first pooling on the way back, by axis and place.
     """
 
     layer: str
@@ -52,6 +54,7 @@ class Origin:
     path: list[str]
     value: float
     exact: bool
+    windows: tuple[tuple[slice, ...], ...] = field(default=(), repr=False)
 
 
 @dataclass(eq=False)
@@ -89,6 +92,26 @@ class _Call:
 
 
 @dataclass(frozen=True, eq=False)
+class Parts:
+    """Numbers that a layer's call computed with, see `Recipe`."""
+
+    place: Place
+    linear: bool
+    weight: Tensor
+    bias: Tensor | None
+    given: Tensor
+    groups: int
+    transposed: bool
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    shape: list[int]
+    shift: list[int]
+    most: float
+    values: Tensor  # what it returned, ``(C_out, *shape)``
+
+
+@dataclass(frozen=True, eq=False)
 class _Passage:
     """A tensor that an operation read, and the one that it made."""
 
@@ -101,6 +124,7 @@ class _Passage:
     made_layout: MemoryLayout
     values: Tensor | None
     move: Move
+    rule: list[Any] | None = None  # how its numbers are made of those it read, see `rule_of`
 
 
 @dataclass(frozen=True)
@@ -222,10 +246,121 @@ class KeptRun:
             return kept.given if kept.given.ndim == 1 else kept.given[sample].movedim(-1, 0)
         return kept.given[sample]
 
-    def shape(self, layer: str, call: int = -1) -> tuple[int, ...] | None:
-        """Return the shape of a layer's output; None if it was not kept."""
+    def sizes(self, layer: str, call: int = -1) -> list[int]:
+        """Return the sizes of a layer's map, or of the model's input; none if it was not kept."""
+        for event in self._kept.events:
+            if isinstance(event, _Call) and event.place == (layer, call) and event.layout:
+                shape = event.layout.shape
+                last = isinstance(event.module, nn.Linear)
+                return list(shape[1:-1] if last else shape[2:])
         returned = self._call(layer, call).returned
-        return None if returned is None else tuple(returned.shape)
+        if returned is None:
+            return []
+        last = self._call(layer, call).arguments is None
+        return list(returned.shape[1:-1] if last else returned.shape[2:])
+
+    def parts(self, layer: str, sample: int = 0, call: int = -1) -> Parts:
+        """Return what a layer's call computed with.
+
+        Raises
+        ------
+        ValueError
+            As `value`; or its map is arranged in another way than what its convolution made.
+        """
+        kept = self._call(layer, call)
+        sizes = self.sizes(*kept.place)
+        middle = [size // 2 for size in sizes]
+        self.value(layer, 0, middle, sample, call)  # refuses what is not linear
+        assert kept.returned is not None and kept.layout is not None
+        most = float(kept.returned.abs().nan_to_num(0, 0, 0).max())
+        arguments = kept.arguments
+        if arguments is None:
+            module: Any = kept.module
+            bias = None if module.bias is None else module.bias.detach()
+            weight = module.weight.detach(), bias
+            given = self.inputs_of(layer, sample, call)
+            values = (
+                kept.returned[sample].movedim(-1, 0) if kept.returned.ndim > 1 else kept.returned
+            )
+            empty: list[int] = []
+            return Parts(
+                kept.place, True, *weight, given, 1, False, *[empty] * 3, sizes, empty, most, values
+            )
+        assert kept.made is not None
+        first, *others = [
+            kept.made.index(kept.layout.offset((sample, *inner)))
+            for inner in [(0, *middle), (1, *middle), *_neighbours(middle, sizes)]
+            if inner[0] < kept.returned.shape[1]
+        ]
+        wanted = [(sample, *inner) for inner in [(1, *middle), *_neighbours(middle, sizes)]]
+        wanted = [each for each in wanted if each[1] < kept.returned.shape[1]]
+        if first is None or first[:2] != (sample, 0):
+            raise ValueError(f"Layer {layer!r} {_MORE}")
+        shift = [n - at for n, at in zip(first[2:], middle, strict=True)]
+        moved = [
+            (*each[:2], *(n + s for n, s in zip(each[2:], shift, strict=True))) for each in wanted
+        ]
+        if others != moved:
+            raise ValueError(f"Layer {layer!r} {_MORE}")
+        count = len(first) - 2
+        along = {
+            name: [_along(arguments[name], axis) for axis in range(count)]
+            for name in ("stride", "padding", "dilation")
+        }
+        groups, transposed = arguments["groups"], bool(arguments["transposed"])
+        weight = by_output(arguments["weight"].detach(), groups, transposed)
+        bias = arguments["bias"]
+        return Parts(
+            kept.place,
+            False,
+            weight,
+            None if bias is None else bias.detach(),
+            self.inputs_of(layer, sample, call),
+            groups,
+            transposed,
+            along["stride"],
+            along["padding"],
+            along["dilation"],
+            sizes,
+            shift,
+            most,
+            kept.returned[sample],
+        )
+
+    def given_shape(self, layer: str, sample: int = 0, call: int = -1) -> tuple[int, ...]:
+        """Return channels and sizes of what a layer was given."""
+        return tuple(self.inputs_of(layer, sample, call).shape)
+
+    def origins_of_input(
+        self, layer: str, channel: int, position: Sequence[int], sample: int = 0, call: int = -1
+    ) -> list[Origin]:
+        """Trace a number of a layer's input back, as `origins` does."""
+        kept = self._call(layer, call)
+        if kept.arguments is None:
+            batched = kept.given is not None and kept.given.ndim > 1
+            return self._origins(kept, (*([sample] if batched else []), *position, channel))
+        return self._origins(kept, (sample, channel, *position))
+
+    def steps(self, layer: str, call: int = -1) -> list[list[Any]]:
+        """Return the operations that follow a layer's output, with their rules, see `rule_of`.
+
+        They end at the first without a rule. Each is ``[name, *rule]``.
+        """
+        kept = self._call(layer, call)
+        if kept.layout is None:
+            return []
+        middle = [size // 2 for size in kept.layout.shape]
+        axis = -1 if isinstance(kept.module, nn.Linear) else min(1, len(middle) - 1)
+        ends = []
+        for channel in (0, kept.layout.shape[axis] - 1):  # halves may go ways of their own
+            middle[axis] = channel
+            ends.append([each for each, _ in self._onward(kept, kept.layout.offset(middle))])
+        found: list[list[Any]] = []
+        for one, other in zip(*ends, strict=False):
+            if one is not other or one.rule is None:
+                break
+            found.append([one.name, *one.rule])
+        return found
 
     def tap(self, value: Value, tap: Sequence[int]) -> tuple[int, ...]:
         """Return where in the layer's input a tap of the kernel stands; may be in the padding."""
@@ -262,14 +397,16 @@ class KeptRun:
             not go number by number or pool.
         """
         kept = self._call(*value.place)
+        if kept.arguments is None:
+            return self._origins(kept, (*value.index[:-1], channel))
+        return self._origins(kept, (value.index[0], channel, *self.tap(value, tap)))
+
+    def _origins(self, kept: _Call, index: tuple[int, ...]) -> list[Origin]:
+        """Trace a number of a call's input back."""
         if kept.given_at is None or kept.given is None or kept.given_at[0] is None:
             return []
         memory, layout = kept.given_at
         assert memory is not None
-        if kept.arguments is None:
-            index: tuple[int, ...] = (*value.index[:-1], channel)
-        else:
-            index = (value.index[0], channel, *self.tap(value, tap))
         if not all(0 <= n < size for n, size in zip(index, layout.shape, strict=True)):
             return []
         start = float(kept.given[index])
@@ -385,7 +522,10 @@ class KeptRun:
 
     def _after(self, kept: _Call, offset: int) -> list[tuple[str, float]]:
         """Follow a layer's number until a layer takes it."""
-        at, found, done = {kept.memory: offset}, [], -1
+        return [(event.name, value) for event, value in self._onward(kept, offset)]
+
+    def _onward(self, kept: _Call, offset: int) -> Iterator[tuple[_Passage, float]]:
+        at, done = {kept.memory: offset}, -1
         for event in self._kept.events[kept.ended :]:
             if isinstance(event, _Taken):
                 at.pop(event.memory, None)
@@ -393,10 +533,9 @@ class KeptRun:
                 index = event.read_layout.index(at[event.read])
                 moved = None if index is None else event.move.forth(index)
                 if moved is not None and event.values is not None:
-                    found.append((event.name, float(event.values[moved])))
+                    yield event, float(event.values[moved])
                     at[event.made] = event.made_layout.offset(moved)
                     done = event.operation
-        return found
 
     def _back(
         self,
@@ -406,6 +545,7 @@ class KeptRun:
         value: float,
         path: tuple[str, ...] = (),
         exact: bool = True,
+        windows: tuple[tuple[slice, ...], ...] = (),
     ) -> Iterator[Origin]:
         events = self._kept.events
         for number in range(end - 1, -1, -1):
@@ -418,7 +558,7 @@ class KeptRun:
                     inside = list(index[1:] if len(index) > 1 else index) or [0]
                     channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
                     way = list(path[::-1])
-                    yield Origin(*event.place, channel, tuple(inside), way, value, exact)
+                    yield Origin(*event.place, channel, tuple(inside), way, value, exact, windows)
                     return
                 continue
             layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
@@ -439,7 +579,8 @@ class KeptRun:
                         arrived = float(each.read_values[back])
                     where = each.read_layout.offset(back)
                     longer, still = (*path, each.name), exact and each.move.exact
-                    yield from self._back(each.read, where, first, arrived, longer, still)
+                    over = windows or getattr(each.move, "windows", ())
+                    yield from self._back(each.read, where, first, arrived, longer, still, over)
             return
 
 
@@ -582,6 +723,9 @@ class _Keeper(Listener):
                     MemoryLayout.of(made),
                     values,
                     move,
+                    rule_of(operation, move)
+                    if len(moves) == 1 or operation.name == "cat"
+                    else None,
                 )
             )
 
@@ -604,6 +748,15 @@ NOT_LINEAR = (
     "is no convolution and no linear layer: contributions need a layer that is linear in its input."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
+
+
+def _neighbours(middle: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the next position along each axis that has one, in channel 0."""
+    return [
+        (0, *(n + (each == axis) for each, n in enumerate(middle)))
+        for axis, size in enumerate(sizes)
+        if middle[axis] + 1 < size
+    ]
 
 
 def largest_tap(products: Tensor) -> list[int]:

@@ -64,7 +64,7 @@ def move_of(operation: Operation, read: Tensor, made: Tensor) -> Move | None:
         axis, shift = argument["dim"] % made.ndim, 0
         for each in argument["tensors"]:
             if each is read:
-                return _Joined(axis, shift, each.shape[axis])
+                return Joined(axis, shift, each.shape[axis])
             shift += each.shape[axis] if each.ndim == made.ndim else 0
         return None
     if name == "constant_pad_nd":
@@ -97,6 +97,58 @@ def _is_pointwise(operation: Operation) -> bool:
     return torch.Tag.pointwise in operation.function.tags or operation.name in _POINTWISE
 
 
+_PLAIN = {"silu", "sigmoid", "tanh", "hardswish", "hardsigmoid"}
+_KEPT = {"clone", "to_copy", "copy", "lift_fresh", "dropout", "native_dropout"}
+
+
+def rule_of(operation: Operation, move: Move) -> list[Any] | None:
+    """Return how an operation makes a number of the one it reads, for `static/terms.js`.
+
+    Returns
+    -------
+    list or None
+        ``["keep"]``, ``["join", shift]`` of its channel, ``["clamp", low, high]``, ``["leaky",
+        slope]``, ``["affine", tensor]`` of factors and additions by channel ``(2, C)``, ``[name]``
+        of a function without parameters, or None.
+    """
+    name, given = operation.name.rstrip("_"), operation.argument
+    if isinstance(move, Joined):
+        return ["join", move.shift] if move.axis == 1 else ["keep"]
+    if name in _KEPT:
+        return ["keep"]
+    if name == "relu":
+        return ["clamp", 0.0, None]
+    if name in ("hardtanh", "clamp"):
+        ends = ("min_val", "max_val") if name == "hardtanh" else ("min", "max")
+        low, high = (given.get(end) for end in ends)
+        numbers = all(each is None or isinstance(each, (int, float)) for each in (low, high))
+        return ["clamp", low, high] if numbers else None
+    if name == "leaky_relu":
+        return ["leaky", float(given["negative_slope"])]
+    if name == "gelu":
+        return ["gelu"] if given.get("approximate", "none") == "none" else None
+    if "batch_norm" in name and (found := affine_of(given)) is not None:
+        return ["affine", torch.stack(found)]
+    return [name] if name in _PLAIN else None
+
+
+def affine_of(given: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """Return gamma / sqrt(var + eps) and beta − mean · that, of a BatchNorm's arguments.
+
+    None where it takes the batch's own statistics.
+    """
+    mean, variance = given.get("running_mean"), given.get("running_var")
+    if mean is None or variance is None or given.get("training", False):
+        return None
+    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
+    factor = (variance + given.get("eps", given.get("epsilon", 1e-5))).rsqrt()
+    gamma, beta = given.get("weight"), given.get("bias")
+    if gamma is not None:
+        factor = factor * gamma.detach().double().cpu()
+    added = -mean * factor
+    return factor, added if beta is None else added + beta.detach().double().cpu()
+
+
 @dataclass(frozen=True)
 class _Same:
     exact: bool = True
@@ -112,7 +164,7 @@ _SAME = _Same()
 
 
 @dataclass(frozen=True)
-class _Joined:
+class Joined:
     """Into a part of the result along an axis."""
 
     axis: int

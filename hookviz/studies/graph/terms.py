@@ -50,6 +50,15 @@ def convolution_terms(
     return Terms(_bias(arguments["bias"], channel), kernel, patch)
 
 
+def by_output(weight: Tensor, groups: int, transposed: bool) -> Tensor:
+    """Return kernels by output: a transposed layer's ``(C_in, C_out / groups, …)`` turned round."""
+    if not transposed:
+        return weight
+    inputs, outputs, *kernel = weight.shape
+    grouped = weight.reshape(groups, inputs // groups, outputs, *kernel).transpose(1, 2)
+    return grouped.reshape(groups * outputs, inputs // groups, *kernel)
+
+
 def _met(
     given: Tensor, arguments: dict[str, Any], size: Sequence[int], position: Sequence[int]
 ) -> Tensor:

@@ -1,0 +1,139 @@
+"""Channels are switched off, one after another, until the answer is another class."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..hooking.edit import LayerEdit
+from ..hooking.tensors import map_tensors
+from ..run.replay import Replay
+from ..run.session import Session
+from ..run.target import needed_logits, probabilities
+
+
+class Flip:
+    """The work of switching a layer's channels off until the answer changes, in parts.
+
+    First the channels go off in the given order, and stay off, until the top class is another.
+    Then each of them is switched on again, the latest first; it stays on if the answer is another
+    class without it, too. None of the channels that remain can be left out, but a smaller set may
+    exist that no prefix of the order holds.
+
+    Parameters
+    ----------
+    session : Session
+        Its edits stay on.
+    off : callable
+        Channels -> the edit that switches them off.
+    channels : sequence of int
+        In the order in which they go off.
+    sample : int
+        Whose answer is meant.
+
+    Attributes
+    ----------
+    answer, flipped : int, int or None
+        The top class before, and the one after; None as long as it is the same.
+    curve : list of float
+        The probability of ``answer`` with 0, 1, 2, … channels off.
+    channels : list of int
+        Those that remain off: the smallest set found, once the work is done.
+
+    Raises
+    ------
+    ValueError
+        The model gives no scores for two or more classes.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> from hookviz.attribution import prepare_input
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    >>> session = Session(model, prepare_input(picture, model))
+    >>> flip = Flip(session, lambda channels: LayerEdit("layer3.1", 0, channels), range(96))
+    >>> while flip.work(seconds=0) < 1:
+    ...     pass
+    >>> flip.answer != flip.flipped, len(flip.channels) < len(flip.curve)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        off: Callable[[list[int]], LayerEdit],
+        channels: Sequence[int],
+        sample: int = 0,
+    ) -> None:
+        self._session, self._off, self._sample = session, off, sample
+        self._order = [int(each) for each in channels]
+        edits = [*session.edits, off(self._order)]
+        self._replay: Replay | None = None
+        if not any(each.of_input or each.of_heads for each in edits):
+            names = {each.layer for each in edits}
+            self._replay = Replay(session.given.get_submodule(name) for name in names)
+        shares = self._shares([])
+        self.answer = int(shares.argmax())
+        self.curve, self.channels = [float(shares[self.answer])], list[int]()
+        self.flipped: int | None = None
+        self._untried: list[int] | None = None  # once it is flipped: those that may be left out
+
+    def __repr__(self) -> str:
+        tried = len(self.curve) - 1
+        if self.flipped is None:
+            return f"Flip(class {self.answer} with {tried} channels off)"
+        few = f"{len(self.channels)} of the first {tried} channels off: {self.channels}"
+        return f"Flip(class {self.answer} -> {self.flipped}, {few})"
+
+    def work(self, seconds: float = math.inf) -> float:
+        """Run the model once or more; return the fraction done, 0 to 1."""
+        end = time.monotonic() + seconds
+        while (share := self._share) < 1:
+            if self._untried is None:
+                self._one_more()
+            else:
+                self._one_less(self._untried.pop())
+            if time.monotonic() >= end:
+                return self._share
+        return share
+
+    @property
+    def _share(self) -> float:
+        if self._untried is not None:
+            return 1.0 if not self._untried else 1 - len(self._untried) / (2 * len(self.curve))
+        off = len(self.curve) - 1
+        return 1.0 if off == len(self._order) else off / (2 * len(self._order))
+
+    def _one_more(self) -> None:
+        off = self._order[: len(self.curve)]
+        shares = self._shares(off)
+        self.curve.append(float(shares[self.answer]))
+        if (answer := int(shares.argmax())) != self.answer:
+            self.channels, self.flipped, self._untried = off, answer, off[:-1]
+
+    def _one_less(self, channel: int) -> None:
+        fewer = [each for each in self.channels if each != channel]
+        if (answer := int(self._shares(fewer).argmax())) != self.answer:
+            self.channels, self.flipped = fewer, answer
+
+    def _shares(self, channels: list[int]) -> torch.Tensor:
+        """Return the classes' probabilities, ``(K,)``, with these channels off."""
+        off = [self._off(channels)] if channels else []
+        logits = needed_logits(self._output((*self._session.edits, *off)), None)
+        if logits.shape[1] < 2:
+            raise ValueError("The model has one output, so that no other class can be the answer.")
+        row = min(self._sample, len(logits) - 1)
+        return probabilities(logits[row : row + 1])[0]
+
+    def _output(self, edits: Sequence[LayerEdit]) -> Any:
+        session = self._session.edited(edits)
+        if self._replay is not None:
+            return session.replayed(self._replay)
+        given = session.inputs.args, session.inputs.kwargs
+        with session.active(grad=False):
+            args, kwargs = map_tensors(given, torch.clone)
+            return session.call(*args, **kwargs)

@@ -1,0 +1,114 @@
+// Channels go off, one after another, until the answer is another: with the curve, and a stop.
+
+import { el, setText, visible } from "./dom.js";
+import { percent } from "./numbers.js";
+
+/**
+ * @typedef {{share: number, curve: number[], answer: string, flipped: string | null,
+ *   channels: number[], none?: string}} Part What has come of it.
+ * @typedef {{layer: string, count: number}} Work
+ */
+
+const [WIDE, HIGH] = [120, 22]; // of the curve, in pixels
+
+/** A button, and what has come of it. */
+export class Flip {
+  /**
+   * @param {import("./app.js").Source} source
+   * @param {import("./state.js").State} state
+   * @param {() => ArrayLike<number>} order The channels as they are on the screen.
+   */
+  constructor(source, state, order) {
+    this.source = source;
+    this.state = state;
+    this.order = order;
+    /** @type {Work | null} */
+    this.work = null;
+    const what = "switch channels off, in this order, until the answer is another class; those that are not needed come back";
+    this.button = el("button", { class: "hv-toggle", type: "button", title: what });
+    this.words = el("span", { class: "hv-dim", role: "status" });
+    this.curve = el("span", { class: "hv-curve", role: "img", hidden: true });
+    this.root = el("span", { class: "hv-flip" }, this.button, this.curve, this.words);
+    this.button.addEventListener("click", () => (this.work ? this.stop("stopped: nothing is switched off") : this.begin()));
+    state.onChange((changed) => {
+      if (!changed.has("layer") && !changed.has("sample")) return;
+      if (this.work) this.stop("");
+      else this.say("", null);
+    });
+    this.show();
+  }
+
+  begin() {
+    const channels = Array.from(this.order());
+    const { layer } = this.state.values;
+    const work = { layer, count: channels.length };
+    this.work = work;
+    this.say("", null);
+    const at = { ...this.state.values };
+    const step = () =>
+      this.source.flip?.(at, channels, (part) => {
+        if (this.work !== work) return; // stopped, or overtaken
+        if (!part) return this.stop("stopped: the network has changed");
+        if (part.none) return this.stop(part.none);
+        if (part.share === 1) return this.end(work, part);
+        this.say(`${part.curve.length - 1} of ${work.count} off, ${nowOf(part)}`, part.curve);
+        return step();
+      });
+    step();
+    this.show();
+  }
+
+  /** @param {string} why */
+  stop(why) {
+    this.work = null;
+    this.say(why, null);
+    this.show();
+  }
+
+  /**
+   * @param {Work} work
+   * @param {Part} part
+   */
+  end(work, part) {
+    this.work = null;
+    const tried = part.curve.length - 1;
+    const all = `${part.answer} stays, ${percent(Number(part.curve.at(-1)))}, with all ${tried} channels off`;
+    const few = `${part.flipped} in place of ${part.answer}: ${tried} off in this order, ${part.channels.length} of them are enough`;
+    this.say(part.flipped === null ? all : few, part.curve);
+    this.show();
+    if (part.flipped !== null) this.source.edit({ set: "off", layer: work.layer, channels: part.channels });
+  }
+
+  /**
+   * @param {string} words
+   * @param {number[] | null} curve The answer's probability by the number of channels off.
+   */
+  say(words, curve) {
+    setText(this.words, words);
+    visible(this.curve, Boolean(curve));
+    if (!curve) return;
+    const last = Math.max(curve.length - 1, 1);
+    const points = curve.map((share, off) => `${((WIDE - 2) * off) / last + 1},${HIGH - 1 - (HIGH - 2) * share}`);
+    const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
+    line.setAttribute("points", points.join(" "));
+    drawing.setAttribute("viewBox", `0 0 ${WIDE} ${HIGH}`);
+    drawing.append(line);
+    this.curve.replaceChildren(drawing);
+    const said = `the answer's probability: ${curve.map((share, off) => `${off} off ${percent(share)}`).join(", ")}`;
+    this.curve.setAttribute("aria-label", said);
+    this.curve.setAttribute("title", said);
+  }
+
+  show() {
+    setText(this.button, this.work ? "stop" : "off until the answer changes");
+    visible(this.root, Boolean(this.source.flip) && this.source.facts.predictions.length > 1);
+  }
+}
+
+/** @param {Part} part */
+function nowOf(part) {
+  return part.flipped === null
+    ? `${part.answer} ${percent(Number(part.curve.at(-1)))}`
+    : `${part.flipped}: which of them are needed? ${part.channels.length} so far`;
+}

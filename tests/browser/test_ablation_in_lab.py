@@ -1,0 +1,138 @@
+"""The order by ablation, clicked at the worst moments; channels off until the answer changes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from front_end import CANVAS_ON, WIDGETS, wait_for
+from test_slow_in_lab import delayed
+
+import hookviz
+
+pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+
+LAYER = "layer3.1.conv2"
+# One batch of channels at a time, so that there is something to come between.
+ON = f"{CANVAS_ON}\nimport hookviz, hookviz.widgets.canvas\nhookviz.widgets.canvas.PART = 0"
+FOUR = f"""model, pictures = hookviz.demo_model(), hookviz.demo_images()[4:8]
+x = hookviz.attribution.prepare_input(pictures, model).args[0]
+explorer = hookviz.explore(model, x, layer='{LAYER}', channel=70)"""
+ONE = f"""explorer = hookviz.explore(
+    hookviz.demo_model(), hookviz.demo_images()[6], layer='{LAYER}', channel=32)"""
+
+
+@pytest.fixture
+def opened(open_notebook):
+    def opened(make):
+        notebook = open_notebook([ON, make, "explorer"])
+        app = notebook.page.locator(".hookviz-app")
+        app.locator(".hv-tile").first.wait_for()
+        return notebook, app
+
+    return opened
+
+
+def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, shots):
+    notebook, app = opened(FOUR)
+    page = notebook.page
+    order = app.get_by_role("combobox", name="order of the channels")
+    number = app.locator(".hv-heading .hv-number-now").first
+    working = app.get_by_text(re.compile(r"\d+ % switched off"))
+    button = app.locator(".hv-ablation button:visible", has_text=re.compile("stop|again|find"))
+    off = app.get_by_role("button", name="off", exact=True)
+    chips = app.locator(".hv-edits button")
+    with delayed(page, 100):
+        page.evaluate("() => { globalThis.looking = 0; }")
+        # While it is worked out, the channel on the screen goes off; the work was of another run.
+        order.select_option("ablation")
+        working.wait_for()
+        assert number.inner_text() == "70"
+        page.screenshot(path=shots / "ablation-working.png")
+        off.click()
+        chips.first.wait_for()
+        assert f"{LAYER}, channel 70: off" in chips.first.inner_text()
+        app.get_by_text("stopped: the network has changed").wait_for()
+        assert number.inner_text() == "70" and order.input_value() == "index"
+
+        # Again, with another channel under the finger when the order arrives.
+        button.click()
+        working.wait_for()
+        app.locator(".hv-tile").nth(12).click()
+        wait_for(lambda: number.inner_text() == "12", "the tile")
+        off.click()
+        wait_for(lambda: chips.count() == 2, "the second edit")
+        assert "channel 12: off" in chips.nth(1).inner_text()
+
+        # Stopped by hand: all is as it was.
+        app.get_by_text("stopped: the network has changed").wait_for()
+        button.click()
+        working.wait_for()
+        button.click()
+        app.get_by_text("stopped", exact=True).wait_for()
+        assert order.input_value() == "index" and chips.count() == 2
+
+        # To its end: whoever has moved meanwhile stays, and the order is the screen's.
+        button.click()
+        working.wait_for()
+        app.locator(".hv-tile").nth(33).click()
+        wait_for(lambda: order.input_value() == "ablation", "the order")
+        assert number.inner_text() == "33"
+        page.keyboard.press("Home")
+        wait_for(lambda: "1st of 96" in app.locator(".hv-by").inner_text(), "the first")
+        first = number.inner_text()
+        off.click()
+        wait_for(lambda: chips.count() == 3, "the third edit")
+        assert f"channel {first}: off" in chips.nth(2).inner_text()
+        app.get_by_text("old: of the run before the edit").wait_for()
+        assert order.input_value() == "ablation" and number.inner_text() == first
+
+        app.get_by_role("button", name="restore all").click()
+        wait_for(lambda: chips.count() == 0, "no edit")
+        notebook.settle()
+        assert order.input_value() == "ablation" and number.inner_text() == first
+    assert notebook.errors == []
+
+
+def test_off_until_the_answer_changes(opened, shots):
+    twin = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=32, order="weight"
+    )
+    plain = [each.words for each in twin.frame.predictions]
+    flip = twin.flip()
+    notebook, app = opened(ONE)
+    page = notebook.page
+    bars, chips = app.locator(".hv-prediction"), app.locator(".hv-edits button")
+    order = app.get_by_role("combobox", name="order of the channels")
+    order.select_option("weight")
+    wait_for(lambda: "1st of 96" in app.locator(".hv-by").inner_text(), "the first")
+    button = app.locator(".hv-flip button")
+    with delayed(page, 100):
+        page.evaluate("() => { globalThis.looking = 0; }")
+        button.click()
+        app.get_by_text(re.compile(r"^\d+ of 96 off")).wait_for()
+        assert button.inner_text() == "stop"
+        button.click()
+        app.get_by_text("stopped: nothing is switched off").wait_for()
+        notebook.settle()
+        assert chips.count() == 0 and button.inner_text() == "off until the answer changes"
+    button.click()
+    chips.first.wait_for()
+    assert str(twin.edits[0]) in chips.first.inner_text()
+    said = app.locator(".hv-flip .hv-curve").get_attribute("aria-label")
+    shares = [float(each) for each in re.findall(r"off ([\d.]+) %", said)]
+    assert shares == [pytest.approx(100 * each, abs=0.06) for each in flip.curve]
+    names = hookviz.demo_model().class_names
+    words = f"{names[flip.flipped]} in place of {names[flip.answer]}: {len(flip.curve) - 1} off"
+    assert words in app.locator(".hv-flip").inner_text()
+    best = twin.frame.predictions[0]
+    wait_for(lambda: best.words in bars.first.inner_text(), "the bars")
+    assert best.name in bars.first.inner_text()
+    page.screenshot(path=shots / "flip.png")
+    page.keyboard.press("Control+z")
+    wait_for(lambda: chips.count() == 0, "no edit")
+    wait_for(
+        lambda: [each.inner_text().split("\n")[-1] for each in bars.all()] == plain, "the bars"
+    )
+    twin.close()
+    assert notebook.errors == []

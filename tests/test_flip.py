@@ -1,0 +1,101 @@
+"""Channels go off until the answer is another: against plain PyTorch, and untouched after it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from untouched import assert_untouched, snapshot
+
+import hookviz
+from hookviz.attribution import prepare_input
+from hookviz.attribution.flip import Flip
+from hookviz.hooking.edit import LayerEdit
+from hookviz.run.session import Session
+
+LAYER = "layer3.1.conv2"
+
+
+def without(model, x, channels, layer=LAYER, more=()):
+    """The probabilities with these channels off, by a hook of the test's own."""
+
+    def off(module, args, output):
+        output = output.clone()
+        output[:, channels] = 0
+        return output
+
+    handles = [model.get_submodule(layer).register_forward_hook(off)]
+    handles += [model.get_submodule(name).register_forward_hook(hook) for name, hook in more]
+    with torch.no_grad():
+        shares = model(x)[0].softmax(0)
+    for each in handles:
+        each.remove()
+    return shares
+
+
+@pytest.fixture(scope="module")
+def model():
+    return hookviz.demo_model()
+
+
+@pytest.fixture
+def explorer(model):
+    made = hookviz.explore(model, hookviz.demo_images()[6], layer=LAYER, channel=32)
+    yield made
+    made.close()
+
+
+def test_the_curve_and_the_set_are_pytorchs(model, explorer):
+    before = snapshot(model)
+    (x,) = explorer.inputs.args
+    explorer.order = "ablation"
+    order = [int(each) for each in explorer.frame.channels]
+    flip = explorer.flip()
+    answer = int(model(x).argmax())
+    assert flip.answer == answer
+    for off, share in enumerate(flip.curve):
+        shares = without(model, x, order[:off])
+        assert share == pytest.approx(float(shares[answer]), abs=1e-5)
+        assert (int(shares.argmax()) != answer) == (off == len(flip.curve) - 1)
+    assert int(without(model, x, flip.channels).argmax()) == flip.flipped != answer
+    assert set(flip.channels) <= set(order[: len(flip.curve) - 1])
+    for each in flip.channels:  # none of them can be left out
+        assert int(without(model, x, [c for c in flip.channels if c != each]).argmax()) == answer
+    assert explorer.frame.predictions[0].number == flip.flipped
+    assert [str(each) for each in explorer.edits] == [f"{LAYER}, channels {flip.channels}: off"]
+    explorer.undo()
+    assert explorer.edits == () and explorer.frame.predictions[0].number == answer
+    assert_untouched(model, before)
+
+
+def test_the_edits_that_there_are_stay_on(model, explorer):
+    (x,) = explorer.inputs.args
+    explorer.edit("stem.0", 0.5)
+    flip = explorer.flip()
+    more = [("stem.0", lambda module, args, output: output * 0.5)]
+    for off in (0, len(flip.curve) - 1):
+        shares = without(model, x, list(range(off)), more=more)
+        assert flip.curve[off] == pytest.approx(float(shares[flip.answer]), abs=1e-5)
+    assert len(explorer.edits) == 2
+
+
+def test_an_answer_that_stays():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    with torch.no_grad():
+        net[3].bias.copy_(torch.tensor([100.0, 0, 0]))
+    session = Session(net, prepare_input(torch.rand(1, 1, 8, 8), net))
+    flip = Flip(session, lambda channels: LayerEdit("0", 0, channels), range(4))
+    shares = []
+    while not shares or shares[-1] < 1:
+        shares.append(flip.work(seconds=0))
+    assert len(shares) == 4 and shares == sorted(shares)
+    assert (flip.answer, flip.flipped, flip.channels) == (0, None, [])
+    assert "class 0 with 4 channels off" in repr(flip)
+
+
+def test_one_output_has_no_other_answer():
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1))
+    session = Session(net, prepare_input(torch.rand(1, 1, 8, 8), net))
+    with pytest.raises(ValueError, match="has one output"):
+        Flip(session, lambda channels: LayerEdit("0", 0, channels), range(4))

@@ -1,0 +1,107 @@
+"""The callback for the Trainer of transformers, with the real library where it is installed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+import hookviz.transformers
+
+try:
+    import transformers
+except ImportError:
+    transformers = None  # type: ignore[assignment]
+
+needed = pytest.mark.skipif(transformers is None, reason="transformers is not installed")
+told = pytest.mark.filterwarnings("ignore")  # of the library's own
+
+
+class Classifier(nn.Module):
+    """As transformers' models are called: the loss comes with the answer."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)
+        self.net, self.fault = nn.Sequential(*layers), fault
+
+    def forward(self, pixel_values, labels=None):
+        if self.fault == "raises":
+            raise ValueError("broken")
+        logits = self.net(pixel_values)
+        if self.fault == "softmax":
+            logits = logits.softmax(1)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Pairs(torch.utils.data.Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, place):
+        x = torch.randn(3, 8, 8, generator=torch.Generator().manual_seed(place))
+        return {"pixel_values": x, "labels": place % 2}
+
+
+def trainer(model, folder, *callbacks, accumulates=1):
+    arguments = transformers.TrainingArguments(
+        str(folder),
+        num_train_epochs=2,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=accumulates,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=0,
+    )
+    return transformers.Trainer(
+        model, arguments, train_dataset=Pairs(), eval_dataset=Pairs(), callbacks=list(callbacks)
+    )
+
+
+@told
+@needed
+@pytest.mark.parametrize("accumulates", [1, 2])
+def test_a_training_is_the_same_and_recorded(tmp_path, accumulates):
+    callback = hookviz.transformers.TrainerWatchCallback(every=4, diagnose=True)
+    watched, alone = Classifier(), Classifier()
+    trainer(watched, tmp_path, callback, accumulates=accumulates).train()
+    trainer(alone, tmp_path, accumulates=accumulates).train()
+    pairs = zip(watched.parameters(), alone.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+    assert callback.watch.steps == ([0, 4, 8] if accumulates == 1 else [0, 4])
+    assert not hookviz.hooks(watched)
+    rows = [each for each in callback.watch.records() if each["layer"] == "net.0"]
+    assert {each["phase"] for each in rows} == {"train"}
+    assert callback.watch.step == 12 // accumulates
+    assert all(row["update_ratio"] > 0 and row["gradient_std"] > 0 for row in rows)
+    assert callback.findings.healthy and "call" in callback.findings.looked_at[0]
+
+
+@needed
+def test_the_first_step_is_examined(tmp_path):
+    callback = hookviz.transformers.TrainerWatchCallback(diagnose=True)
+    with pytest.warns(RuntimeWarning, match="of the first step: .*1 warning; worst: loss"):
+        trainer(Classifier("softmax"), tmp_path, callback).train()
+    (found,) = callback.findings
+    assert (found.kind, found.operation) == ("loss", "log_softmax")
+
+
+@told
+@needed
+def test_an_error_leaves_no_hook(tmp_path):
+    callback, model = hookviz.transformers.TrainerWatchCallback(diagnose=True), Classifier("raises")
+    with pytest.raises(ValueError, match="broken"), callback:
+        trainer(model, tmp_path, callback).train()
+    assert not callback.watch.active and not hookviz.hooks(model)
+    assert callback.findings[0].kind == "error" and "broken" in callback.findings[0].message
+
+
+@pytest.mark.skipif(transformers is not None, reason="transformers is installed")
+def test_without_transformers_it_says_so():
+    with pytest.raises(ImportError, match="pip install transformers"):
+        hookviz.transformers.TrainerWatchCallback()
