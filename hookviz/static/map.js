@@ -291,7 +291,7 @@ export class NetworkMap {
       return this.app.schedule();
     }
     const node = this.found.nodes[unit.nodes[0] ?? 0];
-    if (this.app.facts.layers.some((/** @type {any} */ each) => each.name === node.layer)) this.app.state.set({ layer: node.layer, call: node.call });
+    if (this.app.facts.layers.some((/** @type {any} */ each) => each.name === node.layer)) this.app.set({ layer: node.layer, call: node.call });
     return undefined;
   }
 

@@ -17,7 +17,7 @@ const TITLE = 17; // above boxes for each opened module's name
 const PAD = 6; // between a frame and what is in it
 const LANE = 7; // between edges that run side by side
 const LANES = 9; // more of them come closer
-const MARGIN = 14;
+const BORDER = 14;
 const CUT = 8; // the most that a cut costs; a line costs 6
 
 /**
@@ -33,7 +33,7 @@ export function placed(dagre, units, sizes, { kept, skips }, room) {
   const { boxes, ways } = inOneLine(dagre, sizes, kept);
   const columns = columnsOf(boxes);
   const depth = Math.max(0, ...units.map(depthOf)) - 1;
-  const lines = broken(columns, units, [...kept, ...skips], room - 2 * MARGIN - BETWEEN - 2 * PAD * depth);
+  const lines = broken(columns, units, [...kept, ...skips], room - 2 * BORDER - BETWEEN - 2 * PAD * depth);
   const frames = framesOf(units, lines, boxes);
   const rows = rowsOf(boxes, lines, frames, { kept, skips });
   boxes.forEach((box, n) => {
@@ -56,7 +56,7 @@ export function placed(dagre, units, sizes, { kept, skips }, room) {
   for (const frame of frames) wrap(frame, boxes);
   const last = rows[rows.length - 1];
   const right = Math.max(0, ...[...boxes, ...frames.map((each) => each.frame)].map((each) => each.x + each.width), ...paths.flatMap(({ points }) => points.map(([x]) => x)));
-  return { boxes, lines, paths, frames: frames.map((each) => each.frame), width: right + MARGIN, height: last ? last.end : 0 };
+  return { boxes, lines, paths, frames: frames.map((each) => each.frame), width: right + BORDER, height: last ? last.end : 0 };
 }
 
 /**
@@ -245,7 +245,7 @@ function rowsOf(boxes, lines, frames, { kept, skips }) {
   const count = Math.max(-1, ...lines) + 1;
   /** @type {Row[]} */
   const rows = [];
-  let y = MARGIN / 2;
+  let y = BORDER / 2;
   for (let line = 0; line < count; line++) {
     const own = boxes.filter((_, n) => lines[n] === line);
     const top = Math.min(...own.map((box) => box.y));
@@ -257,7 +257,7 @@ function rowsOf(boxes, lines, frames, { kept, skips }) {
     const most = Math.max(0, ...lanes.values()) + (lanes.size ? 1 : 0);
     const used = LANE * Math.min(most, LANES);
     const end = begin + bottom - top + above * PAD + (used ? used + LANE : 0) + PAD;
-    const inset = MARGIN + PAD * Math.max(0, above - 1);
+    const inset = BORDER + PAD * Math.max(0, above - 1);
     rows.push({ right: inset - left, down: begin - top, top: begin, bottom: begin + bottom - top + above * PAD, end, lanes, count: most });
     y = end + APART / 2;
   }
