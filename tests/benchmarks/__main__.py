@@ -12,6 +12,7 @@ import torch
 from . import (
     architecture,
     capture,
+    costs,
     diagnose,
     drawing,
     edits,
@@ -29,6 +30,7 @@ from . import (
 BENCHMARKS = {
     "architecture": architecture.run,
     "capture": capture.run,
+    "costs": costs.run,
     "diagnose": diagnose.run,
     "drawing": drawing.run,
     "edits": edits.run,
