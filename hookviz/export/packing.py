@@ -106,7 +106,7 @@ class PackedTensor:
     Attributes
     ----------
     name : str
-        ``"maps"`` or ``"gradients"``.
+        ``"maps"``, ``"gradients"`` or ``"queries"``.
     values : numpy.ndarray
         ``(C, H, W)``.
     low, high : numpy.ndarray
@@ -200,8 +200,10 @@ def ends_of(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 QUALITY_LEVELS = (
+    ("queries", ROUNDED, "queries are rounded to 252 steps, as far as they are not shown"),
     ("gradients", ROUNDED, "gradients are rounded to 252 steps between their least and largest"),
     ("maps", ROUNDED, "maps are rounded to 252 steps between their least and largest value"),
+    ("queries", OUT, "queries other than the shown one are left out: they need the notebook"),
     ("terms", ROUNDED, "weights and inputs for “why?” are rounded to 252 steps"),
     ("gradients", AVERAGED, "gradients are averaged over 2×2 positions, in 64 steps"),
     ("maps", AVERAGED, "maps are averaged over 2×2 positions, in 64 steps"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -12,14 +13,16 @@ import numpy as np
 
 from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import cached_methods
+from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
-from ..draw.colours import colour_ranges
+from ..draw.colours import colour_ranges, to_numpy
 from ..draw.document import document, fitting, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
+from ..view.answer import map_values
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference
 from ..view.layer import ABLATION
@@ -38,7 +41,7 @@ from ..view.settings import NORM, PRODUCT, Settings, heatmap_names
 from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
-from .packing import Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .packing import OUT, Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
 from .terms import held_terms
 
 Packed = tuple[Coding, bytes]
@@ -56,6 +59,7 @@ def write_page(
     title: str | None = None,
     steps: Sequence[Step] = (),
     language: str | None = None,
+    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page.
@@ -68,6 +72,8 @@ def write_page(
         Target -> a run, for the heatmaps of other classes.
     layers, max_bytes, title, steps, language
         As for `hookviz.widgets.Explorer.to_html`.
+    pins : sequence of dict
+        Records of `hookviz.view.pins.Pins`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
 
@@ -86,6 +92,7 @@ def write_page(
     facts = _facts(view, names)
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
+    facts["pins"] = [each for each in pins if each["layer"] in names]
     facts["language"] = language = known_language(language)
     blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
     parts: list[PackedTensor] = []
@@ -110,6 +117,7 @@ def write_page(
         said, pixels = picture
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
     blocks["heatmaps"] = ({}, Stream.of(heats), [])
+    blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
     network, small_pictures = _map(view, names)
     blocks["map"] = (network, Stream.of(small_pictures), [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
@@ -125,6 +133,9 @@ def write_page(
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
+    for header, _, own in blocks.values():
+        if any(part.name == "queries" and part.quality == OUT for part in own):
+            header["notes"].append("Other queries need the notebook.")
     on_progress(1.0)
     texts = {
         name: packed_block(header, [small, *(part.stream for part in own)])
@@ -193,11 +204,53 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
         *([f"Call {header['call']} of {calls} is in this page."] if calls > 1 else []),
         *([f"Sample {header['sample']} of {samples} is in this page."] if samples > 1 else []),
     ]
-    if view.query_words:
+    if (matrices := _queries(view)) is not None:
+        values, header["queries"] = matrices
+        flat = values.reshape(len(values), -1)
+        parts.append(PackedTensor("queries", values, flat.min(1), flat.max(1)))
+    elif view.query_words:
         header["notes"] += [f"Attention in this page is seen from {view.query_words}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts
+
+
+def _answer(view: View, room: float) -> Stream:
+    """Return the maps of the output: each one whole, and its channels as long as there is room."""
+    arrays: list[Any] = []
+    for which, found in enumerate(view.answer.maps):
+        channels: list[int | None] = [*range(len(found.labels))]
+        for channel in [None, *channels] if len(channels) > 1 else channels:
+            values = map_values(found, view.input_sample, channel)
+            room -= sum(each.nbytes for each in values.values())
+            if room < 0:
+                continue
+            name = f"{which} {'all' if channel is None else channel}"
+            arrays += [raw(f"{name} {kind}", each, planes=True) for kind, each in values.items()]
+    return Stream.of(arrays)
+
+
+def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
+    """Return attention from all queries, for a page in which another patch may be chosen.
+
+    The heads' matrices ``(heads, queries, keys)`` and behind them their gradients, and what
+    `static/queries.js` needs to cut maps out of them; None where the shown ones are all.
+    """
+    whole, at = view.whole_record, view.settings
+    if view.query is None or not isinstance(whole, AttentionRecord) or whole.grid is None:
+        return None
+    if isinstance(view, ViewDifference) or len(whole.grid) != 2:
+        return None
+    output, before = whole.calls[at.call].outputs[0], whole.prefix(at.call)
+    queries = output.shape[-2]
+    first = queries - math.prod(whole.grid)
+    if first < 0:
+        return None
+    sides = [output.value] if output.gradient is None else [output.value, output.gradient]
+    values = np.concatenate([to_numpy(each[min(at.sample, len(each) - 1)]) for each in sides])
+    words = [whole.query_words(query, at.call) for query in (MEAN, *range(first))]
+    about = {"grid": list(whole.grid), "before": before, "first": first, "query": view.query}
+    return values.astype(np.float32), about | {"heads": output.shape[1], "words": words}
 
 
 def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
