@@ -227,3 +227,20 @@ def test_the_explorer_shows_what_a_head_looks_at_most():
     assert "head 1 looks most at" in explorer._tops._facts.value
     assert "img" in explorer._tops._row.value
     explorer.close()
+
+
+# an exported page
+
+
+def test_a_page_holds_the_matrices_as_far_as_they_fit():
+    model, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    explorer = hookviz.explore(model, digit, face="plain")
+    layers = "*encoder_layer_*"
+    whole = explorer.to_html(layers=layers)
+    assert whole.count('"queries":{"grid":[6,6],"before":1,"first":1,"query":0') == 3
+    assert "Other queries need the notebook." not in whole
+    room = len(whole.encode())
+    while "Other queries need the notebook." not in (small := explorer.to_html(max_bytes=room)):
+        room -= 8_000  # the program's own size is not this test's
+    assert len(small.encode()) <= room and "they need the notebook" in small
+    explorer.close()

@@ -6,7 +6,8 @@ import { short } from "./numbers.js";
 /**
  * @typedef {{shape: number[], values: any, approximate?: boolean}} Numbers
  * @typedef {{maps: Numbers, numbers: Numbers, gradient_numbers: Numbers, orders: Numbers, weights: Numbers,
- *   percentiles: Numbers, flat?: Numbers, gradients?: Numbers, beside?: Numbers, ablation_scores?: Numbers}} Arrays What a layer's header says it has.
+ *   percentiles: Numbers, flat?: Numbers, gradients?: Numbers, beside?: Numbers, queries?: Numbers,
+ *   ablation_scores?: Numbers}} Arrays What a layer's header says it has.
  * @typedef {import("./levels.js").Range} Range
  */
 

@@ -1,12 +1,15 @@
 // The entry of a page: all numbers are in it, packed; no kernel, no network.
 
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
+import { CAMS } from "./cams.js";
 import { loadDagre } from "./dagre.js";
 import { readJson } from "./dom.js";
 import { Layer } from "./layer.js";
 import { Lesson } from "./lesson.js";
 import { pictureOf } from "./pictures.js";
+import { fromQuery } from "./queries.js";
 import { answered } from "./terms.js";
 import { speak } from "./words.js";
 
@@ -21,6 +24,8 @@ class PageSource {
     /** @type {Map<string, any>} */
     this.known = new Map();
     this.pending = new Set();
+    /** @type {((app: App) => string) | undefined} */
+    this.link = undefined;
     /** @type {Map<string, any>} */
     this.reasons = new Map();
   }
@@ -48,7 +53,8 @@ class PageSource {
     const { network } = this.facts;
     const made = (/** @type {any} */ found) =>
       new Layer(found.header, found.arrays, order, network);
-    return this.get(`layer-${place}`, made);
+    const found = this.get(`layer-${place}`, made);
+    return found && "place" in at ? fromQuery(found, at.place) : found;
   }
 
   /** @param {string} name */
@@ -65,10 +71,11 @@ class PageSource {
     const heats = this.get("heatmaps", (found) => found);
     if (!heats) return null;
     const own = targetClass === null || targetClass === this.facts.target.number;
+    const seen = this.facts.layers[this.place(layer)]?.attends && CAMS[at.heatmap] && this.layer({ ...at, layer });
+    if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
     const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
-    if (!found) return { values: null, shape: [], none: "no heatmap of this layer is in the page" };
-    return found;
+    return found ?? NO_HEAT;
   }
 
   /** @param {any} at */
@@ -83,6 +90,22 @@ class PageSource {
 
   picture() {
     return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
+  }
+
+  /**
+   * A map of the output; the same object each time.
+   * @param {number} which
+   * @param {number | null} channel
+   */
+  answer(which, channel) {
+    const arrays = this.get("answer", (found) => found.arrays);
+    if (!arrays) return null;
+    const name = `${which} ${channel ?? "all"}`;
+    const kinds = ["values", "classes", "pixels"];
+    const found = kinds.flatMap((kind) => (arrays[`${name} ${kind}`] ? [[kind, arrays[`${name} ${kind}`]]] : []));
+    const made = this.known.get(`answer ${name}`) ?? (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
+    this.known.set(`answer ${name}`, made);
+    return made;
   }
 
   /** The page has the heatmaps of this class already; nothing is to be asked. */
@@ -128,6 +151,23 @@ class PageSource {
   }
 }
 
+const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };
+
+/**
+ * The heatmap of attention that is seen from another query than the page's own.
+ * @param {Layer} layer
+ * @param {string} method
+ */
+function heatOf(layer, method) {
+  const cam = CAMS[method];
+  const { count, height, width, graded } = layer;
+  if (!cam || !graded) return NO_HEAT;
+  return layer.once(`heat ${method}`, () => {
+    const [maps, gradients] = [layer.arrays.maps.values, layer.arrays.gradients?.values];
+    return { values: cam({ maps, gradients, count, size: height * width }), shape: [height, width] };
+  });
+}
+
 /** Put the app into the still picture's place. */
 function start() {
   const { facts, settings } = readJson("facts");
@@ -135,12 +175,16 @@ function start() {
   if (!root) return;
   speak(facts.language);
   const source = new PageSource(facts);
+  const linked = viewIn(location.hash, facts, settings);
+  if (location.protocol !== "about:") source.link = (app) => linkOf(app, settings);
   const ready = () => {
-    const there = source.layer(settings) && (facts.blind || source.picture());
+    const there = source.layer(linked.settings) && (facts.blind || source.picture());
     if (!there) return;
     source.listeners.delete(ready);
     root.replaceChildren();
-    const app = new App(root, source, settings, document);
+    const app = new App(root, source, linked.settings, document);
+    keepAddress(app, settings);
+    if (linked.target !== null) goToTarget(app, linked.target);
     if (facts.lesson) new Lesson(facts.lesson, app, root);
   };
   source.listeners.add(ready);
