@@ -28,7 +28,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.reason import kept_run, reason_payload, without_payload
+from ..view.reason import kept_run, reason_payload, weights_payload, without_payload
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -169,7 +169,7 @@ class Canvas(anywidget.AnyWidget):
         try:
             said, arrays = self._answer(question)
         except KeyboardInterrupt:
-            if question["ask"] not in ("why", "without", "prepare"):
+            if question["ask"] not in ("why", "weights", "without", "prepare"):
                 raise
             said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
         except Exception as error:  # a notebook hides what a callback raises
@@ -241,6 +241,9 @@ class Canvas(anywidget.AnyWidget):
             return {}, []
         if ask == "why":
             said, arrays = reason_payload(now, question)
+            return said, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "weights":
+            said, arrays = weights_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
         if ask == "without":
             return without_payload(now, question), []
