@@ -1,7 +1,7 @@
 // The shown view as one picture: maps at their own pixels, words, outlines; no controls.
 
-const FINENESS = 2; // pixels of the picture for one of the page
-const EDGE = 12;
+const SCALE = 2; // pixels of the picture for one of the page
+const AROUND = 12;
 
 /**
  * @param {HTMLElement} root
@@ -12,17 +12,17 @@ export function snapshot(root, parts) {
   const shown = parts.filter((part) => part.checkVisibility());
   const boxes = shown.map((part) => part.getBoundingClientRect());
   const whole = {
-    left: Math.min(...boxes.map((box) => box.left)) - EDGE,
-    top: Math.min(...boxes.map((box) => box.top)) - EDGE,
-    right: Math.max(...boxes.map((box) => box.right)) + EDGE,
-    bottom: Math.max(...boxes.map((box) => box.bottom)) + EDGE,
+    left: Math.min(...boxes.map((box) => box.left)) - AROUND,
+    top: Math.min(...boxes.map((box) => box.top)) - AROUND,
+    right: Math.max(...boxes.map((box) => box.right)) + AROUND,
+    bottom: Math.max(...boxes.map((box) => box.bottom)) + AROUND,
   };
   const canvas = document.createElement("canvas");
-  canvas.width = Math.round(FINENESS * (whole.right - whole.left));
-  canvas.height = Math.round(FINENESS * (whole.bottom - whole.top));
+  canvas.width = Math.round(SCALE * (whole.right - whole.left));
+  canvas.height = Math.round(SCALE * (whole.bottom - whole.top));
   const context = canvas.getContext("2d");
   if (!context) throw new Error("This browser gives no more canvases.");
-  context.scale(FINENESS, FINENESS);
+  context.scale(SCALE, SCALE);
   context.translate(-whole.left, -whole.top);
   context.fillStyle = getComputedStyle(root).getPropertyValue("--hv-bg") || "#fff";
   context.fillRect(whole.left, whole.top, whole.right - whole.left, whole.bottom - whole.top);

@@ -36,6 +36,7 @@ from ..run.stages import RETURNED, furthest, stage_words, stages_of
 from ..run.target import Target
 from ..studies.diagnosis.values import zeroed
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
+from .answer import ShownOutput, read_answer
 from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
     ABLATION,
@@ -458,6 +459,16 @@ class View:
         before = None if self.original is None else self.original.run.logits
         make = lambda: ranked(logits, sample, names, classes, before)  # noqa: E731
         return self.memo.get_or_compute("ranked", sample, make)
+
+    @property
+    def answer(self) -> ShownOutput:
+        """The parts of the output that are pictures; false of a classifier."""
+        main, sample, names = self.session.inputs.main, self.input_sample, self.session.class_names
+        if main is None or main.ndim < 3 or not self.run.leaves:
+            return ShownOutput([], [])
+        size = (*(1,) * (4 - main.ndim), *main.shape)
+        make = lambda: read_answer(self.run.leaves, size, sample, names)  # noqa: E731
+        return self.memo.get_or_compute("answer", sample, make)
 
     @property
     def target_name(self) -> str:
