@@ -22,6 +22,7 @@ from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
+from ..view.answer import map_values
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference
 from ..view.layer import ABLATION
@@ -109,6 +110,7 @@ def write_page(
         said, pixels = picture
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
     blocks["heatmaps"] = ({}, heats, [])
+    blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
     network, small_pictures = _map(view, names)
     blocks["map"] = (network, Stream.of(small_pictures), [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
@@ -204,6 +206,21 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}
     header["field"] = field_payload(view)
     return header, small, parts
+
+
+def _answer(view: View, room: float) -> Stream:
+    """Return the maps of the output: each one whole, and its channels as long as there is room."""
+    arrays: list[Any] = []
+    for which, found in enumerate(view.answer.maps):
+        channels: list[int | None] = [*range(len(found.labels))]
+        for channel in [None, *channels] if len(channels) > 1 else channels:
+            values = map_values(found, view.input_sample, channel)
+            room -= sum(each.nbytes for each in values.values())
+            if room < 0:
+                continue
+            name = f"{which} {'all' if channel is None else channel}"
+            arrays += [raw(f"{name} {kind}", each, planes=True) for kind, each in values.items()]
+    return Stream.of(arrays)
 
 
 def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:

@@ -15,6 +15,7 @@ const KEY_WORDS = [
   ["l", "the channels most like the shown one"],
   ["a", "the heatmaps of all layers"],
   ["w", "why the value is what it is"],
+  ["m", "the network as a map"],
   ["Ctrl + wheel", "zoom; without Ctrl once a picture was clicked"],
   ["drag, double-click", "move what is enlarged, show all of it"],
   ["Esc", "give the place up"],
@@ -41,7 +42,7 @@ export function openSheet(app, label, ...children) {
 
 /** @param {App} app */
 export function openHelp(app) {
-  const keys = KEY_WORDS.filter(([key]) => key !== "w" || app.source.why);
+  const keys = KEY_WORDS.filter(([key]) => (key !== "w" || app.source.why) && (key !== "m" || app.source.map));
   const rows = keys.map(([key, does]) => el("tr", {}, el("th", { scope: "row" }, key), el("td", {}, does)));
   const start = el("button", { type: "button", class: "hv-toggle" }, "a tour of half a minute");
   const close = el("button", { type: "button", class: "hv-toggle" }, "close");

@@ -17,9 +17,10 @@ import { colour, measureOf, scaleOf } from "./ribbon.js";
 
 const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 100, height: 100 };
-const PLAIN = { width: 92, height: 50 };
-const JOIN = { width: 66, height: 40 };
-const LETTERS = 15;
+const PLAIN = { width: 100, height: 50 };
+const JOIN = { width: 78, height: 40 };
+const BOLD = "600 11px";
+const SMALL = "10px";
 
 /** A panel below the ribbon; it follows the shown layer while it is open. */
 export class NetworkMap {
@@ -228,6 +229,7 @@ export class NetworkMap {
     const lines = [...(join || last.layer === "input" ? [] : [unit.type]), shape];
     const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
     const words = said.filter(Boolean).join(", ");
+    const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? null : this.pictured(unit);
     const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
     if (picture) this.paintPicture(picture, pictured);
@@ -236,9 +238,9 @@ export class NetworkMap {
       "button",
       { class: "hv-net-box", type: "button", tabindex: -1, "data-kind": join ? "join" : unit.kind, "data-name": unit.name, title: words, "aria-label": words },
       colours,
-      el("b", {}, middle(own || unit.name, join ? 10 : LETTERS)),
+      el("b", {}, fittingWidth(own || unit.name, BOLD, wide, this.root)),
       ...(picture ? [picture] : []),
-      ...lines.filter(Boolean).map((line) => el("span", {}, middle(line, LETTERS + 2))),
+      ...lines.filter(Boolean).map((line) => el("span", {}, fittingWidth(line, SMALL, wide, this.root))),
     );
     if (folded) setAttribute(root, "aria-expanded", "false");
     root.classList.toggle("hv-wrong", Boolean(last.failed));
@@ -254,7 +256,7 @@ export class NetworkMap {
     const outer = outerName(unit);
     const name = unit.name.startsWith(`${outer}.`) ? unit.name.slice(outer.length + 1) : unit.name;
     const words = `close ${unit.name}, ${unit.type}`;
-    const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${middle(name, Math.max(4, Math.floor(frame.width / 8)))}`);
+    const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${fittingWidth(name, BOLD, frame.width - 24, this.root)}`);
     close.addEventListener("click", () => this.fold(unit));
     const made = el("div", { class: "hv-net-frame" }, close);
     setBox(made, frame);
@@ -289,7 +291,7 @@ export class NetworkMap {
       return this.app.schedule();
     }
     const node = this.found.nodes[unit.nodes[0] ?? 0];
-    if (this.app.facts.layers.some((/** @type {any} */ each) => each.name === node.layer)) this.app.state.set({ layer: node.layer, call: node.call });
+    if (this.app.facts.layers.some((/** @type {any} */ each) => each.name === node.layer)) this.app.set({ layer: node.layer, call: node.call });
     return undefined;
   }
 
@@ -551,6 +553,21 @@ function strokePath(context, { points, smooth }) {
 function under(unit, key) {
   for (let each = unit.parent; each; each = each.parent) if (each.key === key) return true;
   return false;
+}
+
+/**
+ * A name cut in the middle, as wide as there is room.
+ * @param {string} name
+ * @param {string} font Weight and size.
+ * @param {number} wide Pixels.
+ * @param {HTMLElement} root
+ */
+function fittingWidth(name, font, wide, root) {
+  const context = contextOf(sure(root.querySelector("canvas")));
+  context.font = `${font} ${getComputedStyle(root).fontFamily}`;
+  let most = name.length;
+  while (most > 3 && context.measureText(middle(name, most)).width > wide) most -= 1;
+  return middle(name, most);
 }
 
 /** The name of the opened module around a unit. @param {Unit} unit */

@@ -21,7 +21,7 @@ from ..attribution.gradients import ATTRIBUTIONS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
 from ..run.stages import RETURNED, STAGES
-from ..run.target import Target, check_target, sample_scores
+from ..run.target import Target, check_target, read_target, sample_scores
 from .layer import ORDERS, why_not_shown
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
@@ -102,9 +102,12 @@ def _reference(name: str, value: int, view: Any) -> int:
 
 
 def _goal(name: str, value: Any, view: Any) -> Target:
+    names = view.session.class_names
+    if isinstance(value, str) and value.casefold() not in map(str.casefold, names):
+        value = read_target(value, names)  # written as on the command line
     target, logits = check_target(value), view.run.logits
     if not callable(target) and logits is not None:
-        sample_scores(logits, target, view.session.class_names)
+        sample_scores(logits, target, names)
     return target
 
 

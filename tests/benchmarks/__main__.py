@@ -10,6 +10,7 @@ import matplotlib
 import torch
 
 from . import (
+    architecture,
     capture,
     costs,
     diagnose,
@@ -27,6 +28,7 @@ from . import (
 )
 
 BENCHMARKS = {
+    "architecture": architecture.run,
     "capture": capture.run,
     "costs": costs.run,
     "diagnose": diagnose.run,
