@@ -230,9 +230,6 @@ class RunObserver(Listener):
         )
         torch.set_autocast_cache_enabled(False)
 
-    def end(self) -> None:
-        self.found.drew |= self._drawn != _drawn()
-
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
         root = next(iter(self.found.names))
         return list(root.named_parameters())
@@ -256,7 +253,8 @@ class RunObserver(Listener):
         self.found.sources.append(source)
 
     def end(self) -> None:
-        """Take over what the heads looked at."""
+        """Take over what the heads looked at, and whether random numbers were drawn."""
+        self.found.drew |= self._drawn != _drawn()
         for attended in [each for listener in self._attention for each in listener.found]:
             self.found.heads += [each | {"layer": attended.name} for each in attended.reduced or ()]
 
