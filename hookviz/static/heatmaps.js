@@ -90,7 +90,7 @@ export class Heatmaps {
     if (this.known.key !== own)
       this.known = { key: own, note: emptiness(found.values, at.heatmap), range: heatRange(found.values) };
     const { range } = this.known;
-    this.note = this.known.note;
+    this.note = this.known.note || (found.beyond ?? "");
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
     const over = at.overlay && picture;

@@ -92,6 +92,22 @@ class PageSource {
     return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
   }
 
+  /**
+   * A map of the output; the same object each time.
+   * @param {number} which
+   * @param {number | null} channel
+   */
+  answer(which, channel) {
+    const arrays = this.get("answer", (found) => found.arrays);
+    if (!arrays) return null;
+    const name = `${which} ${channel ?? "all"}`;
+    const kinds = ["values", "classes", "pixels"];
+    const found = kinds.flatMap((kind) => (arrays[`${name} ${kind}`] ? [[kind, arrays[`${name} ${kind}`]]] : []));
+    const made = this.known.get(`answer ${name}`) ?? (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
+    this.known.set(`answer ${name}`, made);
+    return made;
+  }
+
   /** The page has the heatmaps of this class already; nothing is to be asked. */
   target() {}
 

@@ -8,15 +8,15 @@ import { el, setAttribute } from "./dom.js";
  *   before: number | null, change: string}} Prediction
  */
 
-/** Bars; `onChoose` gets a class number. */
+/** Bars; `onChoose` gets a class number, and whether it is to be subtracted. */
 export class Predictions {
-  /** @param {(number: number) => void} onChoose */
+  /** @param {(number: number, minus: boolean) => void} onChoose */
   constructor(onChoose) {
     this.root = el("div", { class: "hv-predictions", role: "group", "aria-label": "predictions" });
     this.drawn = "";
     this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const chosen = /** @type {HTMLElement} */ (event.target).closest(".hv-prediction");
-      if (chosen instanceof HTMLElement) onChoose(Number(chosen.dataset.number));
+      if (chosen instanceof HTMLElement) onChoose(Number(chosen.dataset.number), event.shiftKey);
     });
   }
 

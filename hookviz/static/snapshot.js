@@ -1,7 +1,7 @@
 // The shown view as one picture: maps at their own pixels, words, outlines; no controls.
 
 const SCALE = 2; // pixels of the picture for one of the page
-const MARGIN = 12;
+const AROUND = 12;
 
 /**
  * @param {HTMLElement} root
@@ -12,10 +12,10 @@ export function snapshot(root, parts) {
   const shown = parts.filter((part) => part.checkVisibility());
   const boxes = shown.map((part) => part.getBoundingClientRect());
   const whole = {
-    left: Math.min(...boxes.map((box) => box.left)) - MARGIN,
-    top: Math.min(...boxes.map((box) => box.top)) - MARGIN,
-    right: Math.max(...boxes.map((box) => box.right)) + MARGIN,
-    bottom: Math.max(...boxes.map((box) => box.bottom)) + MARGIN,
+    left: Math.min(...boxes.map((box) => box.left)) - AROUND,
+    top: Math.min(...boxes.map((box) => box.top)) - AROUND,
+    right: Math.max(...boxes.map((box) => box.right)) + AROUND,
+    bottom: Math.max(...boxes.map((box) => box.bottom)) + AROUND,
   };
   const canvas = document.createElement("canvas");
   canvas.width = Math.round(SCALE * (whole.right - whole.left));

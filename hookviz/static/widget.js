@@ -163,10 +163,11 @@ class KernelSource {
     if (said.ask === "layer" && !said.none)
       return new Layer(said.header, /** @type {any} */ (arrays), this.facts.choices.order, this.facts.network);
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
-    if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
+    if (said.ask === "heatmap") return arrays.heat ? { ...arrays.heat, beyond: said.beyond } : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
@@ -306,6 +307,24 @@ class KernelSource {
   target(number) {
     this.requests.add({ set: "target", number });
     this.tell();
+  }
+
+  /**
+   * A target as it is written in Python.
+   * @param {string} written
+   */
+  write(written) {
+    this.requests.add({ set: "target", written });
+    this.tell();
+  }
+
+  /**
+   * @param {number} which Of the output's maps.
+   * @param {number | null} channel
+   * @param {number} sample
+   */
+  answer(which, channel, sample) {
+    return this.get({ ask: "answer", which, channel, sample });
   }
 
   /** @param {any} what */

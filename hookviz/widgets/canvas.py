@@ -15,12 +15,13 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
+from ..view.answer import map_values
 from ..view.frame import Frame, class_name
-from ..view.heatmaps import emptiness
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
 from ..view.payload import (
     field_payload,
+    heatmap_note,
     heatmap_payload,
     layer_payload,
     model_payload,
@@ -181,7 +182,7 @@ class Canvas(anywidget.AnyWidget):
         if settings := question.get("settings"):
             self._on_move(settings)
         if what == "target":
-            self._on_user("target", question["number"])
+            self._on_user("target", question.get("written", question.get("number")))
         elif what == "factor":  # of the channel that was on the screen
             at = {name: question[name] for name in ("layer", "channel")}
             if settings is None:
@@ -220,6 +221,11 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "answer":
+            found = map_values(
+                view.answer.maps[question["which"]], view.input_sample, question["channel"]
+            )
+            return {}, [_coded(name, array) for name, array in found.items()]
         if ask == "field":
             return field_payload(view), []
         if ask == "map":
@@ -237,10 +243,11 @@ class Canvas(anywidget.AnyWidget):
             # As text: JSON has neither NaN nor infinity.
             return {n: str(float(v[place])) for n, v in tensors.items() if v is not None}, []
         if ask == "heatmap":
-            values = heatmap_payload(view.with_settings(heatmap=question["method"]))
+            view = view.with_settings(heatmap=question["method"])
+            values = heatmap_payload(view)
             if values is None:
                 return {"none": ""}, []
-            return {"empty": emptiness(values)}, [_coded("heat", values)]
+            return {"beyond": heatmap_note(view)}, [_coded("heat", values)]
         return {}, self._all_heatmaps(view.with_settings(heatmap=question["method"]))
 
     def _ablated(self, view: View) -> tuple[dict[str, Any], list[Any]]:
