@@ -29,6 +29,7 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.reason import reason_payload, without_payload
+from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -221,6 +222,10 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "sides":
+            sides = shown_sides(view.with_settings(heatmap=question["method"]))
+            arrays = zip(("first", "second"), sides.heats, strict=True)
+            return {"method": sides.method}, [raw(name, heat) for name, heat in arrays]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]

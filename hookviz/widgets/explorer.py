@@ -50,6 +50,7 @@ from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
+from ..view.sides import Sides, shown_sides
 from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
@@ -806,6 +807,32 @@ class Explorer(LiveWidget, SettingTraits):
             No such method.
         """
         return heatmaps(self.cache, method or self.heatmap)
+
+    def sides(self) -> Sides:
+        """Return the shown layer's heatmaps of both sides of a target that is a difference.
+
+        Returns
+        -------
+        hookviz.view.sides.Sides
+            With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
+
+        Raises
+        ------
+        ValueError
+            The target is no difference of two, or no gradient arrives.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], ("moon", "fish")
+        ... )
+        >>> sides = explorer.sides()
+        >>> sides.names, sides.difference.shape
+        (('moon', 'fish'), (14, 14))
+        >>> explorer.close()
+        """
+        return shown_sides(displayed_view(self._now))
 
     def contributions(
         self,
