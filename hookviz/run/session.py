@@ -345,7 +345,7 @@ class Session:
     model : torch.nn.Module
     inputs : ModelInput
         As `prepare_input` returns it.
-    weights, class_names : optional
+    weights, class_names, token_names : optional
         As in `hookviz.explore`.
     """
 
@@ -358,8 +358,10 @@ class Session:
         *,
         weights: Any = None,
         class_names: Sequence[str] | None = None,
+        token_names: Sequence[str] | None = None,
     ) -> None:
         check_model(model)
+        self.token_names = list(token_names or ())
         self.given = model
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)
@@ -543,6 +545,26 @@ class Session:
         cache = passed.observer.data()
         leaves = leaves_of(passed.output) if kept is None else []
         return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
+
+    def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
+        """Run one forward, and one backward for each target; yield the run of each.
+
+        All runs have the same records: their gradients hold until the next run is made. The model
+        must have run before, with the gradient of its inputs as the source.
+        """
+        cache = Capture(self.given, layers, TensorStore())
+        with self.active():
+            args, kwargs, sources = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
+            with cache:
+                output = self.call(*args, **kwargs)
+                logits = logits_of(output)
+                kept = None if logits is None else logits.detach()
+                for target in targets:
+                    cache.forget_gradients()
+                    score = score_of(output, target, self.class_names)
+                    if score is not None:
+                        torch.autograd.grad(score, sources, allow_unused=True, retain_graph=True)
+                    yield Run(cache.data(), kept, score is not None, type(output), "inputs")
 
     def _settling(self, run: Callable[[], T]) -> T:
         """Run on the input as it is; if the forward raises, on its replacement.

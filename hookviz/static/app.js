@@ -304,7 +304,7 @@ export class App {
     this.rankings.show(ranking, at);
     this.parts.ablation.show(shown);
     visible(this.parts.heading.stage, source.live && !shown.header.query);
-    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
+    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions, shown.word);
     this.drawMaps(shown);
     this.drawInput(shown);
     this.parts.boxes.show();

@@ -187,6 +187,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     }
     if view.attends:
         header |= {"word": view.channel_word, "query": view.query_words}
+        header["tokens"] = [*view.token_names]
         header["beside"] = [*(beside := view.beside)]
         if beside:
             arrays["beside"] = np.stack([*beside.values()], 1)

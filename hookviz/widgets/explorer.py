@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..attribution.flip import Flip
-from ..attribution.heads import with_attention
+from ..attribution.heads import check_token_names, with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.html import ROOT_CLASS
@@ -70,6 +70,7 @@ def explore(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
+    token_names: Sequence[str] | None = None,
     max_bytes: int | None = None,
     face: FaceName | None = None,
     **settings: Any,
@@ -100,6 +101,8 @@ def explore(
     transform : callable, optional
         PIL image -> tensor.
     class_names : sequence of str, optional
+    token_names : sequence of str, optional
+        The words, one for each token, for the matrices of attention of a model of text.
     max_bytes : int, optional
         A budget for the captured tensors, in bytes.
     face : {"canvas", "plain"}, optional
@@ -142,10 +145,18 @@ strip, place, version : optional
     select_layers(model, with_attention(model, layers))
     target = check_target(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session(
+        model, prepared, weights=weights, class_names=class_names, token_names=token_names
+    )
     given = Given(inputs, weights, transform, known)
     make = defer_interrupts(Explorer, undo=Explorer.close)
-    return make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    made = make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    try:
+        check_token_names(made.cache, session.token_names)
+    except ValueError:
+        made.close()
+        raise
+    return made
 
 
 def _trait(setting: Field) -> traitlets.TraitType:
@@ -462,7 +473,12 @@ class Explorer(LiveWidget, SettingTraits):
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
         inputs = prepare_input(image, old.given, **how)
-        session = Session(old.given, inputs, class_names=old.class_names or None)
+        session = Session(
+            old.given,
+            inputs,
+            class_names=old.class_names or None,
+            token_names=old.token_names,
+        )
         self._rerun(session.edited(old.edits))
         self._given = given
         self._show()  # the code names the picture
