@@ -64,7 +64,7 @@ export class Sides {
     const first = Array.from(found.first?.values ?? []);
     const second = Array.from(found.second?.values ?? []);
     const maps = [first, second, first.map((value, place) => value - Number(second[place]))];
-    const [tall, wide] = /** @type {[number, number]} */ (found.first?.shape);
+    const [tall, wide] = /** @type {[number, number]} */ (found.first?.shape ?? [0, 0]);
     const most = Math.max(...maps.flatMap((map) => map.filter(Number.isFinite).map(Math.abs)), 0) || 1;
     const titles = [names[0], names[1], `${names[0]} − ${names[1]}`];
     for (const [place, { canvas, name, ends }] of this.three.entries()) {
