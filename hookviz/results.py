@@ -24,5 +24,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "studies.trace.trace": ["Trace"],
         "studies.watch.training": ["Training"],
         "studies.watch.watch": ["Watch"],
+        "view.pins": ["Pin", "Pins"],
     },
 )

@@ -312,3 +312,15 @@ def test_as_networkx():
     found = hookviz.graph(Net(unrolled), torch.randn(1, 4, 5, 5)).to_networkx()
     assert networkx.is_directed_acyclic_graph(found)
     assert networkx.has_path(found, "input", "b")
+
+
+def test_nothing_is_selected():
+    """As a detector does where no score is high enough."""
+
+    def forward(net, x):
+        scores = torch.cat([net.a(x), net.b(x)], 1).flatten()
+        return net.c(x) + scores[scores > scores.max()].sum()
+
+    graph = hookviz.graph(Net(forward), torch.randn(1, 4, 5, 5))
+    assert graph.error == ""
+    assert graph.sources("c") == [("input", 0)]

@@ -55,7 +55,7 @@ def _collect(name: str, found: dict[str, str]) -> None:
 @lru_cache
 def style(*names: str) -> str:
     """Join the style sheets of these names."""
-    paths = [STATIC / f"{name}.css" for name in names or ("style", "why", "map")]
+    paths = [STATIC / f"{name}.css" for name in names or ("style", "why", "map", "tools")]
     return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 

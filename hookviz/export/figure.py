@@ -28,6 +28,9 @@ from ..view.frame import Box, ChannelGrid, Frame, ImagePanel, Panel
 TITLE = 40
 """Characters in a line of a title."""
 
+NUMBERED = 16
+"""The most columns of a mosaic whose tiles have room for their numbers."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -85,6 +88,10 @@ def _set_title(axes: Axes, title: str) -> None:
     axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="small")
 
 
+MOST_TOKENS = 40
+"""Tokens whose words are written beside a matrix."""
+
+
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
     _set_title(axes, panel.caption)
@@ -100,6 +107,11 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
         values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
     )
     axes.locator_params(integer=True)  # rows and columns
+    for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
+        if 0 < len(words) <= MOST_TOKENS:
+            axis.set_ticks(range(len(words)), [no_formula(each) for each in words])
+    if panel.tokens[1]:
+        axes.tick_params(axis="x", rotation=90)
     _outline(panel.box, panel.values.shape, axes)
     bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
     bar.ax.tick_params(labelsize="x-small")
@@ -109,6 +121,14 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
     levels = tiles.mosaic.levels
     axes.imshow(palette(tiles.cmap)[levels], interpolation="nearest")
     _outline(tiles.box, levels.shape, axes)
+    if tiles.mosaic.columns <= NUMBERED:
+        height, width = levels.shape
+        for place, channel in enumerate(tiles.channels):
+            left, top, wide, high = tiles.mosaic.box(place)
+            corner = (left + wide) * width - 0.5, (top + high) * height - 0.5
+            ground = {"fc": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}
+            given = {"fontsize": "xx-small", "ha": "right", "va": "bottom", "bbox": ground}
+            axes.text(*corner, str(channel), **given)
     axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
 

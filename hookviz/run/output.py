@@ -6,8 +6,9 @@ import ast
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -267,6 +268,48 @@ def described(value: Any) -> str:
     if not value:
         return f"an empty {name}"
     return _listed(named, [(f"[{place}]", each) for place, each in enumerate(value)])
+
+
+class Leaf(NamedTuple):
+    """A tensor somewhere in an output: its expression, that of what holds it, and the key there."""
+
+    at: Output
+    base: Output
+    key: Any
+    value: Tensor
+
+
+def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
+    """Return the tensors of an output, detached: at most ``limit``, four containers deep.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [leaf.at for leaf in leaves_of({"out": torch.zeros(2), "more": [torch.ones(3)]})]
+    [output["out"], output["more"][0]]
+    """
+    found: list[Leaf] = []
+
+    def look(at: Output, base: Output, key: Any, value: Any, depth: int) -> None:
+        if isinstance(value, Tensor):
+            if len(found) < limit:
+                found.append(Leaf(at, base, key, value.detach()))
+            return
+        if depth == 4 or value is None or isinstance(value, (str, bytes, int, float, bool)):
+            return
+        if isinstance(value, Mapping):
+            pairs = [(k, each) for k, each in value.items() if isinstance(k, (str, int))]
+        elif isinstance(value, Sequence):
+            pairs = list(enumerate(islice(value, limit)))
+        else:
+            for name, each in attributes(value).items():
+                look(Output(at, ("attribute", name)), at, name, each, depth + 1)
+            return
+        for own, each in pairs:
+            look(at[own], at, own, each, depth + 1)
+
+    look(output, output, None, value, 0)
+    return found
 
 
 def attributes(value: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from .errors import located_error, refuse_without_weights
 from .inputs import ModelInput, channels_last_words
+from .output import Leaf, leaves_of
 from .replay import Replay
 from .target import Target, check_target, class_names_of, logits_of, score_of
 
@@ -350,6 +351,7 @@ class Run:
     scored: bool  # False if there was no score to run backward from
     returned: type  # the type of the model's output
     source: GradientSource  # whose gradient was computed in the end
+    leaves: Sequence[Leaf] = ()  # the output's tensors, detached; none of a classifier
 
 
 class Session:
@@ -363,7 +365,7 @@ class Session:
     model : torch.nn.Module
     inputs : ModelInput
         As `prepare_input` returns it.
-    weights, class_names : optional
+    weights, class_names, token_names : optional
         As in `hookviz.explore`.
     """
 
@@ -376,8 +378,10 @@ class Session:
         *,
         weights: Any = None,
         class_names: Sequence[str] | None = None,
+        token_names: Sequence[str] | None = None,
     ) -> None:
         check_model(model)
+        self.token_names = list(token_names or ())
         self.given = model
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)
@@ -559,7 +563,28 @@ class Session:
         logits = logits_of(passed.output)
         kept = None if logits is None else logits.detach()
         cache = passed.observer.data()
-        return Run(cache, kept, passed.scored, type(passed.output), passed.source)
+        leaves = leaves_of(passed.output) if kept is None else []
+        return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
+
+    def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
+        """Run one forward, and one backward for each target; yield the run of each.
+
+        All runs have the same records: their gradients hold until the next run is made. The model
+        must have run before, with the gradient of its inputs as the source.
+        """
+        cache = Capture(self.given, layers, TensorStore())
+        with self.active():
+            args, kwargs, sources = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
+            with cache:
+                output = self.call(*args, **kwargs)
+                logits = logits_of(output)
+                kept = None if logits is None else logits.detach()
+                for target in targets:
+                    cache.forget_gradients()
+                    score = score_of(output, target, self.class_names)
+                    if score is not None:
+                        torch.autograd.grad(score, sources, allow_unused=True, retain_graph=True)
+                    yield Run(cache.data(), kept, score is not None, type(output), "inputs")
 
     def _settling(self, run: Callable[[], T]) -> T:
         """Run on the input as it is; if the forward raises, on its replacement.

@@ -16,6 +16,7 @@ import { putPicture } from "./panel.js";
 import { asFed } from "./pictures.js";
 import { showPointed } from "./tooltip.js";
 import { State } from "./state.js";
+import { Tools } from "./tools.js";
 import { Why } from "./why.js";
 
 /**
@@ -23,7 +24,7 @@ import { Why } from "./why.js";
  * and `listeners` are told when it is; a heatmap that there is none of has no values.
  * @typedef {import("./layer.js").Layer} Layer
  * @typedef {import("./panel.js").Panel} Panel
- * @typedef {{values: any, shape: number[], none?: string}} Heat
+ * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
  * @typedef {{
  *   facts: any, live: boolean, gone?: string, wanted?: number | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
@@ -32,10 +33,14 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
+ *   write?: (written: string) => void,
+ *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
  *   map?: (at: any) => any,
  *   switches?: boolean,
+ *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
+ *   pins?: import("./pins.js").Pin[] | null,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
  *   prefetch: (at: any, layers: string[]) => void}} Source
  */
@@ -62,7 +67,8 @@ export class App {
     this.rankings = new Rankings(source, () => this.best());
     this.parts = new Layout(root, source, this.state, {
       set: (changes) => this.set(changes),
-      target: (number) => this.toTarget(number),
+      target: (number, minus) => this.toTarget(number, minus),
+      written: (text, minus) => this.toWritten(text, minus),
       position: (place) => this.toPosition(place),
       order: (name) => this.toOrder(name),
       again: () => this.schedule(),
@@ -71,6 +77,7 @@ export class App {
     this.colours = new Colours(root, source);
     this.heatmaps = new Heatmaps(this.parts, source, this.colours);
     this.parts.heading.work.append(this.rankings.root);
+    this.tools = new Tools(this);
     this.why = new Why(this);
     this.network = new NetworkMap(this);
     this.state.onChange((changed) => {
@@ -112,10 +119,26 @@ export class App {
     this.state.set(changes);
   }
 
-  /** @param {number} number */
-  toTarget(number) {
+  /**
+   * @param {number} number Of a class, or of a box.
+   * @param {boolean} [minus] It is subtracted from the target.
+   */
+  toTarget(number, minus = false) {
+    const box = this.parts.boxes.boxes[number];
+    if (box) return this.toWritten(box.target, minus);
+    if (minus && this.source.write) return this.toWritten(String(number), true);
     this.state.set({ targetClass: number });
-    this.source.target(number);
+    return this.source.target(number);
+  }
+
+  /**
+   * A target as it is written in Python.
+   * @param {string} text
+   * @param {boolean} minus It is subtracted from the target.
+   */
+  toWritten(text, minus) {
+    const [first] = (this.facts.target.written ?? "").split(" - ");
+    this.source.write?.(minus && first && first !== text ? `${first} - ${text}` : text);
   }
 
   /** @param {number} position */
@@ -191,6 +214,7 @@ export class App {
       ShiftArrowRight: move(1, 0),
       ShiftArrowUp: move(0, -1),
       ShiftArrowDown: move(0, 1),
+      ...this.tools.keys(),
       b: () => this.best(),
       l: () => this.alike(),
       w: () => this.why.toggle(),
@@ -279,13 +303,16 @@ export class App {
     this.rankings.show(ranking, at);
     this.parts.ablation.show(shown);
     visible(this.parts.heading.stage, source.live && !shown.header.query);
-    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
+    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions, shown.word);
     this.drawMaps(shown);
     this.drawInput(shown);
+    this.parts.boxes.show();
+    this.parts.output.show(this.colours);
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
-    this.why.show();
+    this.tools.show();
+    this.why.show(shown);
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
     this.parts.readings.note(this.notes(shown));
@@ -310,9 +337,15 @@ export class App {
     const what = this.source.live ? "show its gradient and heatmaps" : "show its Grad-CAM";
     const wanted = this.source.wanted ?? null;
     const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
-    this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
-    visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0);
-    visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length);
+    const { boxes } = this.parts;
+    const box = boxes.bars.find(({ number }) => boxes.boxes[number]?.target === facts.target.written);
+    if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, "its score as the target");
+    else this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
+    const dense = facts.answer && facts.target.name !== "nothing";
+    visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense));
+    const written = Boolean(this.source.write) && facts.classes.count === 0;
+    visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length || written);
+    setAttribute(this.parts.anyClass.input, "placeholder", written ? "target: output[…]" : "any class …");
     this.lists();
     this.parts.ribbon.show(layers, at.layer, at.health, this.colours.palette("viridis"));
     const place = layers.findIndex((/** @type {any} */ each) => each.name === at.layer);
@@ -445,7 +478,7 @@ export class App {
     const first = facts.opened === at.layer ? [OPENED] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
-    const heat = this.heatmaps.note ? [this.heatmaps.note] : [];
+    const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const { doubt = "", full = "" } = facts.transform ?? {};
     const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
     return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];

@@ -78,6 +78,17 @@ export function shareOf(event, element) {
 }
 
 /**
+ * Give a file to the browser, which saves it.
+ * @param {Blob} blob
+ * @param {string} name
+ */
+export function download(blob, name) {
+  const url = URL.createObjectURL(blob);
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+/**
  * Show or hide.
  * @param {HTMLElement} element
  * @param {boolean} shown

@@ -1,6 +1,7 @@
 // Channels go off, one after another, until the answer is another: with the curve, and a stop.
 
 import { el, setText, visible } from "./dom.js";
+import { contextOf } from "./levels.js";
 import { percent } from "./numbers.js";
 
 /**
@@ -9,7 +10,8 @@ import { percent } from "./numbers.js";
  * @typedef {{layer: string, count: number}} Work
  */
 
-const [WIDE, HIGH] = [120, 22]; // of the curve, in pixels
+const FLIP_WIDE = 240; // of the curve, in pixels of the canvas
+const FLIP_HIGH = 44;
 
 /** A button, and what has come of it. */
 export class Flip {
@@ -27,7 +29,8 @@ export class Flip {
     const what = "switch channels off, in this order, until the answer is another class; those that are not needed come back";
     this.button = el("button", { class: "hv-toggle", type: "button", title: what });
     this.words = el("span", { class: "hv-dim", role: "status" });
-    this.curve = el("span", { class: "hv-curve", role: "img", hidden: true });
+    this.drawing = el("canvas", { width: FLIP_WIDE, height: FLIP_HIGH, "aria-hidden": "true" });
+    this.curve = el("span", { class: "hv-curve", role: "img", hidden: true }, this.drawing);
     this.root = el("span", { class: "hv-flip" }, this.button, this.curve, this.words);
     this.button.addEventListener("click", () => (this.work ? this.stop("stopped: nothing is switched off") : this.begin()));
     state.onChange((changed) => {
@@ -87,14 +90,15 @@ export class Flip {
     setText(this.words, words);
     visible(this.curve, Boolean(curve));
     if (!curve) return;
+    const context = contextOf(this.drawing);
+    context.clearRect(0, 0, FLIP_WIDE, FLIP_HIGH);
+    context.strokeStyle = getComputedStyle(this.drawing).color;
+    context.lineWidth = 3;
+    context.beginPath();
     const last = Math.max(curve.length - 1, 1);
-    const points = curve.map((share, off) => `${((WIDE - 2) * off) / last + 1},${HIGH - 1 - (HIGH - 2) * share}`);
-    const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    line.setAttribute("points", points.join(" "));
-    drawing.setAttribute("viewBox", `0 0 ${WIDE} ${HIGH}`);
-    drawing.append(line);
-    this.curve.replaceChildren(drawing);
+    for (const [off, share] of curve.entries())
+      context.lineTo(((FLIP_WIDE - 4) * off) / last + 2, FLIP_HIGH - 2 - (FLIP_HIGH - 4) * share);
+    context.stroke();
     const said = `the answer's probability: ${curve.map((share, off) => `${off} off ${percent(share)}`).join(", ")}`;
     this.curve.setAttribute("aria-label", said);
     this.curve.setAttribute("title", said);

@@ -51,6 +51,7 @@ export class Heading {
       facts.choices.order.map((/** @type {string} */ name) => [name, ORDERS[name] ?? name]),
       toOrder,
     );
+    this.by = el("span", { class: "hv-by" }, this.rank, this.order);
     const stages = facts.choices.stage.map((/** @type {string} */ name) => [name, name]);
     this.stage = menu("the maps as returned, or as the network goes on with them", stages, (stage) => state.set({ stage }));
     /** @type {Record<string, any>} */
@@ -74,7 +75,7 @@ export class Heading {
         this.what,
         this.channel,
         this.number,
-        el("span", { class: "hv-by" }, this.rank, this.order),
+        this.by,
         this.work,
       ),
       el("div", { class: "hv-line hv-others" }, ...more),

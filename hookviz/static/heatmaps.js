@@ -24,6 +24,7 @@ export class Heatmaps {
     this.source = source;
     this.colours = colours;
     this.note = "";
+    this.sizes = ""; // where its cells are not the map's
     this.over = false; // whether the picture has the input's places
     this.made = { key: "", values: /** @type {any} */ (null) };
     this.known = { key: "", note: "", range: /** @type {ReturnType<typeof heatRange>} */ (null) };
@@ -64,9 +65,9 @@ export class Heatmaps {
     const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${target}`;
     heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
     this.over = false;
-    this.note = "";
+    this.note = this.sizes = "";
     if (!found) return heat.tell("on its way …");
-    const none = found.none ?? (found.values ? "" : "no gradient arrives here");
+    const none = found.none || (found.values ? "" : noGradient(data, source.facts));
     heat.tell(none);
     visible(parts.bars.heat.root, !none || at.strip);
     visible(parts.over, Boolean(picture));
@@ -89,12 +90,15 @@ export class Heatmaps {
     if (this.known.key !== own)
       this.known = { key: own, note: emptiness(found.values, at.heatmap), range: heatRange(found.values) };
     const { range } = this.known;
-    this.note = this.known.note;
+    this.note = this.known.note || (found.beyond ?? "");
     const name = colours.ofHeatmap(Boolean(range?.diverging));
     const palette = colours.palette(name);
     const over = at.overlay && picture;
     this.over = Boolean(over) || at.heatmap === source.facts.effective;
     const [tall, wide] = /** @type {[number, number]} */ (found.shape);
+    const [high, broad] = data.header.size;
+    if (!over && !this.over && (tall !== high || wide !== broad))
+      this.sizes = `The heatmap has ${tall}×${wide} cells, the map ${high}×${broad}: the box is of the map, and may lie across the heatmap's.`;
     const key = `${own} ${name}`;
     heat.draw(`${key} ${over ? at.alpha : "alone"}`, () => {
       if (!over) return paint(heat.canvas, toLevels(found.values, range ?? ZERO), wide, tall, palette);
@@ -129,7 +133,7 @@ export class Heatmaps {
       .filter((/** @type {any} */ each) => each.heat?.values);
     const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
     const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
-    const label = `${method} of ${facts.target.name}${other}: ${found.length} layers, each on its own scale`;
+    const label = `${method} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;
     const key = `${found.map((/** @type {any} */ { heat }) => objectId(heat)).join()} ${colours.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };
     parts.strip.show(found, source.picture(data.header.place), palette, said);

@@ -7,6 +7,7 @@ import { Edits } from "./edits.js";
 import { Flip } from "./flip.js";
 import { Heading, slider } from "./heading.js";
 import { Mosaic } from "./mosaic.js";
+import { Boxes, OutputPanel } from "./output.js";
 import { Panel } from "./panel.js";
 import { Predictions } from "./predictions.js";
 import { presenterButton } from "./presenter.js";
@@ -18,7 +19,8 @@ import { Strip } from "./strip.js";
 /**
  * Where a hand leads: to a class, to a place in the order of the channels, to another order; or to
  * a new drawing.
- * @typedef {{target: (number: number) => void, position: (place: number) => void,
+ * @typedef {{target: (number: number, minus?: boolean) => void,
+ *   written: (text: string, minus: boolean) => void, position: (place: number) => void,
  *   order: (name: string) => void, again: () => void, set: (changes: any) => void,
  *   channels: () => ArrayLike<number>}} Go
  */
@@ -37,9 +39,10 @@ export class Layout {
     this.chip = el("button", { class: "hv-chip", type: "button" });
     this.factsLine = el("span", { class: "hv-dim" });
     this.title = el("b", { class: "hv-model" });
-    this.predictions = new Predictions((number) => go.target(number));
+    this.predictions = new Predictions((number, minus) => go.target(number, minus));
     const hint = "any class …";
     this.anyClass = new Search("class that the gradient is of", hint, (key) => go.target(Number(key)));
+    if (source.write) this.anyClass.onText = (text) => go.written(text, false);
     this.ribbon = new Ribbon(
       (layer) => set({ layer }),
       (health) => set({ health }),
@@ -61,6 +64,8 @@ export class Layout {
     this.flip = new Flip(source, state, go.channels);
     this.edits.list.before(this.flip.root);
     this.input = new Panel(state, "input");
+    this.boxes = new Boxes(this.input, source, go.written);
+    this.output = new OutputPanel(state, source, go.written);
     this.map = new Panel(state, "activation");
     this.slope = new Panel(state, "gradient");
     this.heat = new Panel(state, "heat");
@@ -108,19 +113,21 @@ export class Layout {
     this.map.below.append(this.bars.map.root);
     this.slope.below.append(this.bars.slope.root);
     this.heat.below.append(this.bars.heat.root);
-    const pictures = [this.input, this.map, this.slope, this.heat].map((panel) => panel.root);
+    const pictures = [this.input, this.map, this.output.panel, this.slope, this.heat].map((panel) => panel.root);
     this.pictures = el("div", { class: "hv-panels" }, ...pictures);
     this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
     this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
+    this.titleLine = el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root));
+    this.main = el("div", { class: "hv-main" }, this.pictures, this.mosaic.root);
     root.append(
       this.gone,
-      el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root)),
+      this.titleLine,
       this.answers,
       this.whole,
       this.heading.root,
       ...(source.live ? [this.edits.root] : []),
-      el("div", { class: "hv-main" }, this.pictures, this.mosaic.root),
+      this.main,
       this.strip.root,
       this.readings.root,
     );

@@ -1,7 +1,7 @@
 // The questions of a guided page, above the view that answers them; progress is kept in the browser.
 
 import { judged, pointedAt, restored, sheet, tried } from "./answers.js";
-import { el, setAttribute, setText, sure, visible } from "./dom.js";
+import { download, el, setAttribute, setText, sure, visible } from "./dom.js";
 
 /** @typedef {import("./app.js").App} App */
 
@@ -86,11 +86,8 @@ export class Lesson {
 
   handIn() {
     const text = JSON.stringify(sheet(this.course, this.name.value, this.answers), null, 1);
-    const file = URL.createObjectURL(new Blob([text], { type: "application/json" }));
     const who = this.name.value.trim().replace(/[^\p{L}\p{N}]+/gu, "-") || "answers";
-    const link = el("a", { href: file, download: `${who}.json` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(file), 10_000);
+    download(new Blob([text], { type: "application/json" }), `${who}.json`);
   }
 
   // One question

@@ -82,7 +82,8 @@ function simplify(unit, graph) {
 }
 
 /**
- * Many siblings: runs of those that are built alike become groups, split until they are few.
+ * Many siblings: runs of those that are built alike, and of operations between layers, become
+ * groups, split until they are few.
  * @param {Unit[]} parts
  * @param {Graph} graph
  * @returns {Unit[]}
@@ -93,9 +94,10 @@ function grouped(parts, graph) {
   const runs = [];
   let before = "";
   for (const part of parts) {
-    const now = build(part, graph);
+    const joins = part.kind === "node" && !graph.nodes[part.nodes[0] ?? -1]?.layer && part.type !== "output";
+    const now = joins ? "operations" : build(part, graph);
     const last = runs[runs.length - 1];
-    if (last && now === before && part.kind === "module") last.push(part);
+    if (last && now === before && (part.kind === "module" || joins)) last.push(part);
     else runs.push([part]);
     before = now;
   }
@@ -104,7 +106,7 @@ function grouped(parts, graph) {
 
 /** @param {Unit[]} run */
 function split(run) {
-  const count = Math.ceil(run.length / GROUP);
+  const count = Math.min(Math.ceil(run.length / GROUP), GROUP);
   return Array.from({ length: count }, (_, n) =>
     groupOf(run.slice(Math.round((n * run.length) / count), Math.round(((n + 1) * run.length) / count))),
   );
@@ -119,12 +121,26 @@ function split(run) {
 function groupOf(parts, name, type) {
   const first = /** @type {Unit} */ (parts[0]);
   const last = /** @type {Unit} */ (parts[parts.length - 1]);
-  const tail = last.name.slice(last.name.lastIndexOf(".") + 1);
-  const group = unitOf(`${first.key}…${last.key}`, name ?? `${first.name}–${tail}`, "group", type ?? `${first.type} ×${parts.length}`, first.parent);
+  const operations = first.kind === "node" && !name;
+  const said = operations ? `${parts.length} operations` : `${first.name}–${tailOf(first.name, last.name)}`;
+  const kind = operations && first.type !== last.type ? `${first.type} … ${last.type}` : `${first.type} ×${parts.length}`;
+  const group = unitOf(`${first.key}…${last.key}`, name ?? said, "group", type ?? kind, first.parent);
   group.nodes = parts.flatMap((part) => part.nodes).sort((a, b) => a - b);
   group.parts = parts.length > SIBLINGS ? split(parts) : parts;
   for (const part of group.parts) part.parent = group;
   return group;
+}
+
+/**
+ * The end of the last name of a run: its number alone, where the rest is as in the first.
+ * @param {string} first
+ * @param {string} last
+ */
+function tailOf(first, last) {
+  const end = last.slice(last.lastIndexOf(".") + 1);
+  const number = end.match(/\d+$/)?.[0] ?? "";
+  const stem = last.slice(0, last.length - number.length);
+  return number && first.replace(/\d+$/, "") === stem ? number : end;
 }
 
 /**

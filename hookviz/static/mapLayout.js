@@ -7,17 +7,18 @@
 /** @typedef {Array<[number, number]>} Points */
 /**
  * @typedef {{from: number, to: number, skip: boolean, points: Points, smooth: boolean}} Path
- * @typedef {{unit: Unit, first: boolean, depth: number} & Box} Frame Around an opened unit's boxes.
+ * @typedef {{unit: Unit, depth: number} & Box} Frame Around an opened unit's boxes.
  * @typedef {{boxes: Box[], lines: number[], paths: Path[], frames: Frame[]} & Size} Placed
  */
 
-const BETWEEN = 26; // pixels between columns
+const BETWEEN = 25; // pixels between columns
 const APART = 14; // between the boxes of a column
 const TITLE = 17; // above boxes for each opened module's name
 const PAD = 6; // between a frame and what is in it
 const LANE = 7; // between edges that run side by side
 const LANES = 9; // more of them come closer
-const MARGIN = 14;
+const BORDER = 14;
+const CUT = 8; // the most that a cut costs; a line costs 6
 
 /**
  * Place boxes and edges.
@@ -29,11 +30,13 @@ const MARGIN = 14;
  * @returns {Placed}
  */
 export function placed(dagre, units, sizes, { kept, skips }, room) {
-  const { boxes, ways } = inOneLine(dagre, sizes, kept);
+  let { boxes, ways } = inOneLine(dagre, sizes, kept);
+  const extra = roomForTitles(units, boxes);
+  if (extra.some(Boolean)) ({ boxes, ways } = inOneLine(dagre, sizes, kept, extra));
   const columns = columnsOf(boxes);
   const depth = Math.max(0, ...units.map(depthOf)) - 1;
-  const lines = broken(columns, units, [...kept, ...skips], room - 2 * MARGIN - BETWEEN - 2 * PAD * depth);
-  const frames = framesOf(units, lines);
+  const lines = broken(columns, units, [...kept, ...skips], room - 2 * BORDER - BETWEEN - 2 * PAD * depth);
+  const frames = framesOf(units, lines, boxes);
   const rows = rowsOf(boxes, lines, frames, { kept, skips });
   boxes.forEach((box, n) => {
     const row = rows[lines[n] ?? 0];
@@ -55,32 +58,68 @@ export function placed(dagre, units, sizes, { kept, skips }, room) {
   for (const frame of frames) wrap(frame, boxes);
   const last = rows[rows.length - 1];
   const right = Math.max(0, ...[...boxes, ...frames.map((each) => each.frame)].map((each) => each.x + each.width), ...paths.flatMap(({ points }) => points.map(([x]) => x)));
-  return { boxes, lines, paths, frames: frames.map((each) => each.frame), width: right + MARGIN, height: last ? last.end : 0 };
+  return { boxes, lines, paths, frames: frames.map((each) => each.frame), width: right + BORDER, height: last ? last.end : 0 };
 }
 
 /**
+ * Boxes, and the ways of edges, which leave a box to the right and enter one from the left.
  * @param {any} dagre
  * @param {Size[]} sizes
  * @param {Array<[number, number]>} kept
+ * @param {number[]} [extra] Pixels above each box.
  */
-function inOneLine(dagre, sizes, kept) {
+function inOneLine(dagre, sizes, kept, extra = []) {
   const graph = new dagre.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: APART, ranksep: BETWEEN, edgesep: 10 });
   graph.setDefaultEdgeLabel(() => ({}));
-  sizes.forEach((size, n) => graph.setNode(String(n), { ...size }));
+  sizes.forEach(({ width, height }, n) => graph.setNode(String(n), { width, height: height + (extra[n] ?? 0) }));
   for (const [from, to] of kept) graph.setEdge(String(from), String(to));
   if (sizes.length) dagre.layout(graph);
   const boxes = sizes.map((size, n) => {
     const { x, y } = graph.node(String(n));
-    return { x: x - size.width / 2, y: y - size.height / 2, ...size };
+    return { x: x - size.width / 2, y: y + ((extra[n] ?? 0) - size.height) / 2, ...size };
   });
+  const columns = columnsOf(boxes);
   /** @type {Map<string, Points>} */
   const ways = new Map();
   for (const [from, to] of kept) {
-    const { points } = graph.edge(String(from), String(to));
-    ways.set(`${from} ${to}`, points.map((/** @type {{x: number, y: number}} */ each) => [each.x, each.y]));
+    const [one, other] = /** @type {[Box, Box]} */ ([boxes[from], boxes[to]]);
+    // Of the points in between, those within a column: straight past its boxes.
+    const inner = graph.edge(String(from), String(to)).points.slice(1, -1).filter((/** @type {any} */ _, /** @type {number} */ place) => place % 2);
+    const past = inner.flatMap((/** @type {{x: number, y: number}} */ { x, y }) => {
+      const column = columns.find((each) => Math.abs(each.centre - x) < 1);
+      return column ? [[column.left, y], [column.right, y]] : [[x, y]];
+    });
+    ways.set(`${from} ${to}`, [[one.x + one.width, one.y + one.height / 2], ...past, [other.x, other.y + other.height / 2]]);
   }
   return { boxes, ways };
+}
+
+/**
+ * The pixels that are missing above each box for the names and edges of frames that it does not
+ * share with the box above.
+ * @param {Unit[]} units
+ * @param {Box[]} boxes
+ */
+function roomForTitles(units, boxes) {
+  const extra = units.map(() => 0);
+  const around = (/** @type {number} */ n) => {
+    const found = [];
+    for (let each = units[n]?.parent; each?.parent; each = each.parent) found.push(each);
+    return found;
+  };
+  for (const column of columnsOf(boxes)) {
+    const order = column.boxes.sort((a, b) => (boxes[a]?.y ?? 0) - (boxes[b]?.y ?? 0));
+    for (const [place, n] of order.entries()) {
+      const above = order[place - 1];
+      if (above === undefined) continue;
+      const [upper, lower] = [around(above), around(n)];
+      const own = lower.filter((each) => !upper.includes(each)).length;
+      const others = upper.filter((each) => !lower.includes(each)).length;
+      extra[n] = own * (TITLE + 2) + others * PAD;
+    }
+  }
+  return extra;
 }
 
 /**
@@ -134,7 +173,7 @@ export function broken(columns, units, edges, room) {
     for (let first = end - 1; first >= 0; first--) {
       const over = wide(first, end - 1) - room;
       if (over > 0 && first < end - 1) break;
-      const own = /** @type {number} */ (cost[first]) + 6 + 4 * (over / room) ** 2 + (first ? (crossing[first] ?? 0) : 0);
+      const own = /** @type {number} */ (cost[first]) + 6 + 4 * (over / room) ** 2 + (first ? Math.min(crossing[first] ?? 0, CUT) : 0);
       if (own < /** @type {number} */ (cost[end])) {
         cost[end] = own;
         start[end] = first;
@@ -151,33 +190,64 @@ export function broken(columns, units, edges, room) {
 }
 
 /**
- * Opened units around boxes, one frame in each line in which they have some.
+ * Opened units around boxes: a frame in each line in which they have some, and several where boxes
+ * of other modules stand between.
  * @param {Unit[]} units
  * @param {number[]} lines
+ * @param {Box[]} boxes
  */
-function framesOf(units, lines) {
-  /** @type {Map<string, {frame: Frame, line: number, boxes: number[], above: number}>} */
-  const found = new Map();
-  const seen = new Set();
+function framesOf(units, lines, boxes) {
+  /** @type {Map<string, {unit: Unit, own: number[]}>} */
+  const held = new Map();
   units.forEach((unit, n) => {
     for (let around = unit.parent; around?.parent; around = around.parent) {
       const key = `${lines[n]} ${around.key}`;
-      const depth = depthOf(around);
-      const known = found.get(key);
-      if (known) known.boxes.push(n);
-      else {
-        const frame = { unit: around, first: !seen.has(around.key), depth, x: 0, y: 0, width: 0, height: 0 };
-        found.set(key, { frame, line: lines[n] ?? 0, boxes: [n], above: 0 });
-        seen.add(around.key);
-      }
+      const known = held.get(key) ?? { unit: around, own: [] };
+      known.own.push(n);
+      held.set(key, known);
     }
   });
-  const frames = [...found.values()];
+  /** @type {Array<{frame: Frame, line: number, boxes: number[], above: number}>} */
+  const frames = [];
+  for (const { unit, own } of held.values()) {
+    const line = lines[own[0] ?? 0] ?? 0;
+    const others = units.flatMap((each, n) => (lines[n] === line && !inside(each, unit) ? [/** @type {Box} */ (boxes[n])] : []));
+    const left = (/** @type {number} */ n) => boxes[n]?.x ?? 0;
+    /** @type {number[][]} */
+    const runs = [];
+    for (const n of own.sort((a, b) => left(a) - left(b))) {
+      const last = runs[runs.length - 1];
+      if (last && !others.some((other) => meet(other, boxAround([...last, n], boxes)))) last.push(n);
+      else runs.push([n]);
+    }
+    for (const run of runs) frames.push({ frame: { unit, depth: depthOf(unit), x: 0, y: 0, width: 0, height: 0 }, line, boxes: run, above: 0 });
+  }
   for (const one of frames) {
     const inner = frames.filter((each) => each.line === one.line && inside(each.frame.unit, one.frame.unit));
     one.above = Math.max(0, ...inner.map((each) => each.frame.depth - one.frame.depth));
   }
   return frames.sort((a, b) => a.frame.depth - b.frame.depth);
+}
+
+/**
+ * @param {Box} one
+ * @param {Box} other
+ */
+function meet(one, other) {
+  return one.x < other.x + other.width && other.x < one.x + one.width && one.y < other.y + other.height && other.y < one.y + one.height;
+}
+
+/**
+ * The box around boxes.
+ * @param {number[]} own
+ * @param {Box[]} boxes
+ * @returns {Box}
+ */
+function boxAround(own, boxes) {
+  const all = own.map((n) => /** @type {Box} */ (boxes[n]));
+  const x = Math.min(...all.map((box) => box.x));
+  const y = Math.min(...all.map((box) => box.y));
+  return { x, y, width: Math.max(...all.map((box) => box.x + box.width)) - x, height: Math.max(...all.map((box) => box.y + box.height)) - y };
 }
 
 /** @param {Unit} unit */
@@ -213,7 +283,7 @@ function rowsOf(boxes, lines, frames, { kept, skips }) {
   const count = Math.max(-1, ...lines) + 1;
   /** @type {Row[]} */
   const rows = [];
-  let y = MARGIN / 2;
+  let y = BORDER / 2;
   for (let line = 0; line < count; line++) {
     const own = boxes.filter((_, n) => lines[n] === line);
     const top = Math.min(...own.map((box) => box.y));
@@ -225,7 +295,7 @@ function rowsOf(boxes, lines, frames, { kept, skips }) {
     const most = Math.max(0, ...lanes.values()) + (lanes.size ? 1 : 0);
     const used = LANE * Math.min(most, LANES);
     const end = begin + bottom - top + above * PAD + (used ? used + LANE : 0) + PAD;
-    const inset = MARGIN + PAD * Math.max(0, above - 1);
+    const inset = BORDER + PAD * Math.max(0, above - 1);
     rows.push({ right: inset - left, down: begin - top, top: begin, bottom: begin + bottom - top + above * PAD, end, lanes, count: most });
     y = end + APART / 2;
   }
@@ -247,8 +317,8 @@ function lanesOf(line, boxes, lines, kept, skips) {
   const runs = [];
   for (const [from, to] of [...kept.filter(([a, b]) => lines[a] !== lines[b]), ...skips]) {
     const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
-    if (a !== line && Math.max(b - 1, 0) !== line) continue;
-    if (a !== line && a > b) continue;
+    const arrives = a !== b && b - 1 === line;
+    if (a !== line && !arrives) continue;
     const ends = a === b ? [centre(from), centre(to)] : a === line && b !== line + 1 ? [centre(from), middle] : [-Infinity, middle];
     const [low, high] = [Math.min(...ends), Math.max(...ends)];
     runs.push({ key: `${from} ${to}`, low, high });
@@ -278,25 +348,59 @@ function lanesOf(line, boxes, lines, kept, skips) {
  * @returns {Points}
  */
 function around(from, to, boxes, lines, rows, skip) {
-  const [one, other] = /** @type {[Box, Box]} */ ([boxes[from], boxes[to]]);
+  const other = /** @type {Box} */ (boxes[to]);
   const [a, b] = [lines[from] ?? 0, lines[to] ?? 0];
   const key = `${from} ${to}`;
   const below = laneAt(rows, a, key);
-  const aside = Math.min(8, one.width / 5);
-  const start = { x: one.x + one.width / 2 + aside, y: one.y + one.height };
-  const end = other.x + other.width / 2 - Math.min(8, other.width / 5);
-  if (a === b) return [[start.x, start.y], [start.x, below], [end, below], [end, other.y + other.height]];
-  const right = Math.max(...boxes.map((box, n) => (lines[n] === a ? box.x + box.width : 0))) + BETWEEN / 2;
+  const out = skip ? downFrom(from, boxes, lines, below, 1) : beyond(from, boxes, lines, below);
+  const up = downFrom(to, boxes, lines, below, -1).reverse();
+  if (a === b) return [...out, ...up];
   const middle = other.y + other.height / 2;
-  const out = /** @type {Points} */ (
-    skip ? [[start.x, start.y], [start.x, below]] : [[one.x + one.width, one.y + one.height / 2], [right, one.y + one.height / 2], [right, below]]
-  );
+  const end = other.x + other.width / 2 - Math.min(8, other.width / 5);
   if (b === a + 1 && !skip) return [...out, [other.x - BETWEEN / 2, below], [other.x - BETWEEN / 2, middle], [other.x, middle]];
   if (b === a + 1) return [...out, [end, below], [end, other.y]];
   const before = b > 0 ? laneAt(rows, b - 1, key) : (rows[0]?.top ?? 0) - PAD;
   const lane = rows[a]?.lanes.get(key) ?? 0;
   const edge = Math.max(...boxes.map((box) => box.x + box.width)) + BETWEEN / 2 + (LANE * Math.min(lane, LANES)) / 2;
   return [...out, [edge, below], [edge, before], [end, before], [end, other.y]];
+}
+
+/**
+ * From a box down to a lane: out of its bottom, or, where another box stands below, out of a side.
+ * @param {number} n
+ * @param {Box[]} boxes
+ * @param {number[]} lines
+ * @param {number} lane
+ * @param {1 | -1} side Right of the middle, or left.
+ * @returns {Points}
+ */
+function downFrom(n, boxes, lines, lane, side) {
+  const box = /** @type {Box} */ (boxes[n]);
+  const bottom = box.y + box.height;
+  const blocked = boxes.some((each, m) => lines[m] === lines[n] && each.y > bottom - 1 && each.x < box.x + box.width && box.x < each.x + each.width);
+  if (!blocked) {
+    const x = box.x + box.width / 2 + side * Math.min(8, box.width / 5);
+    return [[x, bottom], [x, lane]];
+  }
+  const y = box.y + box.height / 2 + Math.min(8, box.height / 4);
+  const edge = side > 0 ? box.x + box.width : box.x;
+  const widest = boxes.filter((each, m) => lines[m] === lines[n] && Math.abs(each.x + each.width / 2 - box.x - box.width / 2) < 1);
+  const x = side > 0 ? Math.max(...widest.map((each) => each.x + each.width)) + BETWEEN / 3 : Math.min(...widest.map((each) => each.x)) - BETWEEN / 3;
+  return [[edge, y], [x, y], [x, lane]];
+}
+
+/**
+ * Out of a box to the right, past its line's end, and down to a lane.
+ * @param {number} n
+ * @param {Box[]} boxes
+ * @param {number[]} lines
+ * @param {number} lane
+ * @returns {Points}
+ */
+function beyond(n, boxes, lines, lane) {
+  const { x, y, width, height } = /** @type {Box} */ (boxes[n]);
+  const right = Math.max(...boxes.map((box, m) => (lines[m] === lines[n] ? box.x + box.width : 0))) + BETWEEN / 2;
+  return [[x + width, y + height / 2], [right, y + height / 2], [right, lane]];
 }
 
 /**
@@ -316,12 +420,8 @@ function laneAt(rows, line, key) {
  * @param {Box[]} boxes
  */
 function wrap({ frame, boxes: own, above }, boxes) {
-  const all = own.map((n) => /** @type {Box} */ (boxes[n]));
+  const { x, y, width, height } = boxAround(own, boxes);
   const pad = PAD * (above + 1) - 1;
-  const left = Math.min(...all.map((box) => box.x)) - pad;
-  const top = Math.min(...all.map((box) => box.y)) - (above + 1) * TITLE - 2;
-  const bottom = Math.max(...all.map((box) => box.y + box.height));
-  Object.assign(frame, { x: left, y: top });
-  frame.width = Math.max(...all.map((box) => box.x + box.width)) + pad - left;
-  frame.height = bottom + pad - top;
+  const title = (above + 1) * TITLE + 2;
+  Object.assign(frame, { x: x - pad, y: y - title, width: width + 2 * pad, height: height + title + pad });
 }

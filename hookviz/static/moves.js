@@ -61,7 +61,7 @@ export class Requests {
 
   /** @param {any} what */
   add(what) {
-    if (what.set === "target") this.target = what.number;
+    if (what.set === "target") this.target = what.number ?? null;
     const last = this.waiting.at(-1);
     if (what.set === "target") this.waiting = this.waiting.filter((each) => each.set !== "target");
     else if (what.set === "factor" && last && alike(what, last)) this.waiting.pop();

@@ -34,6 +34,8 @@ export class NetworkSource {
     this.first = { predictions: facts.predictions, verdict: facts.verdict };
     this.runner = runner;
     this.live = true;
+    /** @type {((app: import("./app.js").App) => string) | undefined} */
+    this.link = undefined;
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.input = input;

@@ -1,5 +1,6 @@
 // The entry of a page that runs its network: the same face, whose numbers are computed here.
 
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, fileIn, tellSize } from "./blocks.js";
 import { el, readJson } from "./dom.js";
@@ -38,11 +39,15 @@ async function begin() {
   tellSize();
   try {
     const network = await source;
+    const linked = viewIn(location.hash, facts, settings);
+    if (location.protocol !== "about:") network.link = (app) => linkOf(app, settings);
     const ready = () => {
-      if (!network.layer(settings) && !network.failed) return;
+      if (!network.layer(linked.settings) && !network.failed) return;
       network.listeners.delete(ready);
       root.replaceChildren();
-      const app = new App(root, network, settings, document);
+      const app = new App(root, network, linked.settings, document);
+      keepAddress(app, settings);
+      if (linked.target !== null) goToTarget(app, linked.target);
       app.parts.edits.root.after(new Intake(network, app.parts.input).root);
     };
     network.listeners.add(ready);

@@ -1,5 +1,6 @@
 // The entry of a page: all numbers are in it, packed; no kernel, no network.
 
+import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, tellSize } from "./blocks.js";
 import { CAMS } from "./cams.js";
@@ -23,6 +24,8 @@ class PageSource {
     /** @type {Map<string, any>} */
     this.known = new Map();
     this.pending = new Set();
+    /** @type {((app: App) => string) | undefined} */
+    this.link = undefined;
     /** @type {Map<string, any>} */
     this.reasons = new Map();
   }
@@ -87,6 +90,22 @@ class PageSource {
 
   picture() {
     return this.get("picture", ({ header, arrays }) => pictureOf(arrays.pixels.values, header));
+  }
+
+  /**
+   * A map of the output; the same object each time.
+   * @param {number} which
+   * @param {number | null} channel
+   */
+  answer(which, channel) {
+    const arrays = this.get("answer", (found) => found.arrays);
+    if (!arrays) return null;
+    const name = `${which} ${channel ?? "all"}`;
+    const kinds = ["values", "classes", "pixels"];
+    const found = kinds.flatMap((kind) => (arrays[`${name} ${kind}`] ? [[kind, arrays[`${name} ${kind}`]]] : []));
+    const made = this.known.get(`answer ${name}`) ?? (found.length ? Object.fromEntries(found) : { none: "left out of this page for its size" });
+    this.known.set(`answer ${name}`, made);
+    return made;
   }
 
   /** The page has the heatmaps of this class already; nothing is to be asked. */
@@ -156,12 +175,16 @@ function start() {
   if (!root) return;
   speak(facts.language);
   const source = new PageSource(facts);
+  const linked = viewIn(location.hash, facts, settings);
+  if (location.protocol !== "about:") source.link = (app) => linkOf(app, settings);
   const ready = () => {
-    const there = source.layer(settings) && (facts.blind || source.picture());
+    const there = source.layer(linked.settings) && (facts.blind || source.picture());
     if (!there) return;
     source.listeners.delete(ready);
     root.replaceChildren();
-    const app = new App(root, source, settings, document);
+    const app = new App(root, source, linked.settings, document);
+    keepAddress(app, settings);
+    if (linked.target !== null) goToTarget(app, linked.target);
     if (facts.lesson) new Lesson(facts.lesson, app, root);
   };
   source.listeners.add(ready);

@@ -35,6 +35,8 @@ export class Panel {
     this.below = el("div", { class: "hv-below" });
     this.root = el("div", { class: `hv-panel hv-${name}` }, this.head, this.frame, this.below);
     this.drawn = "";
+    /** @type {((u: number, v: number, minus: boolean) => void) | null} What a click does, if not to choose a place. */
+    this.onPick = null;
     this.listen();
   }
 
@@ -138,7 +140,7 @@ export class Panel {
         const { u, v } = at(event);
         // A click chooses a place; what was dragged does not.
         if (held && over === "pointerup" && Math.hypot(event.clientX - held.x, event.clientY - held.y) < 4)
-          state.set({ place: [v, u] });
+          this.onPick ? this.onPick(u, v, event.shiftKey) : state.set({ place: [v, u] });
         held = null;
       });
     frame.addEventListener("dblclick", () => state.fit());

@@ -8,15 +8,15 @@ import { el, setAttribute } from "./dom.js";
  *   before: number | null, change: string}} Prediction
  */
 
-/** Bars; `onChoose` gets a class number. */
+/** Bars; `onChoose` gets a class number, and whether it is to be subtracted. */
 export class Predictions {
-  /** @param {(number: number) => void} onChoose */
+  /** @param {(number: number, minus: boolean) => void} onChoose */
   constructor(onChoose) {
     this.root = el("div", { class: "hv-predictions", role: "group", "aria-label": "predictions" });
     this.drawn = "";
     this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const chosen = /** @type {HTMLElement} */ (event.target).closest(".hv-prediction");
-      if (chosen instanceof HTMLElement) onChoose(Number(chosen.dataset.number));
+      if (chosen instanceof HTMLElement) onChoose(Number(chosen.dataset.number), event.shiftKey);
     });
   }
 
@@ -34,7 +34,11 @@ export class Predictions {
     const all = predictions.map((each) => this.bar(each, each.number === target.number, words));
     if (!known && target.name !== "nothing")
       all.push(el("span", { class: "hv-prediction hv-on hv-other" }, el("b", {}, target.name)));
+    const focused = this.root.contains(document.activeElement) ? document.activeElement : null;
     this.root.replaceChildren(...all);
+    // Who came by keyboard stays at the class, which may have another place now.
+    if (focused instanceof HTMLElement)
+      all.find((each) => each.dataset.number === focused.dataset.number)?.focus();
   }
 
   /**

@@ -5,6 +5,8 @@ import { el, setAttribute } from "./dom.js";
 /** @typedef {{key: string, name: string, more: string}} Item */
 
 const LISTED = 200; // that are listed at once
+const WRITTEN = /^(hookviz\.)?output[[.]|\S [-−] \S/; // a number in the output, or one class against another
+const WRITTEN_KEY = "written";
 let fields = 0;
 
 /** A combobox; `onChoose` gets an item's key. */
@@ -32,6 +34,8 @@ export class Search {
     this.list.hidden = true;
     this.root = el("div", { class: "hv-search" }, this.input, this.list);
     this.onChoose = onChoose;
+    /** @type {((text: string) => void) | null} What is done with a text that is more than a name. */
+    this.onText = null;
     /** @type {Item[]} */
     this.items = [];
     /** @type {Item[]} */
@@ -48,6 +52,8 @@ export class Search {
       return words.every((/** @type {string} */ word) => text.includes(word));
     };
     const found = this.items.filter(holds);
+    const text = this.input.value.trim();
+    if (this.onText && WRITTEN.test(text)) found.unshift({ key: WRITTEN_KEY, name: text, more: "as the target" });
     this.found = found.slice(0, LISTED);
     const options = this.found.map((item, place) =>
       el(
@@ -91,7 +97,8 @@ export class Search {
     const item = this.found[place];
     this.close();
     this.input.value = "";
-    if (item) this.onChoose(item.key);
+    if (item?.key === WRITTEN_KEY) this.onText?.(item.name);
+    else if (item) this.onChoose(item.key);
   }
 
   listen() {

@@ -9,7 +9,7 @@
  * @typedef {Settings & {
  *   targetClass: number | null, zoom: {k: number, x: number, y: number},
  *   hover: {u: number, v: number} | null, ends: Ends | null, slopeEnds: Ends | null,
- *   health: string, fed: boolean}} Values
+ *   health: string, fed: boolean, outputShown: string}} Values
  */
 
 const FITTED = { k: 1, x: 0, y: 0 };
@@ -28,6 +28,7 @@ export class State {
       slopeEnds: null,
       health: "gradient",
       fed: false,
+      outputShown: "",
       ...settings,
     };
     /** @type {Array<(changed: Set<string>) => void>} */

@@ -47,7 +47,7 @@ class KernelSource {
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
-    model.on("change:note", () => this.tell());
+    for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -163,10 +163,11 @@ class KernelSource {
     if (said.ask === "layer" && !said.none)
       return new Layer(said.header, /** @type {any} */ (arrays), this.facts.choices.order, this.facts.network);
     if (said.ask === "picture") return pictureOf(arrays.pixels.values, said.header);
-    if (said.ask === "heatmap") return arrays.heat ?? { values: null, shape: [], none: said.none };
+    if (said.ask === "heatmap") return arrays.heat ? { ...arrays.heat, beyond: said.beyond } : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
   }
@@ -243,6 +244,29 @@ class KernelSource {
     told?.(arrays && { ...said, arrays });
   }
 
+  /**
+   * This view without hookviz.
+   * @param {any} settings
+   * @returns {Promise<{code: string, none: string}>}
+   */
+  code(settings) {
+    this.asked += 1;
+    const key = `${this.facts.run} code ${this.asked}`;
+    return new Promise((resolve) => {
+      this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
+      this.ask({ key, ask: "code", settings });
+    });
+  }
+
+  get pins() {
+    return this.model.get("pins");
+  }
+
+  set pins(pins) {
+    this.model.set("pins", pins);
+    this.model.save_changes();
+  }
+
   /** @param {any} at */
   question(at) {
     const { layer, call, sample, depth, stage } = at;
@@ -283,6 +307,24 @@ class KernelSource {
   target(number) {
     this.requests.add({ set: "target", number });
     this.tell();
+  }
+
+  /**
+   * A target as it is written in Python.
+   * @param {string} written
+   */
+  write(written) {
+    this.requests.add({ set: "target", written });
+    this.tell();
+  }
+
+  /**
+   * @param {number} which Of the output's maps.
+   * @param {number | null} channel
+   * @param {number} sample
+   */
+  answer(which, channel, sample) {
+    return this.get({ ask: "answer", which, channel, sample });
   }
 
   /** @param {any} what */

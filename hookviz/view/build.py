@@ -100,7 +100,7 @@ def summary(view: View) -> list[str]:
     main, cache = view.session.inputs.main, view.cache
     parameter = next(view.session.model.parameters(), None)
     found = [
-        f"{len(cache)} layers",
+        f"{len(cache)} layer{'s' * (len(cache) != 1)}",
         *(["input " + "×".join(map(str, main.shape))] if main is not None else []),
         *([str(parameter.device)] if parameter is not None else []),
         f"{megabytes(cache.nbytes)} kept",
@@ -108,7 +108,8 @@ def summary(view: View) -> list[str]:
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
     if not view.run.scored and view.run.logits is None:
-        found.append("no class scores, so no gradient: give target=hookviz.output[…]")
+        click = "click a value or a box of the output, or " if view.answer else ""
+        found.append(f"no class scores, so no gradient: {click}give target=hookviz.output[…]")
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")
     return found

@@ -36,7 +36,8 @@ def displayed_view(view: View) -> View:
     shown = copy.copy(
         view if view.settings.version == "edited" else view.original.with_settings(view.settings)
     )
-    shown.which, shown.edited = f", {view.versions[view.settings.version == 'edited']}", view
+    shown.edited = view
+    shown.which = f", {view.versions[view.settings.version == 'edited']} run"
     return shown
 
 

@@ -81,7 +81,9 @@ def ranked(
             earlier = float(was[number])
             change = signed(100 * (value - earlier), ".1f") if softmax else signed(value - earlier)
             if softmax:
-                change += f", logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
+                change += (
+                    f" points, logit {signed(float(scores[number] - scores_before[number]), '.2f')}"
+                )
         found.append(Prediction(number, name, value, words, earlier, change))
     return found
 
@@ -184,6 +186,8 @@ class Panel(Picture):
     cmap : str
     low, high : float
         The values with the first and the last colour.
+    tokens : tuple of list of str
+        The words of the rows and of the columns of a matrix of attention; empty if unknown.
     """
 
     role: str
@@ -191,6 +195,7 @@ class Panel(Picture):
     cmap: str
     low: float
     high: float
+    tokens: tuple[list[str], list[str]] = ([], [])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -22,6 +22,7 @@ from ..draw.html import Readings
 from ..draw.overlay import blend, draw_strip, heat_colours, strip_columns
 from ..hooking.records import FeatureCache
 from ..hooking.tables import number
+from ..run.output import Output
 from ..run.stages import RETURNED
 from ..studies.receptive_field.field import one_of, place_in
 from .exploration import ViewDifference, less
@@ -29,41 +30,44 @@ from .frame import HeatmapStrip, ImagePanel, Panel
 from .settings import EFFECTIVE, NORM, PRODUCT
 from .view import View, field_of, map_size, place_of
 
+LEAST_BEYOND = 0.01
+"""The least fraction of a heatmap beyond what the target sees that is told."""
+
 
 class ShownHeatmap:
-    """The heatmap of a view.
-
-    `values`, ``(h, w)``, is None where no gradient arrived; `alone` is true if it is drawn without
-    the picture, by the user's choice or because there is none.
-    """
+    """The heatmap of a view; `values`, ``(h, w)``, is None where no gradient arrived."""
 
     def __init__(self, view: View) -> None:
         view = view.with_settings(stage=RETURNED)  # gradients are those of the output
         self.view, self.settings, self.memo = view, view.settings, view.memo
         self.values = self._values()
-        self.alone = not self.settings.overlay or view.picture is None
+
+    @property
+    def alone(self) -> bool:
+        """True if it is drawn without the picture, by choice or because there is none."""
+        return not self.settings.overlay or self.view.picture is None
 
     def _values(self) -> np.ndarray | None:
         if isinstance(self.view, ViewDifference):
             return less(*(ShownHeatmap(side).values for side in self.view.sides))
-        method, layer = self.settings.heatmap, self.view.layer
+        method = self.settings.heatmap
         if method in ATTRIBUTIONS:
             return self._attribution(method)
         if method == PRODUCT:
-            here = self.settings.channel
+            layer, here = self.view.layer, self.settings.channel
             return None if layer.gradients is None else layer.maps[here] * layer.gradients[here]
         if method == EFFECTIVE:
             return self._effective()
         if method == NORM:
+            layer = self.view.layer
             return self.memo.get_or_compute("norm", layer, lambda: norms(layer.maps))
         if method in ATTENTION_HEATMAPS:
             return self._of_attention(method)
         if runs_model(method):
             return self._of_a_run(method)
-        if layer.gradients is None and needs_gradient(method):
+        if needs_gradient(method) and self.view.call.gradient is None:
             return None
-        key = (layer, method, HEATMAPS[method])
-        return self.memo.get_or_compute("heatmap", key, lambda: self._cut(self._whole(method)))
+        return self._cut(self._whole(method))
 
     def _whole(self, method: str) -> Tensor:
         """Return the heatmap of all samples, so that a sample step only cuts."""
@@ -152,7 +156,7 @@ class ShownHeatmap:
         if values is None or not self.alone:
             return []
         cmap, low, high = heat_colours(values) or (SEQUENTIAL, 0.0, 1.0)
-        name, size, note = self._name(), map_size(values), emptiness(values)
+        name, size, note = self._name(), map_size(values), self.note()
         alt = f"Heatmap {name}, {size}, layer {self.view.layer_name}"
         return [
             Panel(
@@ -181,8 +185,34 @@ class ShownHeatmap:
         pixels = self.memo.get_or_compute("overlay", key, lambda: blend(picture, values, alpha))
         name = self._name()
         alt = f"Heatmap over the input, {name}, layer {self.view.layer_name}"
-        note, colours = emptiness(values), heat_colours(values)
+        note, colours = self.note(), heat_colours(values)
         return ImagePanel(name=name, alt=alt, note=note, pixels=pixels, colours=colours)
+
+    def note(self) -> str:
+        """Return what must be said of these values; empty if nothing."""
+        return "" if self.values is None else emptiness(self.values) or self.beyond()
+
+    def beyond(self) -> str:
+        """Return how much of the heatmap lies where the target sees nothing of the layer.
+
+        Only of a target that is a number somewhere in the output, which may see a part alone: that
+        is between the first and the last row and column that a gradient reached, on this picture.
+        """
+        values, slopes = self.values, self.view.layer.gradients
+        if values is None or slopes is None or not isinstance(self.settings.target, Output):
+            return ""
+        seen = (slopes != 0).any(0)
+        if values.shape != seen.shape or not seen.any():
+            return ""
+        (top, bottom), (left, right) = (np.flatnonzero(seen.any(axis))[[0, -1]] for axis in (1, 0))
+        size = np.abs(values)
+        outside = 1 - size[top : bottom + 1, left : right + 1].sum() / max(size.sum(), 1e-30)
+        if not outside > LEAST_BEYOND:
+            return ""
+        return (
+            f"{100 * outside:.0f} % lies beyond what the target sees here: rows {top}–{bottom}, "
+            f"columns {left}–{right}"
+        )
 
     def strip(self) -> HeatmapStrip | None:
         """Return all layers' heatmaps over the input, from first to last."""

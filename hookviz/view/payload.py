@@ -17,8 +17,10 @@ from ..attribution.cam import cached_methods
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, UNDONE, as_fed
+from ..run.output import Output
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
+from .answer import answer_payload
 from .build import summary, versions_of
 from .heatmaps import ShownHeatmap
 from .layer import ABLATION, FIXED, ChannelStatistics, channel_order
@@ -43,7 +45,12 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
     return {
         "model": view.session.name,
         "summary": summary(view),
-        "target": {"name": view.target_name, "number": class_number(view)},
+        "target": {
+            "name": view.target_name,
+            "number": class_number(view),
+            "written": written_target(view),
+        },
+        "answer": answer_payload(view.answer, view.input_sample),
         "given": target if isinstance(target, int) else None,
         "predictions": [
             {name: _json(value) for name, value in each._asdict().items()}
@@ -178,6 +185,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     }
     if view.attends:
         header |= {"word": view.channel_word, "query": view.query_words}
+        header["tokens"] = [*view.token_names]
         header["beside"] = [*(beside := view.beside)]
         if beside:
             arrays["beside"] = np.stack([*beside.values()], 1)
@@ -187,6 +195,11 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def heatmap_payload(view: View) -> np.ndarray | None:
     """Return the heatmap of a view, ``(h, w)``; None if it has none."""
     return ShownHeatmap(view).values
+
+
+def heatmap_note(view: View) -> str:
+    """Return what must be said of the heatmap beside its emptiness."""
+    return ShownHeatmap(view).beyond()
 
 
 def field_payload(view: View) -> dict[str, Any]:
@@ -252,6 +265,18 @@ def class_number(view: View) -> int | None:
     if target is None:
         return view.predictions[0].number if view.predictions else None
     return class_index(target, logits.shape[1], view.session.class_names)
+
+
+def written_target(view: View) -> str | None:
+    """Return the target as it may be typed, classes by number; None if it cannot be."""
+    target = view.settings.target
+    if isinstance(target, Output):
+        return str(target)
+    if isinstance(target, tuple) and view.run.logits is not None:
+        names, count = view.session.class_names, view.run.logits.shape[1]
+        return " - ".join(str(class_index(each, count, names)) for each in target)
+    number = class_number(view)
+    return None if number is None else str(number)
 
 
 def _json(value: Any) -> Any:

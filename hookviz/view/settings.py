@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from typing import Any, TypeVar
 
 import matplotlib
@@ -21,7 +22,7 @@ from ..attribution.gradients import ATTRIBUTIONS
 from ..draw.colours import NORMALIZATIONS
 from ..hooking.select import close_names
 from ..run.stages import RETURNED, STAGES
-from ..run.target import Target, check_target, sample_scores
+from ..run.target import Target, check_target, read_target, sample_scores
 from .layer import ORDERS, why_not_shown
 
 CMAPS = ("auto", "viridis", "magma", "cividis", "gray", "RdBu_r", "PuOr_r", "coolwarm")
@@ -102,9 +103,12 @@ def _reference(name: str, value: int, view: Any) -> int:
 
 
 def _goal(name: str, value: Any, view: Any) -> Target:
+    names = view.session.class_names
+    if isinstance(value, str) and value.casefold() not in map(str.casefold, names):
+        value = read_target(value, names)  # written as on the command line
     target, logits = check_target(value), view.run.logits
     if not callable(target) and logits is not None:
-        sample_scores(logits, target, view.session.class_names)
+        sample_scores(logits, target, names)
     return target
 
 
@@ -152,9 +156,14 @@ def heatmap_names(view: Any = None) -> tuple[str, ...]:
 
     In a view of a model that attends also those of its attention, and the tokens' norm.
     """
-    captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
+    captum = ATTRIBUTIONS if _has_captum() else ()
     attending = (NORM, *ATTENTION_HEATMAPS) if view is not None and view.has_attention else ()
     return (*HEATMAPS, PRODUCT, *attending, EFFECTIVE, *captum)
+
+
+@cache
+def _has_captum() -> bool:
+    return importlib.util.find_spec("captum") is not None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from ..run.stages import RETURNED, furthest, stage_words, stages_of
 from ..run.target import Target
 from ..studies.diagnosis.values import zeroed
 from ..studies.receptive_field.field import ReceptiveField, receptive_fields
+from .answer import ShownOutput, read_answer
 from .frame import Panel, Prediction, are_classes, class_labels, ranked, target_name
 from .layer import (
     ABLATION,
@@ -232,6 +233,15 @@ class View:
     def channel_word(self) -> str:
         """The name of what a channel is here."""
         return "head" if self.attends else "channel"
+
+    @property
+    def token_names(self) -> tuple[list[str], list[str]]:
+        """The words of the rows and of the columns of a matrix of attention; empty if unknown."""
+        names = self.session.token_names
+        if not names or not self.attends or self.query is not None:
+            return [], []
+        rows, columns = self.layer.maps.shape[1:]
+        return names * (len(names) == rows), names * (len(names) == columns)
 
     @property
     def beside(self) -> dict[str, np.ndarray]:
@@ -460,6 +470,16 @@ class View:
         return self.memo.get_or_compute("ranked", sample, make)
 
     @property
+    def answer(self) -> ShownOutput:
+        """The parts of the output that are pictures; false of a classifier."""
+        main, sample, names = self.session.inputs.main, self.input_sample, self.session.class_names
+        if main is None or main.ndim < 3 or not self.run.leaves:
+            return ShownOutput([], [])
+        size = (*(1,) * (4 - main.ndim), *main.shape)
+        make = lambda: read_answer(self.run.leaves, size, sample, names)  # noqa: E731
+        return self.memo.get_or_compute("answer", sample, make)
+
+    @property
     def target_name(self) -> str:
         """The name of the target."""
         names, logits = self.session.class_names, self.run.logits
@@ -637,6 +657,7 @@ class ShownMaps:
             low=low,
             high=high,
             note=note,
+            tokens=self.view.token_names,
         )
 
     def _flatness(self, values: np.ndarray) -> int:

@@ -16,19 +16,20 @@ from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
 from ..run.session import alone
+from ..view.answer import map_values
 from ..view.frame import Frame, class_name
-from ..view.heatmaps import emptiness
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
 from ..view.payload import (
     field_payload,
+    heatmap_note,
     heatmap_payload,
     layer_payload,
     model_payload,
     picture_payload,
     settings_payload,
 )
-from ..view.reason import reason_payload, without_payload
+from ..view.reason import kept_run, reason_payload, without_payload
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -50,6 +51,8 @@ class Canvas(anywidget.AnyWidget):
         Called with the settings when the browser has moved by itself.
     on_edit : callable
         Called when the user edits the network, see `Explorer`.
+    code : callable, optional
+        Returns the present view as code, see `Explorer.code`.
 
     Attributes
     ----------
@@ -70,6 +73,7 @@ class Canvas(anywidget.AnyWidget):
     facts = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
+    pins = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -79,9 +83,10 @@ class Canvas(anywidget.AnyWidget):
         on_user: Callable[[str, Any], None],
         on_move: Callable[[dict[str, Any]], None],
         on_edit: Callable[[str, Any], None],
+        code: Callable[[], str] | None = None,
     ) -> None:
         self._explored, self._on_user, self._on_move = view, on_user, on_move
-        self._on_edit = on_edit
+        self._on_edit, self._code = on_edit, code
         self._latest: tuple[Any, ...] = ()
         self._count = 0
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
@@ -126,7 +131,7 @@ class Canvas(anywidget.AnyWidget):
         """Release all references to the explorer."""
         self.closed, self._edits = True, {}
         self.unobserve_all()
-        self._latest, self._explored = (), _closed
+        self._latest, self._explored, self._code = (), _closed, None
         super().close()
 
     @alone
@@ -166,6 +171,10 @@ class Canvas(anywidget.AnyWidget):
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
             said, arrays = self._answer(question)
+        except KeyboardInterrupt:
+            if question["ask"] not in ("why", "without", "prepare"):
+                raise
+            said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
         except Exception as error:  # a notebook hides what a callback raises
             said, arrays = {"none": str(error)}, []
         except BaseException:  # interrupted: it may be asked again
@@ -180,7 +189,7 @@ class Canvas(anywidget.AnyWidget):
         if settings := question.get("settings"):
             self._on_move(settings)
         if what == "target":
-            self._on_user("target", question["number"])
+            self._on_user("target", question.get("written", question.get("number")))
         elif what == "factor":  # of the channel that was on the screen
             at = {name: question[name] for name in ("layer", "channel")}
             if settings is None:
@@ -195,6 +204,9 @@ class Canvas(anywidget.AnyWidget):
 
     def _answer(self, question: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         """Return an answer's words and arrays."""
+        if question["ask"] == "code" and self._code is not None:
+            self._on_move(question["settings"])  # the browser may be ahead
+            return {"code": self._code()}, []
         ask, now = question["ask"], self._explored()
         names = ("layer", "call", "sample", "depth", "place", "stage")
         wanted = {n: question[n] for n in names if n in question}
@@ -216,12 +228,20 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "answer":
+            found = map_values(
+                view.answer.maps[question["which"]], view.input_sample, question["channel"]
+            )
+            return {}, [_coded(name, array) for name, array in found.items()]
         if ask == "field":
             return field_payload(view), []
         if ask == "map":
             said, arrays = map_payload(now.with_settings(**wanted))
             program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
             return said | program, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "prepare":
+            kept_run(now)
+            return {}, []
         if ask == "why":
             said, arrays = reason_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
@@ -233,10 +253,11 @@ class Canvas(anywidget.AnyWidget):
             # As text: JSON has neither NaN nor infinity.
             return {n: str(float(v[place])) for n, v in tensors.items() if v is not None}, []
         if ask == "heatmap":
-            values = heatmap_payload(view.with_settings(heatmap=question["method"]))
+            view = view.with_settings(heatmap=question["method"])
+            values = heatmap_payload(view)
             if values is None:
                 return {"none": ""}, []
-            return {"empty": emptiness(values)}, [_coded("heat", values)]
+            return {"beyond": heatmap_note(view)}, [_coded("heat", values)]
         return {}, self._all_heatmaps(view.with_settings(heatmap=question["method"]))
 
     def _ablated(self, view: View) -> tuple[dict[str, Any], list[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields, replace
 from functools import partial
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..attribution.flip import Flip
-from ..attribution.heads import with_attention
+from ..attribution.heads import check_token_names, with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.html import ROOT_CLASS
@@ -47,9 +47,10 @@ from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reor
 from ..view.frame import Frame
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION, SIMILARITY
+from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.view import Memo, View
+from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
@@ -68,6 +69,7 @@ def explore(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
+    token_names: Sequence[str] | None = None,
     max_bytes: int | None = None,
     face: FaceName | None = None,
     **settings: Any,
@@ -98,6 +100,8 @@ def explore(
     transform : callable, optional
         PIL image -> tensor.
     class_names : sequence of str, optional
+    token_names : sequence of str, optional
+        The words, one for each token, for the matrices of attention of a model of text.
     max_bytes : int, optional
         A budget for the captured tensors, in bytes.
     face : {"canvas", "plain"}, optional
@@ -140,10 +144,18 @@ strip, place, version : optional
     select_layers(model, with_attention(model, layers))
     target = check_target(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session(
+        model, prepared, weights=weights, class_names=class_names, token_names=token_names
+    )
     given = Given(inputs, weights, transform, known)
     make = defer_interrupts(Explorer, undo=Explorer.close)
-    return make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    made = make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    try:
+        check_token_names(made.cache, session.token_names)
+    except ValueError:
+        made.close()
+        raise
+    return made
 
 
 def _trait(setting: Field) -> traitlets.TraitType:
@@ -198,6 +210,7 @@ class Explorer(LiveWidget, SettingTraits):
     _quiet = True  # settings change without being checked or drawn
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
+    _pins = Pins()
 
     def __init__(
         self,
@@ -243,7 +256,7 @@ class Explorer(LiveWidget, SettingTraits):
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)
-            self._canvas = Canvas(lambda: displayed_view(self._now), *calls)
+            self._canvas = Canvas(lambda: displayed_view(self._now), *calls, self.code)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
             self.children = (self._canvas, *below)
@@ -463,7 +476,12 @@ class Explorer(LiveWidget, SettingTraits):
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
         inputs = prepare_input(image, old.given, **how)
-        session = Session(old.given, inputs, class_names=old.class_names or None)
+        session = Session(
+            old.given,
+            inputs,
+            class_names=old.class_names or None,
+            token_names=old.token_names,
+        )
         self._rerun(session.edited(old.edits))
         self._given = given
         self._show()  # the code names the picture
@@ -623,6 +641,46 @@ class Explorer(LiveWidget, SettingTraits):
                 self._show()
         after = self._ran(session, view.settings, original=original)
         self._go_to(after.remembering(view, "the edit").fitted())
+
+    # The pins
+
+    def pin(self, note: str = "") -> None:
+        """Keep the shown layer, channel and place in `pins`, with a note.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], layer="layer3.1.conv2", channel=17
+        ... )
+        >>> explorer.place = (0.4, 0.6)
+        >>> explorer.pin("the tip")
+        >>> explorer.pins
+        1 pin
+        layer           channel  position  target  note
+        layer3.1.conv2  17       5, 8      moon    the tip
+        >>> explorer.close()
+        """
+        view = displayed_view(self._now)
+        at = view.settings
+        position = None if at.place is None else place_of(view)
+        indices = {name: getattr(at, name) for name in ("call", "sample", "depth")}
+        more = {"position": position, "place": at.place, "target": view.target_name, "note": note}
+        self.pins = (*self.pins, Pin(at.layer, at.channel, **indices, **more))
+
+    @property
+    def pins(self) -> Pins:
+        """Kept channels and places, see `pin`; a table with ``records()`` and ``to_csv()``.
+
+        May be set. Pages of `to_html` have them, too.
+        """
+        return Pins(self._pins if self._canvas is None else map(Pin.of, self._canvas.pins))
+
+    @pins.setter
+    def pins(self, pins: Iterable[Pin]) -> None:
+        self._pins = Pins(pins)
+        if self._canvas is not None:
+            self._canvas.pins = self._pins.records()
 
     # The weights
 
@@ -882,7 +940,7 @@ class Explorer(LiveWidget, SettingTraits):
         view, ask = displayed_view(self._now), self._ask
         assert ask is not None  # otherwise it is closed
         options: dict[str, Any] = {"layers": layers, "max_bytes": max_bytes, "title": title}
-        options |= {"steps": steps, "language": language}
+        options |= {"steps": steps, "language": language, "pins": self.pins.records()}
         with Progress() as bar:
             if network:
                 del options["max_bytes"], options["steps"]

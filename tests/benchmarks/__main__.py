@@ -10,7 +10,9 @@ import matplotlib
 import torch
 
 from . import (
+    architecture,
     capture,
+    costs,
     diagnose,
     drawing,
     edits,
@@ -26,7 +28,9 @@ from . import (
 )
 
 BENCHMARKS = {
+    "architecture": architecture.run,
     "capture": capture.run,
+    "costs": costs.run,
     "diagnose": diagnose.run,
     "drawing": drawing.run,
     "edits": edits.run,

@@ -59,3 +59,47 @@ def test_with_the_canvas(open_notebook, twin, shots):
     twin.reset()
     wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
     assert notebook.errors == []
+
+
+PINS = (
+    "import ipywidgets\n"
+    "said = ipywidgets.Label('').add_class('said')\n"
+    "def tell(_):\n"
+    "    pins = [f'{p.layer} {p.channel} {p.position} {p.note}' for p in explorer.pins]\n"
+    "    said.value = '|'.join(pins)\n"
+    "explorer._canvas.observe(tell, 'pins')\n"
+    "explorer.pin('from Python')\n"
+    "display(said, explorer)"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_pins_and_code(open_notebook, twin, shots):
+    """What is pinned here is in Python, and the code of the view is in the clipboard."""
+    notebook = open_notebook([CANVAS_ON, "import hookviz", MAKE, PINS])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    assert app.locator(".hv-pin input").input_value() == "from Python"
+    app.locator(".hv-activation .hv-frame").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("p")
+    page.keyboard.type("a, b")  # no key of the view, nor of the notebook
+    said = page.locator(".said").first
+    wanted = "layer3.1.conv2 32 None from Python|layer3.1.conv2 33 None a, b"
+    wait_for(lambda: said.inner_text() == wanted, "Python to have both pins")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    app.get_by_role("button", name="copy code").click()
+    wait_for(lambda: "copied" in app.locator(".hv-tools-of-view").inner_text(), "the code")
+    twin.reset()
+    twin.channel = 33
+    assert page.evaluate("navigator.clipboard.readText()") == twin.code()
+    # The very first channel there, by the kernel's exact values or the browser's.
+    box = app.locator(".hv-activation .hv-frame").bounding_box()
+    page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.6 * box["height"])
+    page.keyboard.press("b")
+    twin.place, twin.order = (0.6, 0.3), "value"
+    number = app.locator(".hv-number-now").first
+    wait_for(lambda: number.inner_text() == str(twin.channel), "the best there")
+    page.screenshot(path=shots / "pins-in-lab.png")
+    assert notebook.errors == []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pytest
 import torch
 from front_end import canvas_pixels, next_frame, wait_for
+from PIL import Image
 from playwright.sync_api import expect
 
 import hookviz
@@ -234,3 +237,148 @@ def test_a_click_shows_what_a_place_sees(page, explorer, shots):
     page.keyboard.press("Escape")
     next_frame(page)
     assert not box.is_visible() and "sees" not in here.inner_text()
+
+
+# The tools of the view
+
+
+def tour(page):
+    return page.get_by_role("dialog", name="tour")
+
+
+def test_a_key_opens_keys_and_a_tour(page, shots):
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="keys")
+    expect(keys).to_contain_text("Ctrl + wheel")
+    page.keyboard.press("ArrowRight")  # its keys are its own
+    expect(page.locator(".hv-number-now").first).to_have_text("4")
+    page.keyboard.press("Escape")
+    expect(keys).to_have_count(0)
+    page.get_by_role("button", name="?", exact=True).click()
+    page.keyboard.press("Enter")  # the tour has the focus
+    said = []
+    for number in range(1, 6):
+        expect(tour(page)).to_contain_text(f"{number} of 5")
+        pointed = page.locator(".hv-pointed")
+        expect(pointed).to_have_count(1)
+        whole, box = pointed.bounding_box(), tour(page).bounding_box()
+        inside = box["x"] >= 0 and box["x"] + box["width"] <= 1280
+        assert inside and box["y"] >= 0 and box["y"] + box["height"] <= 900
+        hidden = min(box["x"] + box["width"], whole["x"] + whole["width"]) - max(
+            box["x"], whole["x"]
+        )
+        down = min(box["y"] + box["height"], whole["y"] + whole["height"]) - max(
+            box["y"], whole["y"]
+        )
+        assert hidden <= 4 or down <= 4, number  # it does not lie on what it points at
+        said.append(tour(page).locator("p").inner_text())
+        page.screenshot(path=shots / f"tour-{number}.png")
+        page.keyboard.press("Enter")
+    assert len(set(said)) == 5
+    expect(tour(page)).to_have_count(0)
+    expect(page.locator(".hv-pointed")).to_have_count(0)
+    page.keyboard.press("?")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    expect(tour(page)).to_have_count(0)
+    expect(page.locator(".hv-pointed")).to_have_count(0)
+
+
+def test_the_shown_view_is_saved_as_a_picture(page, shots):
+    """The map's pixels are in it, the colours of the screen, where the map stands."""
+    page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
+    page.mouse.move(5, 5)
+    page.keyboard.press("b")
+    page.locator(".hv-by", has_text="1st of").wait_for()
+    number = page.locator(".hv-number-now").first.inner_text()
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="save picture").click()
+    assert waited.value.suggested_filename == f"DemoNet-layer2.0.conv1-{number}.png"
+    waited.value.save_as(shots / "saved-view.png")
+    picture = np.array(Image.open(shots / "saved-view.png").convert("RGB")).astype(int)
+    shown = canvas_pixels(frame(page, "activation").locator("canvas"))[..., :3].astype(int)
+    box, title = (
+        page.locator(each).bounding_box() for each in (".hv-activation .hv-map", ".hv-model")
+    )
+    left, top = (2 * (box[each] - title[each] + 12) for each in ("x", "y"))
+    side = 2 * box["width"] / 28
+    for row, column in ((2, 3), (5, 25), (26, 12)):  # away from crosshair and box
+        y, x = top + (row + 0.5) * side, left + (column + 0.5) * side
+        assert (picture[round(y), round(x)] == shown[row, column]).all()
+
+
+def test_the_view_is_in_the_address(chrome, explorer_page, page):
+    page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
+    page.keyboard.press("Enter")
+    page.locator(".hv-name", has_text="layer3.1.conv2").wait_for()
+    page.locator(".hv-tile").nth(5).click()
+    page.locator(".hv-prediction").nth(1).click()
+    page.mouse.click(*at(page, "activation", 0.25, 0.75))
+    page.get_by_label("heatmap", exact=True).select_option("hirescam")
+    number = page.locator(".hv-prediction").nth(1).get_attribute("data-number")
+    page.wait_for_url("**heatmap=hirescam**")
+    for part in ("#layer=layer3.1.conv2", "channel=5", f"target={number}", "place=0.7"):
+        assert part in page.url
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="copy link").click()
+    expect(page.locator(".hv-tools-of-view")).to_contain_text("copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == page.url
+
+    def is_there(opened):
+        expect(opened.locator(".hv-name")).to_have_text("layer3.1.conv2")
+        expect(opened.locator(".hv-number-now").first).to_have_text("5")
+        expect(opened.locator(".hv-prediction").nth(1)).to_have_attribute("aria-pressed", "true")
+        expect(opened.get_by_label("heatmap", exact=True)).to_have_value("hirescam")
+        expect(opened.locator(".hv-activation .hv-cell").first).to_be_visible()
+
+    page.reload()
+    is_there(page)
+    other = chrome.new_page(viewport={"width": 1280, "height": 900})
+    other.goto(link)
+    is_there(other)
+    # One that names what is not there opens as the page does.
+    other.goto("about:blank")
+    other.goto(f"{explorer_page.as_uri()}#layer=conv9&channel=x&order=none&place=2,3&target=99999")
+    expect(other.locator(".hv-name")).to_have_text("layer2.0.conv1")
+    expect(other.locator(".hv-number-now").first).to_have_text("4")
+    other.close()
+
+
+def test_by_keyboard_a_class_keeps_the_focus(page):
+    page.locator(".hv-prediction").nth(2).focus()
+    number = page.locator(".hv-prediction").nth(2).get_attribute("data-number")
+    page.keyboard.press("Enter")
+    expect(page.locator(f".hv-prediction[data-number='{number}']")).to_be_focused()
+    expect(page.locator(f".hv-prediction[data-number='{number}']")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+
+
+def test_pins_lead_back_and_are_a_table(page, shots, tmp_path):
+    page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
+    page.mouse.move(5, 5)
+    page.keyboard.press("p")
+    page.keyboard.type('the "tip", b')  # into the note; b is no key here
+    frame(page, "activation").focus()
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowDown")
+    page.locator(".hv-name", has_text="layer2.0.conv2").wait_for()
+    page.keyboard.press("End")
+    page.get_by_role("button", name="pin", exact=True).click()
+    page.screenshot(path=shots / "pins.png")
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="save table").click()
+    waited.value.save_as(tmp_path / "pins.csv")
+    rows = list(csv.DictReader((tmp_path / "pins.csv").read_text().splitlines()))
+    assert [(each["layer"], each["channel"]) for each in rows] == [
+        ("layer2.0.conv1", "4"),
+        ("layer2.0.conv2", "47"),
+    ]
+    assert [rows[0][name] for name in ("row", "column", "note")] == ["20", "7", 'the "tip", b']
+    assert rows[1]["row"] == rows[1]["note"] == "" and rows[0]["target"] == "moon"
+    page.get_by_role("button", name="layer2.0.conv1 · 4 · 20, 7").click()
+    expect(page.locator(".hv-name")).to_have_text("layer2.0.conv1")
+    expect(page.locator(".hv-here")).to_contain_text("row 20, column 7")
+    page.get_by_role("button", name="remove the pin layer2.0.conv1").click()
+    expect(page.locator(".hv-pin")).to_have_count(1)

@@ -6,7 +6,7 @@ import base64
 import io
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -54,6 +54,7 @@ def write_network_page(
     title: str | None = None,
     language: str | None = None,
     precision: Precision = "float32",
+    pins: Sequence[dict[str, Any]] = (),
     on_progress: Callable[[float], object] = lambda fraction: None,
 ) -> str:
     """Write the explorer as a page that runs its network.
@@ -62,8 +63,8 @@ def write_network_page(
     ----------
     view : View
         The view at which the page begins.
-    layers, title, language, precision
-        As for `hookviz.widgets.Explorer.to_html`.
+    layers, title, language, precision, pins
+        As for `hookviz.export.page.write_page` and `hookviz.widgets.Explorer.to_html`.
     on_progress : callable
         Called with the fraction of the work that is done, 0 to 1.
 
@@ -103,6 +104,7 @@ def write_network_page(
         "normalize": [each for each in facts["choices"]["normalize"] if each != "network"],
     }
     facts["language"] = known_language(language)
+    facts["pins"] = [each for each in pins if each["layer"] in names]
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},

@@ -65,7 +65,7 @@ def findings_in(seen: Observation) -> list[Finding]:
 def looked_at(seen: Observation) -> list[str]:
     """Say in words which parts of the run were checked."""
     counts = {
-        "operations": len(seen.operations),
+        "operations": len(seen.operations) + seen.counted,
         "looks": len(seen.calls),
         "heads": len(seen.heads),
     }
@@ -96,7 +96,7 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
     found = list(findings)
     grows = [e for e in found if e.kind == "exploding" and e.evidence.get("everywhere")]
     lost = [each for each in found if each.kind in ("nan", "inf") and _overflown(each)]
-    if grows and lost:
+    if grows and (lost or any(each.evidence.get("lost") for each in grows)):
         found = [each for each in found if each not in lost and each not in grows]
         worst = [replace(each, severity="error", message=each.message + _TO_INF) for each in grows]
         found = worst + [each for each in found if each.kind not in ("half precision", "dead")]

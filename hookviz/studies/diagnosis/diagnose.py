@@ -21,6 +21,7 @@ from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
 from .loss import LOOKED, optimizers
+from .magnitudes import grows_out_of_range
 from .observation import LayerCall, Observation, examine
 
 
@@ -139,7 +140,7 @@ def diagnose(
         prepared = replace(prepared, instead=None)
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
-    seen = examine(session, target, score_of=any_score)
+    seen = examine(session, target, score_of=any_score, explained=grows_out_of_range)
     found, looked = findings_in(seen), looked_at(seen)
     if optimizer is not None:
         found, looked = (

@@ -78,12 +78,16 @@ class RecordedCall:
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """The sum of what a layer returned, or of the gradient that reached it."""
+    """The sum of what a layer returned, or of the gradient that reached it.
+
+    Where it tells how large they are, too, it is one of absolute values, of so many numbers.
+    """
 
     layer: str
     phase: str
     value: Tensor
     started: RecordedCall | None
+    count: int = 0
 
 
 class Guard(HookManager, Diagnosis):
@@ -104,7 +108,7 @@ class Guard(HookManager, Diagnosis):
         self._modes: dict[str, Finding] = {}
         self._scales: dict[nn.Module, tuple[Tensor, int]] = {}  # of the first BatchNorm
         self._first = True  # whether no BatchNorm has run in this call
-        self._uneven = False  # whether gradients are far larger in one layer than in another
+        self._uneven = False  # whether one layer's numbers are far larger than another's
         self._silent: tuple[int, Tensor] | None = None  # samples, and how many got no gradient
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
@@ -176,7 +180,7 @@ class Guard(HookManager, Diagnosis):
         # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
         frozen = not any(p.requires_grad for p in module.parameters(recurse=False))
         for _, tensor in tensors_in(output):
-            self._add(name, "forward", tensor)
+            self._add(name, "forward", tensor, sized=True)
             if frozen and tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, name, "backward"))
 
@@ -197,7 +201,8 @@ class Guard(HookManager, Diagnosis):
     def _arrived(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
             self._graded.add(name)
-            self._add(name.rpartition(".")[0], "backward", gradient)
+            # A bias before a norm gets next to nothing, and rightly.
+            self._add(name.rpartition(".")[0], "backward", gradient, sized=gradient.ndim > 1)
 
     def _ends(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         started = self._calls[-1] if self._calls else None
@@ -218,15 +223,19 @@ class Guard(HookManager, Diagnosis):
                 self._silent = len(rows), (rows == 0).all(1).sum()
             self._add("", "sent", gradient)
 
-    def _add(self, layer: str, phase: str, tensor: Tensor | None) -> None:
+    def _add(self, layer: str, phase: str, tensor: Tensor | None, *, sized: bool = False) -> None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
             return
         if is_wrapped(tensor):
             return
         # Half precision would overflow in the sum.
-        half = tensor.dtype.itemsize < 4
-        value = tensor.detach().sum(dtype=torch.float32 if half else None)
-        self._sums.append(Sum(layer, phase, value, self._calls[-1] if self._calls else None))
+        kind = torch.float32 if tensor.dtype.itemsize < 4 else None
+        if sized and tensor.layout is torch.strided:
+            value = torch.linalg.vector_norm(tensor.detach(), 1, dtype=kind)
+        else:
+            value = tensor.detach().sum(dtype=kind)
+        started = self._calls[-1] if self._calls else None
+        self._sums.append(Sum(layer, phase, value, started, tensor.numel() if sized else 0))
 
     # When the block is over
 
@@ -236,17 +245,19 @@ class Guard(HookManager, Diagnosis):
         for each in self._sums:
             devices.setdefault(each.value.device, []).append(each)
         found: set[int] = set()
-        slopes: dict[str, float] = {}
+        means: dict[str, dict[str, float]] = {"forward": {}, "backward": {}}
         for sums in devices.values():
             sizes = torch.stack([s.value.abs().to(torch.float32) for s in sums]).tolist()
             for each, size in zip(sums, sizes, strict=True):
                 if not math.isfinite(size):
                     found.add(id(each))
-                if each.phase == "backward" and each.layer:
-                    slopes[each.layer] = slopes.get(each.layer, 0.0) + size
-        self._idle = not all(slopes.values())
-        known = [each for each in slopes.values() if each and math.isfinite(each)]
-        self._uneven |= bool(known) and max(known) > UNEVEN * min(known)
+                if each.count:
+                    known = means[each.phase]
+                    known[each.layer] = known.get(each.layer, 0.0) + size / each.count
+        self._idle = not all(means["backward"].values())
+        for known in means.values():
+            sizes = [each for each in known.values() if each and math.isfinite(each)]
+            self._uneven |= bool(sizes) and max(sizes) > UNEVEN * min(sizes)
         return [each for each in self._sums if id(each) in found]
 
     def _conclude(self, error: BaseException | None) -> None:
@@ -414,7 +425,8 @@ class Guard(HookManager, Diagnosis):
 
 
 UNEVEN = 1e5
-"""Between layers whose gradients' sums are so far apart a step is examined again."""
+"""Between layers whose outputs, or whose weights' gradients, are so many times as large in the mean
+a step is examined again."""
 
 
 def _suspicious(names: dict[nn.Module, str]) -> bool:

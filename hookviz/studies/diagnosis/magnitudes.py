@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from torch import nn
@@ -32,7 +33,19 @@ def scales(seen: Observation) -> Iterator[Finding]:
     if any(learns(seen, name) for name in zero):
         return  # in the first step nothing comes to what lies before such a layer
     gradients = [(each, each.gradient) for each in reversed(ran)]
-    yield from _judged("gradient", gradients, advice, leaves)
+    for each in _judged("gradient", gradients, advice, leaves):
+        yield replace(each, evidence={**each.evidence, "lost": seen.suspect})
+
+
+def grows_out_of_range(seen: Observation) -> bool:
+    """Return True if gradients grow from layer to layer until their type holds them no more."""
+    told = [each for each in scales(seen) if each.phase == "backward"]
+    grown = [each for each in told if each.kind == "exploding" and each.evidence.get("everywhere")]
+    return any(max(each.evidence["sizes"]) > HUGE for each in grown)
+
+
+HUGE = 1e34
+"""A gradient's norm beyond it is next to the largest number of single precision, 3.4e38."""
 
 
 def trends(sizes: Sequence[float]) -> Iterator[tuple[str, list[float]]]:

@@ -134,6 +134,7 @@ class Observation:
     calls: list[LayerCall] = field(default_factory=list)
     operations: list[OperationRecord] = field(default_factory=list)
     sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
+    counted: int = 0  # operations beside those
     samples: int = 1  # of the batch
     gradient_norms: dict[str, float] = field(
         default_factory=dict
@@ -338,6 +339,9 @@ class RunObserver(Listener):
     # Operations
 
     def before(self, operation: Operation) -> None:
+        if operation.phase == "backward" and not self._thorough:
+            operation.notes[self] = None
+            return
         record = record_of(operation, len(self.found.operations))
         given = operation.inputs
         for tensor in given:
@@ -354,22 +358,22 @@ class RunObserver(Listener):
         operation.notes[self] = record, given, writers
 
     def failed(self, operation: Operation) -> None:
-        record, given, _ = operation.notes[self]
+        record, given, _ = operation.notes[self] or (record_of(operation, 0), operation.inputs, [])
         record.given = tuple(filter(None, map(range_of, given)))
         self.found.raised = record
 
     def after(self, operation: Operation) -> None:
-        record, given, writers = operation.notes[self]
         returned = operation.outputs
+        if operation.notes[self] is None:
+            self._note_lightly(operation, returned)
+            return
+        record, given, writers = operation.notes[self]
         if record.phase == "forward" and record.file:
             self._note_cut(record, operation)
         self._kept = address_of_result(operation)
         if record.phase == "forward" and operation.call is None and returned:
             self._note_slice(record, operation)
         if operation.is_view or not returned:
-            return
-        if record.phase == "backward" and not self._thorough:
-            self._note_lightly(record, operation, given, writers)
             return
         if not record.unwritten:
             record.made = self._ranges(record, returned, writers)
@@ -388,19 +392,17 @@ class RunObserver(Listener):
         for tensor in returned:
             self._writers[tensor] = record
 
-    def _note_lightly(
-        self,
-        record: OperationRecord,
-        operation: Operation,
-        given: list[Tensor],
-        writers: list[OperationRecord | None],
-    ) -> None:
-        """Decide by the layers' gradients if each operation of a backward has to be checked."""
-        if operation.outputs[0].dtype in HALF:
-            record.made = tuple(filter(None, map(range_of, operation.outputs)))
-            if record.finite and not record.again:
-                look_at_precision(Seen(record, operation, given, writers, False))
-        self.found.operations.append(record)
+    def _note_lightly(self, operation: Operation, returned: list[Tensor]) -> None:
+        """Count an operation of a backward, which the layers' gradients tell enough of."""
+        if not operation.is_view and returned:
+            self.found.counted += 1
+            if returned[0].dtype in HALF and not operation.mutates:
+                record = record_of(operation, len(self.found.operations))
+                record.made = tuple(filter(None, map(range_of, returned)))
+                if record.finite and not record.again:
+                    look_at_precision(Seen(record, operation, operation.inputs, [], False))
+                self.found.operations.append(record)
+                self.found.counted -= 1
 
     def _ranges(
         self,
@@ -566,7 +568,12 @@ def _norm(tensor: Tensor) -> float:
     """Euclidean norm, ``sqrt(sum(x**2))``, summed in single precision at least."""
     tensor = tensor.detach()
     tensor = tensor if tensor.layout is torch.strided else tensor.to_dense()
-    return float(torch.linalg.vector_norm(at_least_float32(tensor)))
+    norm = float(torch.linalg.vector_norm(at_least_float32(tensor)))
+    if math.isinf(norm):  # its squares may be, where it is not
+        norm = float(
+            torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float64))
+        )
+    return norm
 
 
 def examine(
@@ -576,17 +583,18 @@ def examine(
     score_of: Callable[..., Tensor | None],
     begin: Callable[[], object] = lambda: None,
     record: bool = True,
+    explained: Callable[[Observation], bool] = lambda seen: False,
 ) -> Observation:
     """Run the model as it stands, forward and backward, and write down what happens.
 
     ``score_of`` is called with the output, the target and the names of the classes, and ``record``
     says whether what it computes is written down, too; ``begin`` is called before the model.
 
-    The operations of the backward are looked at one by one only if a gradient is not finite: then
-    it runs once more.
+    The operations of the backward are looked at one by one only if a gradient is not finite, and
+    ``explained`` does not say that the layers tell why: then it runs once more.
     """
     found = _examined(session, target, score_of, begin, record, thorough=False)
-    if not found.suspect or found.error is not None:
+    if not found.suspect or found.error is not None or explained(found):
         return found
     again = _examined(session, target, score_of, begin, record, thorough=True)
     again.heads = found.heads

@@ -205,7 +205,9 @@ class Provenance:
 
     def _from_planes(self, planes: Tensor, sources: list[Key]) -> int | Tensor:
         shape = planes.shape[1:]
-        has = (planes[1 : len(sources) + 1] > EMPTY).flatten(1).T
+        if not sources:
+            return NOTHING
+        has = (planes[1 : len(sources) + 1] > EMPTY).reshape(len(sources), -1).T
         rows, which = has.unique(dim=0, return_inverse=True)
         numbers = [
             self._number(frozenset(key for key, there in zip(sources, row, strict=True) if there))
@@ -239,6 +241,8 @@ class Provenance:
         return self._distinct(self._read(tensor))
 
     def _write(self, tensor: Tensor, sets: int | Tensor) -> None:
+        if not tensor.numel():
+            return
         width, filled = tensor.element_size(), _fills(tensor)
         if isinstance(sets, int) and filled:
             self._shadows[tensor] = _Shadow(width, sets)

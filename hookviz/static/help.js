@@ -1,0 +1,134 @@
+// All keys, and a tour of half a minute: what "?" opens.
+
+import { el, setText, sure } from "./dom.js";
+
+/** @typedef {import("./app.js").App} App */
+
+/** @type {Array<[string, string]>} */
+const KEY_WORDS = [
+  ["← →", "the channel before, the next"],
+  ["↑ ↓", "the layer before, the next"],
+  ["Home, End", "the first channel, the last; of layers where they have the focus"],
+  ["Page ↑ ↓", "the tiles before, the next"],
+  ["⇧ ← → ↑ ↓", "another place"],
+  ["b", "best here: the channels by their value at the place, the first is shown"],
+  ["l", "the channels most like the shown one"],
+  ["a", "the heatmaps of all layers"],
+  ["w", "why the value is what it is"],
+  ["m", "the network as a map"],
+  ["Ctrl + wheel", "zoom; without Ctrl once a picture was clicked"],
+  ["drag, double-click", "move what is enlarged, show all of it"],
+  ["Esc", "give the place up"],
+  ["?", "this list"],
+];
+
+/**
+ * A modal sheet over the view; Esc closes it, and its keys are its own.
+ * @param {App} app
+ * @param {string} label
+ * @param {...Node} children
+ */
+export function openSheet(app, label, ...children) {
+  const made = el("dialog", { class: "hv-dialog", "aria-label": label }, ...children);
+  made.addEventListener("keydown", (event) => event.stopPropagation());
+  made.addEventListener("click", (event) => {
+    if (event.target === made) made.close(); // the backdrop
+  });
+  made.addEventListener("close", () => made.remove());
+  app.root.append(made);
+  made.showModal();
+  return made;
+}
+
+/** @param {App} app */
+export function openHelp(app) {
+  const keys = KEY_WORDS.filter(([key]) => (key !== "w" || app.source.why) && (key !== "m" || app.source.map));
+  const rows = keys.map(([key, does]) => el("tr", {}, el("th", { scope: "row" }, key), el("td", {}, does)));
+  const start = el("button", { type: "button", class: "hv-toggle" }, "a tour of half a minute");
+  const close = el("button", { type: "button", class: "hv-toggle" }, "close");
+  const made = openSheet(
+    app,
+    "keys",
+    el("h2", {}, "Keys"),
+    el("table", { class: "hv-keys" }, el("tbody", {}, ...rows)),
+    el("div", { class: "hv-line" }, start, close),
+  );
+  close.addEventListener("click", () => made.close());
+  start.addEventListener("click", () => {
+    made.close();
+    beginTour(app);
+  });
+  start.focus();
+}
+
+/**
+ * Five parts of the face, and what they are for.
+ * @param {App} app
+ * @returns {Array<[HTMLElement, string]>}
+ */
+function stops({ parts, source }) {
+  const off = source.live ? " Below the slider, a channel is switched off, and the answer follows." : "";
+  return [
+    [parts.whole, "The network: a column is a layer, from the input to the answer. Click one, or press ↑ ↓."],
+    [parts.answers, "The answer. Click a class: gradient and heatmap are of it from then on."],
+    [parts.map.root, `One channel of the layer, as it was returned. Press ← → for the others.${off}`],
+    [parts.input.root, "Click a place, in any picture: its value, the part of the input that it depends on, and with key b the channel with the largest value there."],
+    [parts.mosaic.root, "All channels of the layer, in the order of the menu above. Click one."],
+  ];
+}
+
+/** @param {App} app */
+export function beginTour(app) {
+  const all = stops(app).filter(([part]) => !part.hidden);
+  const count = el("span", { class: "hv-dim" });
+  const words = el("p", { "aria-live": "polite" });
+  const button = (/** @type {string} */ name) => el("button", { type: "button", class: "hv-toggle" }, name);
+  const [back, forth, end] = [button("back"), button("next"), button("close")];
+  const made = openSheet(app, "tour", words, el("div", { class: "hv-line" }, count, back, forth, end));
+  made.classList.add("hv-tour");
+  let place = 0;
+  const go = (/** @type {number} */ to) => {
+    if (to >= all.length) return made.close();
+    for (const [part] of all) part.classList.remove("hv-pointed");
+    place = Math.max(to, 0);
+    const [part, said] = sure(all[place]);
+    part.classList.add("hv-pointed");
+    part.scrollIntoView({ block: "nearest" });
+    setText(words, said);
+    setText(count, `${place + 1} of ${all.length}`);
+    back.disabled = place === 0;
+    beside(made, part.getBoundingClientRect());
+    return undefined;
+  };
+  back.addEventListener("click", () => go(place - 1));
+  forth.addEventListener("click", () => go(place + 1));
+  end.addEventListener("click", () => made.close());
+  made.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowRight") go(place + 1);
+    if (event.key === "ArrowLeft") go(place - 1);
+  });
+  made.addEventListener("close", () => {
+    for (const [part] of all) part.classList.remove("hv-pointed");
+  });
+  go(0);
+  forth.focus();
+}
+
+/**
+ * Put a sheet where it does not hide the part that it is about: below, above, or at a side.
+ * @param {HTMLElement} made
+ * @param {DOMRect} part
+ */
+function beside(made, part) {
+  const { width, height } = made.getBoundingClientRect();
+  const [wide, high] = [document.documentElement.clientWidth, globalThis.innerHeight];
+  const inside = (/** @type {number} */ at, /** @type {number} */ most) => Math.max(8, Math.min(at, most - 8));
+  let [left, top] = [part.left, part.bottom + 8];
+  if (top + height > high) top = part.top - height - 8;
+  if (top < 8) {
+    top = inside(part.top, high - height);
+    left = part.right + 8 + width < wide ? part.right + 8 : part.left - width - 8;
+  }
+  made.style.left = `${inside(left, wide - width)}px`;
+  made.style.top = `${inside(top, high - height)}px`;
+}

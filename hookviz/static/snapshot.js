@@ -1,0 +1,153 @@
+// The shown view as one picture: maps at their own pixels, words, outlines; no controls.
+
+const SCALE = 2; // pixels of the picture for one of the page
+const AROUND = 12;
+
+/**
+ * @param {HTMLElement} root
+ * @param {HTMLElement[]} parts What is drawn, each where it stands.
+ * @returns {HTMLCanvasElement}
+ */
+export function snapshot(root, parts) {
+  const shown = parts.filter((part) => part.checkVisibility());
+  const boxes = shown.map((part) => part.getBoundingClientRect());
+  const whole = {
+    left: Math.min(...boxes.map((box) => box.left)) - AROUND,
+    top: Math.min(...boxes.map((box) => box.top)) - AROUND,
+    right: Math.max(...boxes.map((box) => box.right)) + AROUND,
+    bottom: Math.max(...boxes.map((box) => box.bottom)) + AROUND,
+  };
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.round(SCALE * (whole.right - whole.left));
+  canvas.height = Math.round(SCALE * (whole.bottom - whole.top));
+  const context = canvas.getContext("2d");
+  if (!context) throw new Error("This browser gives no more canvases.");
+  context.scale(SCALE, SCALE);
+  context.translate(-whole.left, -whole.top);
+  context.fillStyle = getComputedStyle(root).getPropertyValue("--hv-bg") || "#fff";
+  context.fillRect(whole.left, whole.top, whole.right - whole.left, whole.bottom - whole.top);
+  for (const part of shown) {
+    const walker = document.createTreeWalker(part, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) drawNode(context, walker.currentNode);
+  }
+  return canvas;
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {Node} node
+ */
+function drawNode(context, node) {
+  const element = node instanceof HTMLElement ? node : node.parentElement;
+  if (!element?.checkVisibility({ visibilityProperty: true })) return;
+  if (node instanceof HTMLCanvasElement) clipped(context, node, () => drawPixels(context, node));
+  else if (node instanceof HTMLSelectElement) drawLine(context, node, node.selectedOptions[0]?.textContent ?? "", inner(node, 4));
+  else if (node instanceof HTMLInputElement) {
+    if (node.classList.contains("hv-end")) drawLine(context, node, node.value, inner(node, 1));
+  } else if (node instanceof HTMLElement) drawBox(context, node);
+  else if (!element.closest("select, option, .hv-toggle, .hv-turns")) clipped(context, element, () => drawText(context, node, element));
+}
+
+/**
+ * Draw, but not beyond what the page itself cuts off.
+ * @param {CanvasRenderingContext2D} context
+ * @param {HTMLElement} element
+ * @param {() => void} draw
+ */
+function clipped(context, element, draw) {
+  context.save();
+  for (let each = element.parentElement; each && !each.classList.contains("hookviz-app"); each = each.parentElement) {
+    if (getComputedStyle(each).overflow === "visible") continue;
+    const box = each.getBoundingClientRect();
+    context.beginPath();
+    context.rect(box.left, box.top, box.width, box.height);
+    context.clip();
+  }
+  draw();
+  context.restore();
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {HTMLCanvasElement} canvas
+ */
+function drawPixels(context, canvas) {
+  const { left, top, width, height } = canvas.getBoundingClientRect();
+  if (!canvas.width || !canvas.height || !width || !height) return;
+  context.imageSmoothingEnabled = getComputedStyle(canvas).imageRendering !== "pixelated";
+  context.drawImage(canvas, left, top, width, height);
+}
+
+/**
+ * Its ground and its border.
+ * @param {CanvasRenderingContext2D} context
+ * @param {HTMLElement} element
+ */
+function drawBox(context, element) {
+  const style = getComputedStyle(element);
+  const { left, top, width, height } = element.getBoundingClientRect();
+  const outlined = element.classList.contains("hv-tile") && style.outlineStyle === "solid";
+  const line = Number.parseFloat(outlined ? style.outlineWidth : style.borderTopWidth);
+  clipped(context, element, () => {
+    if (style.backgroundColor !== "rgba(0, 0, 0, 0)" && !element.classList.contains("hv-toggle")) {
+      context.fillStyle = style.backgroundColor;
+      context.fillRect(left, top, width, height);
+    }
+    if (!line || element.matches("button, .hv-frame") || style.borderTopWidth !== style.borderBottomWidth) return;
+    context.lineWidth = line;
+    context.strokeStyle = outlined ? style.outlineColor : style.borderTopColor;
+    const half = outlined ? -line / 2 : line / 2;
+    context.strokeRect(left + half, top + half, width - 2 * half, height - 2 * half);
+  });
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {number} padding
+ */
+function inner(element, padding) {
+  const { left, top, width, height } = element.getBoundingClientRect();
+  return new DOMRect(left + padding, top, width - 2 * padding, height);
+}
+
+/**
+ * A text as the page has broken it into lines.
+ * @param {CanvasRenderingContext2D} context
+ * @param {Node} node
+ * @param {HTMLElement} element
+ */
+function drawText(context, node, element) {
+  const text = node.textContent ?? "";
+  if (!text.trim()) return;
+  const range = document.createRange();
+  let from = 0;
+  let box = new DOMRect();
+  const line = (/** @type {number} */ to) => drawLine(context, element, text.slice(from, to), box);
+  for (let place = 0; place < text.length; place++) {
+    range.setStart(node, place);
+    range.setEnd(node, place + 1);
+    const own = range.getBoundingClientRect();
+    if (place && own.top > box.top + box.height / 2 && own.width) {
+      line(place);
+      from = place;
+      box = own;
+    } else box = place === from ? own : new DOMRect(box.left, box.top, own.right - box.left, box.height || own.height);
+  }
+  line(text.length);
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {HTMLElement} element Whose type it has.
+ * @param {string} text
+ * @param {DOMRect} box
+ */
+function drawLine(context, element, text, box) {
+  const style = getComputedStyle(element);
+  context.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
+  context.fillStyle = style.color;
+  context.textBaseline = "middle";
+  const right = style.textAlign === "right" && element instanceof HTMLInputElement;
+  context.textAlign = right ? "right" : "left";
+  context.fillText(text.trim(), right ? box.right : box.left, box.top + box.height / 2 + 0.5);
+}

@@ -1,0 +1,164 @@
+"""Outputs that are pictures are shown, and a click in them is the target: all follows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+
+pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+
+ON = f"{CANVAS_ON}\nimport hookviz, ipywidgets, torch\nfrom torch import nn\ntorch.manual_seed(0)"
+TELL = """said = ipywidgets.Label('').add_class('said')
+def tell(change=None):
+    said.value = f'{explorer.target} | {explorer.frame.target}'
+explorer.observe(tell)
+said"""
+# As in MTCNN's first network: boxes and a face's probability at each place.
+PNET = """class PNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.pool1 = nn.Conv2d(3, 10, 3), nn.MaxPool2d(2, 2, ceil_mode=True)
+        self.conv2, self.conv3 = nn.Conv2d(10, 16, 3), nn.Conv2d(16, 32, 3)
+        self.conv4_1, self.conv4_2 = nn.Conv2d(32, 2, 1), nn.Conv2d(32, 4, 1)
+
+    def forward(self, x):
+        x = self.pool1(self.conv1(x).relu())
+        x = self.conv3(self.conv2(x).relu()).relu()
+        return self.conv4_2(x), self.conv4_1(x).softmax(1)
+
+model = PNet().eval()
+x = torch.rand(1, 3, 60, 48)
+explorer = hookviz.explore(model, x, layer='conv3')"""
+SEGMENTS = """from torchvision.models import segmentation as zoo
+model = zoo.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None).eval()
+names = zoo.LRASPP_MobileNet_V3_Large_Weights.DEFAULT.meta['categories']
+picture = hookviz.attribution.prepare_input(hookviz.demo_images()[6], hookviz.demo_model()).args[0]
+explorer = hookviz.explore(model, picture, layers='backbone.4*', class_names=names)"""
+DETECTS = """from torchvision.models import detection as zoo
+model = zoo.fasterrcnn_mobilenet_v3_large_320_fpn(
+    weights=None, weights_backbone=None, box_score_thresh=0.0, min_size=112, max_size=112,
+    rpn_post_nms_top_n_test=12, box_detections_per_img=6).eval()
+picture = hookviz.attribution.prepare_input(hookviz.demo_images()[6], hookviz.demo_model()).args[0]
+explorer = hookviz.explore(model, [picture[0]], layers='backbone.body.4*')"""
+
+
+@pytest.fixture
+def opened(open_notebook):
+    def opened(make):
+        notebook = open_notebook([ON, make, TELL, "explorer"])
+        app = notebook.page.locator(".hookviz-app")
+        app.locator(".hv-tile").first.wait_for()
+        return notebook, app, notebook.page.locator(".said").first
+
+    return opened
+
+
+def click(panel, row, column, size, **how):
+    frame = panel.locator(".hv-frame")
+    box = frame.bounding_box()
+    height, width = size
+    place = {
+        "x": box["width"] * (column + 0.5) / width,
+        "y": box["height"] * (row + 0.5) / height,
+    }
+    frame.click(position=place, **how)
+
+
+def test_a_pixel_of_p_nets_faces(opened, shots):
+    notebook, app, said = opened(PNET)
+    output = app.locator(".hv-output")
+    output.get_by_role("combobox", name="map of the output").select_option(
+        label="channel 1 of output[1]"
+    )
+    wait_for(lambda: canvas_pixels(output.locator("canvas").first).shape[:2] == (25, 19), "the map")
+    click(output, 12, 9, (25, 19))
+    written = "output[1][0, 1, 12, 9]"
+    wait_for(lambda: f"{written} | {written}" in said.inner_text(), "the target")
+    wait_for(lambda: f"gradient of {written}" in app.inner_text(), "the gradient")
+    beyond = re.compile(r"^100 % lies beyond what the target sees here: rows 12–12, columns 9–9$")
+    app.locator(".hv-heat").get_by_text(beyond).wait_for()
+    # The gradient of that one number: at conv3 one position has any.
+    slope = app.locator(".hv-gradient canvas").first
+    wait_for(lambda: canvas_pixels(slope).shape[:2] == (25, 19), "the gradient's map")
+    pixels = canvas_pixels(slope)
+    assert (pixels != pixels[0, 0]).any(-1).nonzero()[0].tolist() in ([12], [])
+    click(output, 3, 4, (25, 19), modifiers=["Shift"])
+    other = f"{written} - output[1][0, 1, 3, 4]"
+    wait_for(lambda: f"{other} | {other}" in said.inner_text(), "the difference")
+    wait_for(lambda: f"gradient of {other}" in app.inner_text(), "the gradient")
+    field = app.get_by_role("combobox", name="class that the gradient is of")
+    field.fill("output[0].sum() - output[1].sum()")
+    field.press("Enter")
+    wait_for(lambda: "output[0].sum() - output[1].sum() |" in said.inner_text(), "what was typed")
+    field.fill("output[7] - output[1].sum()")
+    field.press("Enter")
+    app.get_by_text("The model's output has no output[7]").first.wait_for()
+    assert "output[0].sum() - output[1].sum() |" in said.inner_text()
+    notebook.page.screenshot(path=shots / "answer-pnet.png")
+    assert notebook.errors == []
+
+
+def test_a_pixel_of_a_segmentation(opened, shots):
+    notebook, app, said = opened(SEGMENTS)
+    output = app.locator(".hv-output")
+    wait_for(lambda: output.locator(".hv-legend button").count() > 0, "the classes")
+    notebook.page.screenshot(path=shots / "answer-classes.png")
+    menu = output.get_by_role("combobox", name="map of the output")
+    assert menu.locator("option").all_inner_texts()[:3] == [
+        "largest",
+        "__background__",
+        "aeroplane",
+    ]
+    click(output, 56, 60, (112, 112))
+    found = re.compile(r'output\["out"\]\[0, (\d+), 56, 60\]')
+    wait_for(lambda: found.match(said.inner_text()), "the target")
+    channel = int(found.match(said.inner_text())[1])
+    best = "nothing"
+    for option in output.locator(".hv-legend button").all():
+        if option.get_attribute("data-channel") == str(channel):
+            best = option.inner_text()
+            option.click()
+            break
+    wait_for(lambda: menu.input_value() == f"0 {channel}", "the class's values")
+    assert best == menu.locator("option").nth(channel + 1).inner_text()
+    wait_for(lambda: f'gradient of output["out"][0, {channel}, 56, 60]' in app.inner_text(), "it")
+    notebook.page.screenshot(path=shots / "answer-segmentation.png")
+    assert notebook.errors == []
+
+
+def test_a_box_of_a_detector(opened, shots):
+    notebook, app, said = opened(DETECTS)
+    boxes = app.locator(".hv-input .hv-box")
+    wait_for(lambda: boxes.count() == 6, "the boxes")
+    bars = app.locator(".hv-prediction")
+    assert bars.count() == 6
+    bars.nth(2).click()
+    wait_for(lambda: 'output[0]["scores"][2] |' in said.inner_text(), "the third box")
+    wait_for(lambda: 'gradient of output[0]["scores"][2]' in app.inner_text(), "the gradient")
+    wait_for(lambda: bars.nth(2).get_attribute("aria-pressed") == "true", "the bar")
+    first = app.locator('.hv-box[data-place="0"]')
+    first.locator("span").click()
+    wait_for(lambda: 'output[0]["scores"][0] |' in said.inner_text(), "the first box")
+    first.locator("span").click(modifiers=["Shift"])
+    wait_for(lambda: first.get_attribute("aria-pressed") == "true", "the box")
+    notebook.page.screenshot(path=shots / "answer-boxes.png")
+    assert notebook.errors == []
+
+
+def test_tiger_cat_less_egyptian_cat(opened, shots):
+    make = "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+    notebook, app, said = opened(make)
+    field = app.get_by_role("combobox", name="class that the gradient is of")
+    field.fill("moon - fish")
+    field.press("Enter")
+    wait_for(lambda: "('moon', 'fish') | moon against fish" in said.inner_text(), "the difference")
+    bars = app.locator(".hv-prediction")
+    bars.nth(0).click()
+    first = int(bars.nth(0).get_attribute("data-number"))
+    second = int(bars.nth(2).get_attribute("data-number"))
+    wait_for(lambda: said.inner_text().startswith(f"{first} |"), "one class")
+    bars.nth(2).click(modifiers=["Shift"])
+    wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
+    assert notebook.errors == []

@@ -1,0 +1,207 @@
+"""Outputs that are pictures: each value and each box has the expression of the number itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hookviz
+from hookviz.run.output import leaves_of, read_output
+from hookviz.view.answer import SHOWN, map_values, read_answer
+
+SIZE = (1, 3, 40, 80)
+
+
+def read(output, size=SIZE, sample=0, names=()):
+    return read_answer(leaves_of(output), size, sample, names)
+
+
+class PNet(nn.Module):
+    """MTCNN's first network: boxes and a face's probability at every position."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.prelu1 = nn.Conv2d(3, 10, 3), nn.PReLU(10)
+        self.pool1 = nn.MaxPool2d(2, 2, ceil_mode=True)
+        self.conv2, self.prelu2 = nn.Conv2d(10, 16, 3), nn.PReLU(16)
+        self.conv3, self.prelu3 = nn.Conv2d(16, 32, 3), nn.PReLU(32)
+        self.conv4_1, self.softmax4_1 = nn.Conv2d(32, 2, 1), nn.Softmax(dim=1)
+        self.conv4_2 = nn.Conv2d(32, 4, 1)
+
+    def forward(self, x):
+        x = self.pool1(self.prelu1(self.conv1(x)))
+        x = self.prelu3(self.conv3(self.prelu2(self.conv2(x))))
+        return self.conv4_2(x), self.softmax4_1(self.conv4_1(x))
+
+
+@pytest.fixture(scope="module")
+def pnet():
+    torch.manual_seed(0)
+    return PNet().eval()
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "name"),
+    [
+        (lambda maps: maps, "output"),
+        (lambda maps: {"out": maps}, 'output["out"]'),
+        (lambda maps: (None, [maps]), "output[1][0]"),
+        (lambda maps: SimpleNamespace(masks=maps), "output.masks"),
+    ],
+)
+def test_dense_maps_wherever_they_are(wrapped, name):
+    maps = torch.randn(2, 5, 6, 7)
+    output = wrapped(maps)
+    (found,) = read(output, (2, 3, 40, 80)).maps
+    assert str(found.at) == name and not found.picture
+    assert torch.equal(found.target(1, 3, 2, 4)(output), maps[1, 3, 2, 4])
+    assert read_output(str(found.target(1, 3, 2, 4))) == found.target(1, 3, 2, 4)
+    assert np.array_equal(map_values(found, 1, 3)["values"], maps[1, 3].numpy())
+    assert np.array_equal(map_values(found, 1, None)["classes"], maps[1].argmax(0).numpy())
+
+
+def test_depth_has_no_channels_and_tokens_are_no_map():
+    depth = torch.rand(1, 20, 40)
+    output = {"predicted_depth": depth, "hidden": torch.rand(1, 197, 768)}
+    (found,) = read(output).maps
+    assert str(found.target(0, 0, 3, 5)) == 'output["predicted_depth"][0, 3, 5]'
+    assert torch.equal(found.target(0, 0, 3, 5)(output), depth[0, 3, 5])
+
+
+def test_an_autoencoders_picture():
+    picture = torch.rand(*SIZE)
+    (found,) = read(picture).maps
+    assert found.picture
+    pixels = map_values(found, 0, None)["pixels"]
+    low, high = picture.min(), picture.max()
+    wanted = (255 * ((picture[0] - low) / (high - low))).round().byte().permute(1, 2, 0).numpy()
+    assert np.array_equal(pixels, wanted)
+
+
+def test_names_of_classes_where_they_fit():
+    (found,) = read(torch.rand(1, 2, 8, 8), names=["sky", "sea"]).maps
+    assert found.labels == ["sky", "sea"]
+    (found,) = read(torch.rand(1, 3, 8, 8), names=["sky", "sea"]).maps
+    assert found.labels == ["channel 0", "channel 1", "channel 2"]
+
+
+def test_torchvisions_boxes():
+    output = [
+        {"boxes": torch.zeros(0, 4), "scores": torch.zeros(0), "labels": torch.zeros(0).long()},
+        {
+            "boxes": torch.tensor([[0.0, 0, 40, 20], [40, 10, 80, 40]]),
+            "scores": torch.tensor([0.3, 0.9]),
+            "labels": torch.tensor([1, 2]),
+            "keypoints": torch.tensor([[[8.0, 4, 1]], [[60, 20, 1]]]),
+            "masks": torch.rand(2, 1, 40, 80),
+        },
+    ]
+    size = (2, 3, 40, 80)
+    assert not read(output, size, 0)
+    answer = read(output, size, 1, ["nothing", "cat"])
+    best, other = answer.boxes
+    assert (best.label, best.corners, best.points) == (
+        "class 2",
+        (0.5, 0.25, 1, 1),
+        ((0.75, 0.5),),
+    )
+    assert (other.label, str(other.at)) == ("cat", 'output[1]["scores"][0]')
+    assert best.at(output) == output[1]["scores"][1]
+
+
+@pytest.mark.parametrize("keys", [("logits", "pred_boxes"), ("pred_logits", "pred_boxes")])
+def test_detrs_queries(keys):
+    torch.manual_seed(0)
+    logits, boxes = torch.randn(1, 30, 4), torch.rand(1, 30, 4)
+    output = dict(zip(keys, (logits, boxes), strict=True))
+    answer = read(output, names=["cat", "dog", "cow"])
+    assert (len(answer.boxes), answer.count) == (SHOWN, 30)
+    shares = logits[0].softmax(-1)[:, :-1]
+    assert answer.boxes[0].score == pytest.approx(float(shares.max()))
+    assert answer.boxes[0].label == ["cat", "dog", "cow"][int(shares.amax(0).argmax())]
+    query = int(shares.amax(1).argmax())
+    right, down, wide, high = boxes[0, query].tolist()
+    assert answer.boxes[0].corners[:2] == pytest.approx((right - wide / 2, down - high / 2))
+    assert torch.equal(
+        answer.boxes[0].at(output), logits[0, query].where(torch.arange(4) < 3, -torch.inf).max()
+    )
+    assert read(output, names=["cat", "dog", "cow", "hen"]).boxes[0].score == pytest.approx(
+        float(logits.sigmoid().max())
+    )
+
+
+def test_yolos_anchors():
+    rows = torch.zeros(1, 4 + 2, 50)
+    rows[0, :, 7] = torch.tensor([20.0, 10, 40, 20, 0.1, 0.9])
+    rows[0, :, 8] = torch.tensor([21.0, 10, 40, 20, 0.1, 0.8])  # the same dog
+    rows[0, :, 9] = torch.tensor([60.0, 30, 10, 10, 0.7, 0.2])
+    output = (rows, {"feats": torch.rand(1, 66, 5, 10)})
+    answer = read(output, names=["cat", "dog"])
+    dog, cat = answer.boxes[:2]
+    assert (dog.label, str(dog.at), dog.corners) == ("dog", "output[0][0, 5, 7]", (0, 0, 0.5, 0.5))
+    assert (cat.label, str(cat.at)) == ("cat", "output[0][0, 4, 9]")
+    assert all(box.score == 0 for box in answer.boxes[2:])
+
+
+def test_a_pixel_is_the_target_and_all_follows(pnet):
+    torch.manual_seed(1)
+    picture = torch.rand(1, 3, 60, 48)
+    explorer = hookviz.explore(pnet, picture)
+    boxes, faces = explorer._now.answer.maps
+    assert [tuple(each.values.shape) for each in (boxes, faces)] == [(1, 4, 25, 19), (1, 2, 25, 19)]
+    target = faces.target(0, 1, 12, 9)
+    explorer.target = str(target)  # as a click writes it
+    assert explorer.target == target and explorer.frame.target == "output[1][0, 1, 12, 9]"
+    x = picture.clone().requires_grad_()
+    kept = []
+    handle = pnet.conv3.register_forward_hook(lambda *given: kept.append(given[2]))
+    score = pnet(x)[1][0, 1, 12, 9]
+    handle.remove()
+    (wanted,) = torch.autograd.grad(score, kept)
+    assert torch.allclose(explorer.cache["conv3"].gradient, wanted, atol=1e-7)
+    explorer.target = "output[1][0, 1, 12, 9] - output[1][0, 1, 3, 3]"
+    assert explorer.target == target - faces.target(0, 1, 3, 3)
+    with pytest.raises(ValueError, match="no output"):
+        explorer.target = "output[1][0, 9, 12, 9]"
+    assert explorer.target == target - faces.target(0, 1, 3, 3)
+    explorer.close()
+
+
+def test_a_classifier_has_no_such_answer():
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[0])
+    assert not explorer._now.answer and not explorer._now.run.leaves
+    explorer.close()
+
+
+def test_a_heatmap_beyond_what_the_target_sees(pnet):
+    torch.manual_seed(2)
+    picture = torch.rand(1, 3, 60, 48)
+    target = hookviz.output[1][0, 1, 12, 9]
+    explorer = hookviz.explore(pnet, picture, target, layer="conv2", overlay=False)
+    x = picture.clone().requires_grad_()
+    kept = []
+    handle = pnet.conv2.register_forward_hook(lambda *given: kept.append(given[2]))
+    score = pnet(x)[1][0, 1, 12, 9]
+    handle.remove()
+    (slopes,) = torch.autograd.grad(score, kept)
+    heat = (slopes.mean((2, 3), keepdim=True) * kept[0]).sum(1).relu()[0].detach()
+    seen = slopes[0].any(0).nonzero()
+    (top, left), (bottom, right) = seen.amin(0).tolist(), seen.amax(0).tolist()
+    assert (top, bottom, left, right) == (12, 14, 9, 11)  # 3×3, as conv3's kernel
+    outside = 1 - float(heat[top : bottom + 1, left : right + 1].sum() / heat.sum())
+    words = f"{100 * outside:.0f} % lies beyond what the target sees here: rows 12–14, columns 9–11"
+    assert explorer.frame.panels[-1].note == words
+    explorer.target = "output[1].sum()"  # sees all of it
+    assert explorer.frame.panels[-1].note == ""
+    explorer.close()
+
+
+def test_a_page_has_the_maps(pnet):
+    explorer = hookviz.explore(pnet, torch.rand(1, 3, 60, 48), hookviz.output[1][0, 1, 12, 9])
+    page = explorer.to_html()
+    assert "output[1][0, 1, 12, 9]" in page and '"answer"' in page
+    explorer.close()
