@@ -15,6 +15,7 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
+from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
 from ..view.layer import ABLATION, channel_order
@@ -134,6 +135,7 @@ class Canvas(anywidget.AnyWidget):
         self._latest, self._explored, self._code = (), _closed, None
         super().close()
 
+    @alone
     def _moved(self, change: dict[str, Any]) -> None:
         """Follow the browser, unless a request that was sent later has told of it before."""
         settings, count = change["new"], self.moved.get("count", self.seen)
@@ -162,6 +164,7 @@ class Canvas(anywidget.AnyWidget):
         finally:
             self.observe(self._moved, "settings")
 
+    @alone
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
         if "set" in question:
             self._handle(question.get("moved", 0), lambda: self._set(question))

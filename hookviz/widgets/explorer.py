@@ -37,7 +37,7 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
-from ..run.session import Session
+from ..run.session import Session, alone
 from ..run.target import Target, check_target
 from ..studies.graph.contributions import Contributions
 from ..studies.kernels import LayerWeights, layer_weights
@@ -303,6 +303,7 @@ class Explorer(LiveWidget, SettingTraits):
             raise error if name == "target" else traitlets.TraitError(str(error)) from None
 
     @traitlets.observe(*SETTINGS)
+    @alone
     @defer_interrupts
     def _changed(self, change: dict) -> None:
         if self._quiet:
@@ -387,6 +388,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     # The canvas
 
+    @alone
     def _take_place(self, change: dict[str, Any]) -> None:
         """Replace the plain face by the canvas, now that the browser can draw it."""
         if self.closed or self._canvas is None or self._canvas in self.children:
@@ -397,6 +399,7 @@ class Explorer(LiveWidget, SettingTraits):
         close_tree(plain)
         self._face = None
 
+    @alone
     @defer_interrupts
     def _follow(self, settings: dict[str, Any]) -> None:
         """Update the settings to those of the canvas; the frame is built on demand."""
@@ -469,6 +472,7 @@ class Explorer(LiveWidget, SettingTraits):
         return self._given.image
 
     @image.setter
+    @alone
     def image(self, image: Any) -> None:
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
@@ -499,6 +503,7 @@ class Explorer(LiveWidget, SettingTraits):
         """
         self._rerun(self._now.session)
 
+    @alone
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
         view = self._ran(session, self._now.settings)
@@ -623,6 +628,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Undo all edits."""
         self.edits = ()
 
+    @alone
     @defer_interrupts
     def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
         view = self._now
