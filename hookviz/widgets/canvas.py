@@ -15,6 +15,7 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
+from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
 from ..view.layer import ABLATION, channel_order
@@ -29,6 +30,7 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.reason import kept_run, reason_payload, without_payload
+from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -133,6 +135,7 @@ class Canvas(anywidget.AnyWidget):
         self._latest, self._explored, self._code = (), _closed, None
         super().close()
 
+    @alone
     def _moved(self, change: dict[str, Any]) -> None:
         """Follow the browser, unless a request that was sent later has told of it before."""
         settings, count = change["new"], self.moved.get("count", self.seen)
@@ -161,6 +164,7 @@ class Canvas(anywidget.AnyWidget):
         finally:
             self.observe(self._moved, "settings")
 
+    @alone
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
         if "set" in question:
             self._handle(question.get("moved", 0), lambda: self._set(question))
@@ -225,6 +229,10 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "sides":
+            sides = shown_sides(view.with_settings(heatmap=question["method"]))
+            arrays = zip(("first", "second"), sides.heats, strict=True)
+            return {"method": sides.method}, [raw(name, heat) for name, heat in arrays]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]

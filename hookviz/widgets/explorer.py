@@ -37,7 +37,7 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
-from ..run.session import Session
+from ..run.session import Session, alone
 from ..run.target import Target, check_target
 from ..studies.graph.contributions import Contributions
 from ..studies.kernels import LayerWeights, layer_weights
@@ -50,6 +50,7 @@ from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
+from ..view.sides import Sides, shown_sides
 from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
@@ -302,6 +303,7 @@ class Explorer(LiveWidget, SettingTraits):
             raise error if name == "target" else traitlets.TraitError(str(error)) from None
 
     @traitlets.observe(*SETTINGS)
+    @alone
     @defer_interrupts
     def _changed(self, change: dict) -> None:
         if self._quiet:
@@ -386,6 +388,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     # The canvas
 
+    @alone
     def _take_place(self, change: dict[str, Any]) -> None:
         """Replace the plain face by the canvas, now that the browser can draw it."""
         if self.closed or self._canvas is None or self._canvas in self.children:
@@ -396,6 +399,7 @@ class Explorer(LiveWidget, SettingTraits):
         close_tree(plain)
         self._face = None
 
+    @alone
     @defer_interrupts
     def _follow(self, settings: dict[str, Any]) -> None:
         """Update the settings to those of the canvas; the frame is built on demand."""
@@ -468,6 +472,7 @@ class Explorer(LiveWidget, SettingTraits):
         return self._given.image
 
     @image.setter
+    @alone
     def image(self, image: Any) -> None:
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
@@ -498,6 +503,7 @@ class Explorer(LiveWidget, SettingTraits):
         """
         self._rerun(self._now.session)
 
+    @alone
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
         view = self._ran(session, self._now.settings)
@@ -622,6 +628,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Undo all edits."""
         self.edits = ()
 
+    @alone
     @defer_interrupts
     def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
         view = self._now
@@ -822,6 +829,32 @@ class Explorer(LiveWidget, SettingTraits):
             No such method.
         """
         return heatmaps(self.cache, method or self.heatmap)
+
+    def sides(self) -> Sides:
+        """Return the shown layer's heatmaps of both sides of a target that is a difference.
+
+        Returns
+        -------
+        hookviz.view.sides.Sides
+            With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
+
+        Raises
+        ------
+        ValueError
+            The target is no difference of two, or no gradient arrives.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], ("moon", "fish")
+        ... )
+        >>> sides = explorer.sides()
+        >>> sides.names, sides.difference.shape
+        (('moon', 'fish'), (14, 14))
+        >>> explorer.close()
+        """
+        return shown_sides(displayed_view(self._now))
 
     def contributions(
         self,
