@@ -106,6 +106,60 @@ def test_explorer(fused):
     explorer.close()
 
 
+class Inside(Own):
+    """Attention that is checkpointed within its module: no module runs again in the backward."""
+
+    def __init__(self, reentrant, **options):
+        super().__init__(**options)
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=self.reentrant)
+
+
+@pytest.mark.parametrize("factor", [0, 0.5, -2])
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_checkpointed_method_has_the_edit_in_its_gradients(fused, reentrant, factor):
+    """Against the same heads' factors written out, in float64, through `torch.autograd`."""
+    model = Net()
+    model.attn, model.attn2 = Inside(reentrant, fused=fused), Inside(reentrant, fused=fused)
+    scattered(model).double()
+    x = torch.rand(2, 5, 8, dtype=torch.float64)
+
+    def gradients():
+        given = x.clone().requires_grad_()
+        model.zero_grad()
+        y = model(given)
+        y[:, 1].sum().backward()
+        return [y.detach(), given.grad, *(each.grad for each in model.parameters())]
+
+    plain = gradients()
+    for name in ("attn", "attn2"):
+        with HeadEdit(f"{name}.heads", factor, 1, attends=name).block(model):
+            found = gradients()
+        getattr(model, name).factors = torch.tensor([1.0, factor])
+        expected = gradients()
+        getattr(model, name).factors = None
+        assert not torch.allclose(plain[1], expected[1])
+        for one, other in zip(found, expected, strict=True):
+            assert torch.allclose(one, other, atol=1e-12)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_checkpointed_method_has_its_weights_and_gradients(fused, reentrant):
+    model, plain, x = Net(), Net(fused=fused), torch.rand(2, 5, 8)
+    model.attn, model.attn2 = Inside(reentrant, fused=fused), Inside(reentrant, fused=fused)
+    scattered(model)
+    plain.load_state_dict(model.state_dict())
+    found, wanted = (hookviz.attention(each, x, target=1) for each in (model, plain.eval()))
+    assert list(found) == list(wanted) == ["attn", "attn2"]
+    for name in wanted:
+        assert torch.allclose(found[name], wanted[name])
+        assert torch.allclose(found.gradients[name], wanted.gradients[name])
+
+
 def test_where_a_whole_layer_would_be_one_operation():
     model, words = scattered(Words()), torch.arange(6)[None]
     edit = HeadEdit("heads", 0, None, attends="encoder.self_attn")

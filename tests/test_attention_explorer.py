@@ -125,6 +125,23 @@ def test_without_patches_it_is_the_matrix():
     explorer.close()
 
 
+def test_tokens_have_their_words():
+    model, words = scattered(Words()), torch.arange(6)[None]
+    said = ["[CLS]", "a", "cat", "sat", "$here$", "[SEP]"]
+    explorer = hookviz.explore(model, words, token_names=said, face="plain")
+    explorer.layer, explorer.channel = "encoder.self_attn.heads", 0
+    header, _ = layer_payload(explorer._now)
+    assert header["tokens"] == [said, said] == [*explorer.frame.panels[0].tokens]
+    axes = explorer.figure().axes[0]
+    ticks = [axis.get_ticklabels() for axis in (axes.xaxis, axes.yaxis)]
+    assert [[each.get_text().replace("\\", "") for each in axis] for axis in ticks] == [said, said]
+    explorer.close()
+    with pytest.raises(ValueError, match=r"token_names has 2 names, but attention has 6: give one"):
+        hookviz.explore(model, words, token_names=["a", "b"])
+    with pytest.raises(ValueError, match="but nothing attends"):
+        hookviz.explore(nn.Conv2d(3, 2, 3), picture(), token_names=["a", "b"])
+
+
 def test_budget_is_shared_and_what_went_over_is_run_alone():
     model, x = vit(), picture()
     with pytest.warns(RuntimeWarning, match="max_bytes"):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear
 
+from ..hooking.checkpoint import FORWARD, current_backward
 from ..hooking.records import Statistics, TensorStore, statistics
 from ..hooking.tensors import PatchGrid, StorageMap, at_least_float32
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
@@ -246,6 +247,7 @@ class AttentionListener(Listener):
         self._results: StorageMap[Attended] = StorageMap()  # of softmax and fused, for a backward
         self._by_call: dict[ModuleCall, list[Attended]] = {}
         self._repeated: dict[ModuleCall, int] = {}
+        self._marks: list[tuple[_Mark, Attended]] = []
         self._recorder: OperationRecorder | None = None
 
     # The modules
@@ -288,7 +290,9 @@ class AttentionListener(Listener):
 
     def after(self, operation: Operation) -> None:
         """Follow products to a softmax and on to values; take what fused operations hide."""
-        if operation.phase == "backward":
+        if self._is_repeated(operation):
+            self._recall(operation)
+        elif operation.phase == "backward":
             self._after_backward(operation)
         elif is_fused(operation):
             self._take_fused(operation)
@@ -303,10 +307,33 @@ class AttentionListener(Listener):
         assert self._recorder is not None
         return self._recorder.silent()
 
+    def _is_repeated(self, operation: Operation) -> bool:
+        """Return whether checkpointing repeats an attention in a function, not in its module."""
+        attends = is_fused(operation) or operation.name in _SOFTMAX
+        if not attends or current_backward() == FORWARD or not torch.is_grad_enabled():
+            return False
+        return operation.call is None or not self._by_call.get(operation.call)
+
+    def _recall(self, operation: Operation) -> Attended | None:
+        """Return the attention that an operation repeats, by the numbers that it is given."""
+        with self._silent(), torch.no_grad():
+            mark = _mark(operation)
+            same = (each for known, each in self._marks if _agree(known, mark))
+            attended = next(same, None)
+        if attended is not None:
+            self._results[operation.outputs[0]] = attended
+        return attended
+
+    def _note(self, operation: Operation, attended: Attended) -> None:
+        if current_backward() == FORWARD:
+            with self._silent(), torch.no_grad():
+                self._marks.append((_mark(operation), attended))
+
     def _take_fused(self, operation: Operation) -> None:
         attended = self._next(operation, lambda: Attended(self._path(operation.call)))
         result = operation.outputs[0]
         self._results[result] = attended
+        self._note(operation, attended)
         if not attended.confirmed:
             attended.confirmed = True
             self._settle(attended)
@@ -323,6 +350,7 @@ class AttentionListener(Listener):
         path = _common(product.path, self._path(operation.call))
         attended = self._next(operation, lambda: Attended(path, dimension))
         self._results[result] = attended
+        self._note(operation, attended)
         if not attended.confirmed:
             self._candidates[result] = attended
             with self._silent():
@@ -489,7 +517,7 @@ class AttentionListener(Listener):
 
     def end(self) -> None:
         """Let go of what was only followed; give each attention a name of its own."""
-        self._products, self._candidates = StorageMap(), StorageMap()
+        self._products, self._candidates, self._marks = StorageMap(), StorageMap(), []
         counts: dict[str, int] = {}
         for each in self.found:
             number = counts.get(each.name, 0)
@@ -503,6 +531,26 @@ class AttentionListener(Listener):
     def grid(self) -> tuple[int, ...] | None:
         """Rows and columns of the patches that the model's first layer cuts, if it does."""
         return self._patches.grid
+
+
+_Mark = list[tuple[torch.Size, Tensor]]
+
+
+def _mark(operation: Operation) -> _Mark:
+    """Return shapes and some numbers of what is attended with: queries and keys, or products."""
+    given = (operation.argument.get(each) for each in ("query", "key", "src", "self"))
+    found = []
+    for each in given:
+        if isinstance(each, Tensor) and each.numel() and not each.is_nested:
+            flat = each.detach().reshape(-1)
+            found.append((each.shape, flat[:: max(1, len(flat) // 16)].clone()))
+    return found
+
+
+def _agree(one: _Mark, other: _Mark) -> bool:
+    pairs = [*zip(one, other, strict=False)]
+    alike = len(one) == len(other) and all(a[0] == b[0] for a, b in pairs)
+    return alike and all(torch.equal(a[1], b[1]) for a, b in pairs)
 
 
 def _common(one: Path, other: Path) -> Path:

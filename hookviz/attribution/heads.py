@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -216,6 +216,19 @@ def token_names(model: nn.Module) -> tuple[str, ...]:
     for kind, count in counts.items():
         found += [kind] if count == 1 else [f"{kind} {n}" for n in range(count)]
     return tuple(found)
+
+
+def check_token_names(cache: FeatureCache, names: Sequence[str]) -> None:
+    """Raise a ``ValueError`` if no attention of a capture has as many queries or keys."""
+    records = [each for each in cache.values() if isinstance(each, AttentionRecord)]
+    sizes = {size for each in records for size in each.last.outputs[0].shape[-2:]}
+    if names and len(names) not in sizes:
+        known = (
+            f"attention has {', '.join(map(str, sorted(sizes)))}" if sizes else "nothing attends"
+        )
+        raise ValueError(
+            f"token_names has {len(names)} names, but {known}: give one for each token, in order."
+        )
 
 
 # In a run
@@ -429,6 +442,13 @@ class _Scaling(AttentionListener):
             # dS/dO of O = f A V at the one; dS/dA at the other, of which the result is scaled.
             self._scale(attended, args[0], self._factor)
             operation.replace(operation.function(*args, **operation.kwargs))
+
+    def _recall(self, operation: Operation) -> Attended | None:
+        attended = super()._recall(operation)
+        if attended is not None and self._is_meant(attended.path):
+            with self._silent(), torch.no_grad():
+                self._scale(attended, operation.outputs[0], self._factor)
+        return attended
 
     def _take_fused(self, operation: Operation) -> None:
         super()._take_fused(operation)

@@ -88,6 +88,10 @@ def _set_title(axes: Axes, title: str) -> None:
     axes.set_title("\n".join(wrap(no_formula(title), TITLE)), fontsize="small")
 
 
+MOST_TOKENS = 40
+"""Tokens whose words are written beside a matrix."""
+
+
 def draw_panel(panel: Panel, axes: Axes) -> None:
     """Draw a map with its colourbar, or a 1d map as a curve."""
     _set_title(axes, panel.caption)
@@ -103,6 +107,11 @@ def draw_panel(panel: Panel, axes: Axes) -> None:
         values, colormap(panel.cmap), Normalize(panel.low, panel.high), interpolation="nearest"
     )
     axes.locator_params(integer=True)  # rows and columns
+    for axis, words in zip((axes.yaxis, axes.xaxis), panel.tokens, strict=True):
+        if 0 < len(words) <= MOST_TOKENS:
+            axis.set_ticks(range(len(words)), [no_formula(each) for each in words])
+    if panel.tokens[1]:
+        axes.tick_params(axis="x", rotation=90)
     _outline(panel.box, panel.values.shape, axes)
     bar = axes.figure.colorbar(shown, ax=axes, shrink=0.85)
     bar.ax.tick_params(labelsize="x-small")

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, is_dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import count
 from operator import is_
 from types import SimpleNamespace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +39,25 @@ _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 _SEQUENCES = (list, deque)
 # The most frequent types; weights' values are not kept, since they are as large as the model.
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
+
+
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+_ALONE = threading.RLock()
+
+
+def alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Keep all other threads from running a model through hookviz while the function works.
+
+    JupyterLab answers a widget's messages in a thread of their own, also while a cell runs: without
+    this a layer would be seen to run twice, once for each of the two.
+    """
+
+    @wraps(function)
+    def inner(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _ALONE:
+            return function(*args, **kwargs)
+
+    return inner
 
 
 @contextmanager
@@ -345,7 +365,7 @@ class Session:
     model : torch.nn.Module
     inputs : ModelInput
         As `prepare_input` returns it.
-    weights, class_names : optional
+    weights, class_names, token_names : optional
         As in `hookviz.explore`.
     """
 
@@ -358,8 +378,10 @@ class Session:
         *,
         weights: Any = None,
         class_names: Sequence[str] | None = None,
+        token_names: Sequence[str] | None = None,
     ) -> None:
         check_model(model)
+        self.token_names = list(token_names or ())
         self.given = model
         self.model, _ = unwrapped(model)
         refuse_without_weights(self.model)
@@ -544,6 +566,26 @@ class Session:
         leaves = leaves_of(passed.output) if kept is None else []
         return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
 
+    def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
+        """Run one forward, and one backward for each target; yield the run of each.
+
+        All runs have the same records: their gradients hold until the next run is made. The model
+        must have run before, with the gradient of its inputs as the source.
+        """
+        cache = Capture(self.given, layers, TensorStore())
+        with self.active():
+            args, kwargs, sources = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
+            with cache:
+                output = self.call(*args, **kwargs)
+                logits = logits_of(output)
+                kept = None if logits is None else logits.detach()
+                for target in targets:
+                    cache.forget_gradients()
+                    score = score_of(output, target, self.class_names)
+                    if score is not None:
+                        torch.autograd.grad(score, sources, allow_unused=True, retain_graph=True)
+                    yield Run(cache.data(), kept, score is not None, type(output), "inputs")
+
     def _settling(self, run: Callable[[], T]) -> T:
         """Run on the input as it is; if the forward raises, on its replacement.
 
@@ -580,6 +622,7 @@ class _Active(Block):
         self._keep_mode = keep_mode
 
     def _begin(self) -> None:
+        self.exit_stack.enter_context(_ALONE)
         state = preserved_state(self._model, keep_mode=self._keep_mode)
         self.exit_stack.enter_context(state)
         self.exit_stack.enter_context(force_eager())

@@ -33,6 +33,7 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
+ *   sides?: (at: any) => import("./sides.js").Found | null,
  *   write?: (written: string) => void,
  *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
@@ -303,16 +304,17 @@ export class App {
     this.rankings.show(ranking, at);
     this.parts.ablation.show(shown);
     visible(this.parts.heading.stage, source.live && !shown.header.query);
-    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions);
+    if (source.live) this.parts.edits.show(facts.edits, at, facts.versions, shown.word);
     this.drawMaps(shown);
     this.drawInput(shown);
     this.parts.boxes.show();
     this.parts.output.show(this.colours);
+    this.parts.sides.show(at, source.picture(shown.header.place), this.colours);
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
     this.tools.show();
-    this.why.show();
+    this.why.show(shown);
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
     this.parts.readings.note(this.notes(shown));

@@ -98,17 +98,18 @@ export class Edits {
    * @param {Edit[]} edits
    * @param {Place & {version: string}} at
    * @param {string[]} versions What the original run, the edited one and the difference are called.
+   * @param {string} kind What a channel is called here: a head of attention, too.
    */
-  show(edits, at, versions) {
+  show(edits, at, versions, kind) {
     const { layer, channel } = at;
     const moved = layer !== this.place.layer || channel !== this.place.channel;
     this.place = { layer, channel };
     const own = edits.filter((each) => each.layer === layer && each.channel === channel);
     this.known = own.at(-1)?.factor ?? 1;
-    setText(this.name, `channel ${channel} ×`);
+    setText(this.name, `${kind} ${channel} ×`);
     setAttribute(this.factor, "aria-label", `factor of ${channel}`);
     setAttribute(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
-    setAttribute(this.off, "title", this.known === 0 ? "switch it on again" : "switch the channel off");
+    setAttribute(this.off, "title", this.known === 0 ? "switch it on again" : `switch the ${kind} off`);
     // A hand on the slider is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     setAttribute(this.factor, "aria-valuetext", this.number.textContent ?? "");

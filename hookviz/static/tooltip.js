@@ -42,7 +42,10 @@ export function showPointed(app, data) {
     if (!data.arrays[which]) return "not in this page";
     return exact ? shortest(exact[which], data.double) : valueHere(data, which, at.channel, row, column);
   };
-  const where = `${height > 1 ? `row ${row}, column ${column}` : `place ${column}`} (from 0)`;
+  const [queries = [], keys = []] = data.header.tokens ?? [];
+  const named = (/** @type {string | undefined} */ token) => (token === undefined ? "" : ` “${token}”`);
+  const whole = `row ${row}${named(queries[row])}, column ${column}${named(keys[column])}`;
+  const where = `${height > 1 ? whole : `place ${column}${named(keys[column])}`} (from 0)`;
   const graded = Boolean(data.arrays.gradient_numbers);
   return parts.readings.point([
     [`${data.word} ${at.channel}`, where],

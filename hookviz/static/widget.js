@@ -169,6 +169,7 @@ class KernelSource {
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "sides") return { ...said, ...arrays };
     if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
@@ -327,6 +328,17 @@ class KernelSource {
   write(written) {
     this.requests.add({ set: "target", written });
     this.tell();
+  }
+
+  /**
+   * The heatmaps of both sides of a target that is a difference.
+   * @param {any} at
+   */
+  sides({ layer, call, sample, depth, heatmap: method }) {
+    const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
+    const question = { ask: "sides", layer, call, sample, depth, method };
+    const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
+    return waiting && !known ? null : this.get(question);
   }
 
   /**

@@ -177,6 +177,25 @@ const LANGUAGES = {
     gradient: "Gradient",
     activation: "Aktivierung",
     "all {}": "alle {}",
+    // attention
+    head: "Kopf",
+    "head {}": "Kopf {}",
+    "head {} ×": "Kopf {} ×",
+    "head {} of {}": "Kopf {} von {}",
+    "head {} of {} of layer {}": "Kopf {} von {} der Schicht {}",
+    "head {} of {} of layer {}, a map of {}, seen from {}, in {}":
+      "Kopf {} von {} der Schicht {}, eine Karte von {}, gesehen von {}, in {}",
+    "{}, seen from {}": "{}, gesehen von {}",
+    "patch ({}, {})": "Patch ({}, {})",
+    "the class token": "dem Klassen-Token",
+    "all queries' mean": "dem Mittel aller Anfragen",
+    "Head {}, seen from {}, looks beside the patches at: {}.":
+      "Kopf {}, gesehen von {}, blickt außer auf die Patches auf: {}.",
+    "Attention in this page is seen from {}.": "Die Attention auf dieser Seite ist gesehen von {}.",
+    "Other queries need the notebook.": "Andere Anfragen gibt es nur im Notebook.",
+    "switch the head off": "den Kopf abschalten",
+    "channel {} ×": "Kanal {} ×",
+    "factor of {}": "Faktor von {}",
     "{} of {} channels silent": "{} von {} Kanälen stumm",
   },
 };

@@ -235,6 +235,15 @@ class View:
         return "head" if self.attends else "channel"
 
     @property
+    def token_names(self) -> tuple[list[str], list[str]]:
+        """The words of the rows and of the columns of a matrix of attention; empty if unknown."""
+        names = self.session.token_names
+        if not names or not self.attends or self.query is not None:
+            return [], []
+        rows, columns = self.layer.maps.shape[1:]
+        return names * (len(names) == rows), names * (len(names) == columns)
+
+    @property
     def beside(self) -> dict[str, np.ndarray]:
         """The chosen query's weights at keys that are no patches, by their names: ``(heads,)``."""
         whole = self.whole_record
@@ -648,6 +657,7 @@ class ShownMaps:
             low=low,
             high=high,
             note=note,
+            tokens=self.view.token_names,
         )
 
     def _flatness(self, values: np.ndarray) -> int:

@@ -15,6 +15,7 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
+from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
 from ..view.layer import ABLATION, channel_order
@@ -28,7 +29,8 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.reason import reason_payload, without_payload
+from ..view.reason import kept_run, reason_payload, without_payload
+from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -137,6 +139,7 @@ class Canvas(anywidget.AnyWidget):
         self._latest, self._explored, self._code, self._pictures = (), _closed, None, list
         super().close()
 
+    @alone
     def _moved(self, change: dict[str, Any]) -> None:
         """Follow the browser, unless a request that was sent later has told of it before."""
         settings, count = change["new"], self.moved.get("count", self.seen)
@@ -166,6 +169,7 @@ class Canvas(anywidget.AnyWidget):
         finally:
             self.observe(self._moved, "settings")
 
+    @alone
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
         if "set" in question:
             self._handle(question.get("moved", 0), lambda: self._set(question, buffers))
@@ -173,6 +177,10 @@ class Canvas(anywidget.AnyWidget):
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
             said, arrays = self._answer(question)
+        except KeyboardInterrupt:
+            if question["ask"] not in ("why", "without", "prepare"):
+                raise
+            said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
         except Exception as error:  # a notebook hides what a callback raises
             said, arrays = {"none": str(error)}, []
         except BaseException:  # interrupted: it may be asked again
@@ -234,6 +242,10 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "sides":
+            sides = shown_sides(view.with_settings(heatmap=question["method"]))
+            arrays = zip(("first", "second"), sides.heats, strict=True)
+            return {"method": sides.method}, [raw(name, heat) for name, heat in arrays]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]
@@ -245,6 +257,9 @@ class Canvas(anywidget.AnyWidget):
             said, arrays = map_payload(now.with_settings(**wanted))
             program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
             return said | program, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "prepare":
+            kept_run(now)
+            return {}, []
         if ask == "why":
             said, arrays = reason_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]

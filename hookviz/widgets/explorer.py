@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from ..attribution.flip import Flip
-from ..attribution.heads import with_attention
+from ..attribution.heads import check_token_names, with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.html import ROOT_CLASS
@@ -38,7 +38,7 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
-from ..run.session import Session
+from ..run.session import Session, alone
 from ..run.target import Target, check_target
 from ..studies.graph.contributions import Contributions
 from ..studies.kernels import LayerWeights, layer_weights
@@ -51,6 +51,7 @@ from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
+from ..view.sides import Sides, shown_sides
 from ..view.strokes import with_stroke
 from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
@@ -72,6 +73,7 @@ def explore(
     weights: Any = None,
     transform: Transform | None = None,
     class_names: Sequence[str] | None = None,
+    token_names: Sequence[str] | None = None,
     max_bytes: int | None = None,
     face: FaceName | None = None,
     **settings: Any,
@@ -102,6 +104,8 @@ def explore(
     transform : callable, optional
         PIL image -> tensor.
     class_names : sequence of str, optional
+    token_names : sequence of str, optional
+        The words, one for each token, for the matrices of attention of a model of text.
     max_bytes : int, optional
         A budget for the captured tensors, in bytes.
     face : {"canvas", "plain"}, optional
@@ -144,10 +148,18 @@ strip, place, version : optional
     select_layers(model, with_attention(model, layers))
     target = check_target(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform)
-    session = Session(model, prepared, weights=weights, class_names=class_names)
+    session = Session(
+        model, prepared, weights=weights, class_names=class_names, token_names=token_names
+    )
     given = Given(inputs, weights, transform, known)
     make = defer_interrupts(Explorer, undo=Explorer.close)
-    return make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    made = make(session, given, asker(layers, max_bytes), target=target, face=face, **settings)
+    try:
+        check_token_names(made.cache, session.token_names)
+    except ValueError:
+        made.close()
+        raise
+    return made
 
 
 def _trait(setting: Field) -> traitlets.TraitType:
@@ -297,6 +309,7 @@ class Explorer(LiveWidget, SettingTraits):
             raise error if name == "target" else traitlets.TraitError(str(error)) from None
 
     @traitlets.observe(*SETTINGS)
+    @alone
     @defer_interrupts
     def _changed(self, change: dict) -> None:
         if self._quiet:
@@ -381,6 +394,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     # The canvas
 
+    @alone
     def _take_place(self, change: dict[str, Any]) -> None:
         """Replace the plain face by the canvas, now that the browser can draw it."""
         if self.closed or self._canvas is None or self._canvas in self.children:
@@ -391,6 +405,7 @@ class Explorer(LiveWidget, SettingTraits):
         close_tree(plain)
         self._face = None
 
+    @alone
     @defer_interrupts
     def _follow(self, settings: dict[str, Any]) -> None:
         """Update the settings to those of the canvas; the frame is built on demand."""
@@ -479,11 +494,17 @@ class Explorer(LiveWidget, SettingTraits):
         return self._given.image
 
     @image.setter
+    @alone
     def image(self, image: Any) -> None:
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
         inputs = prepare_input(image, old.given, **how)
-        session = Session(old.given, inputs, class_names=old.class_names or None)
+        session = Session(
+            old.given,
+            inputs,
+            class_names=old.class_names or None,
+            token_names=old.token_names,
+        )
         before = self._now.predictions[:1]
         self._rerun(session.edited(old.edits))
         self._given = given
@@ -507,6 +528,7 @@ class Explorer(LiveWidget, SettingTraits):
         """
         self._rerun(self._now.session)
 
+    @alone
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
         view = self._ran(session, self._now.settings)
@@ -631,6 +653,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Undo all edits."""
         self.edits = ()
 
+    @alone
     @defer_interrupts
     def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
         view = self._now
@@ -831,6 +854,32 @@ class Explorer(LiveWidget, SettingTraits):
             No such method.
         """
         return heatmaps(self.cache, method or self.heatmap)
+
+    def sides(self) -> Sides:
+        """Return the shown layer's heatmaps of both sides of a target that is a difference.
+
+        Returns
+        -------
+        hookviz.view.sides.Sides
+            With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
+
+        Raises
+        ------
+        ValueError
+            The target is no difference of two, or no gradient arrives.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], ("moon", "fish")
+        ... )
+        >>> sides = explorer.sides()
+        >>> sides.names, sides.difference.shape
+        (('moon', 'fish'), (14, 14))
+        >>> explorer.close()
+        """
+        return shown_sides(displayed_view(self._now))
 
     def contributions(
         self,

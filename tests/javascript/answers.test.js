@@ -46,6 +46,8 @@ test("a language translates whole texts and those with gaps; English is as it is
   speak("de");
   assert.equal(word("all layers"), "alle Schichten");
   assert.equal(word("channel 3 of 96"), "Kanal 3 von 96");
+  assert.equal(word("head 1 ×"), "Kopf 1 ×");
+  assert.equal(word("6×6, seen from patch (2, 1)"), "6×6, gesehen von Patch (2, 1)");
   assert.equal(word("question 2, right"), "Frage 2, right");
   assert.equal(word("layer3.0.conv1"), "layer3.0.conv1");
   speak("xx");
