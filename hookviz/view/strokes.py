@@ -17,7 +17,7 @@ from ..hooking.edit import Change, LayerEdit, changed, select_places
 from ..run.inputs import ModelInput
 
 STROKES = ("grey", "mean", "blur", "noise", "draw", "restore")
-"""The kinds of strokes: a grey of half the brightness, each channel's own mean, a blur, noise of all
+"""All strokes: grey of half the brightness, each channel's own mean, a blur, noise of all
 colours, a colour; or the input as it was."""
 
 
