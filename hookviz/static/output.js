@@ -128,7 +128,7 @@ export class OutputPanel {
     const place = row * map.size[1] + column;
     const { values, classes } = this.found;
     const said = values ? short(values.values[place]) : classes ? (map.labels[classes.values[place] ?? 0] ?? "") : "";
-    return `row ${row}, column ${column}${said && `: ${said}`}`;
+    return said || `row ${row}, column ${column}`;
   }
 
   /**
