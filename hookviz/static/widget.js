@@ -2,6 +2,7 @@
 
 import { App } from "./app.js";
 import { decoded } from "./arrays.js";
+import { Gallery } from "./gallery.js";
 import { Layer } from "./layer.js";
 import { Moves, Requests } from "./moves.js";
 import { pictureOf } from "./pictures.js";
@@ -47,7 +48,7 @@ class KernelSource {
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
-    for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
+    for (const name of ["note", "pins", "pictures"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -107,8 +108,9 @@ class KernelSource {
    * @param {any} message
    */
   ask(message) {
+    const { bytes, ...said } = message;
     try {
-      this.model.send(message);
+      this.model.send(said, undefined, bytes ? [bytes] : undefined);
     } catch {
       this.lose(GONE);
     }
@@ -257,6 +259,15 @@ class KernelSource {
       this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
       this.ask({ key, ask: "code", settings });
     });
+  }
+
+  get thumbnails() {
+    return this.model.get("pictures");
+  }
+
+  /** Whether the kernel has handled all that was asked of it. */
+  get idle() {
+    return !this.requests.doing && this.pending.size === 0;
   }
 
   get pins() {
@@ -501,6 +512,7 @@ export default {
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
     speak(sourceOf(model).facts.language);
     const app = new App(root, sourceOf(model), model.get("settings"), root);
+    app.parts.edits.root.after(new Gallery(app, sourceOf(model)).root);
     const end = follow(model, app, sourceOf(model));
     return () => {
       end();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -54,6 +54,8 @@ class Canvas(anywidget.AnyWidget):
         Called when the user edits the network, see `Explorer`.
     code : callable, optional
         Returns the present view as code, see `Explorer.code`.
+    pictures : callable, optional
+        Returns the thumbnails of the inputs, see `gallery.Gallery`.
 
     Attributes
     ----------
@@ -75,6 +77,7 @@ class Canvas(anywidget.AnyWidget):
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     pins = traitlets.List().tag(sync=True)
+    pictures = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -85,9 +88,10 @@ class Canvas(anywidget.AnyWidget):
         on_move: Callable[[dict[str, Any]], None],
         on_edit: Callable[[str, Any], None],
         code: Callable[[], str] | None = None,
+        pictures: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self._explored, self._on_user, self._on_move = view, on_user, on_move
-        self._on_edit, self._code = on_edit, code
+        self._on_edit, self._code, self._pictures = on_edit, code, pictures
         self._latest: tuple[Any, ...] = ()
         self._count = 0
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
@@ -100,7 +104,7 @@ class Canvas(anywidget.AnyWidget):
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             for name, value in self._traits_now().items():
                 setattr(self, name, value)
-            self.note = frame.note
+            self.note, self.pictures = frame.note, self._pictures()
 
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
@@ -132,7 +136,7 @@ class Canvas(anywidget.AnyWidget):
         """Release all references to the explorer."""
         self.closed, self._edits = True, {}
         self.unobserve_all()
-        self._latest, self._explored, self._code = (), _closed, None
+        self._latest, self._explored, self._code, self._pictures = (), _closed, None, list
         super().close()
 
     @alone
@@ -152,7 +156,8 @@ class Canvas(anywidget.AnyWidget):
         finally:
             if not self.closed:
                 with self._unobserved(), self.hold_sync():  # in one message
-                    self.settings = _settings(self._explored())
+                    for name, value in self._traits_now().items():  # facts of another sample, too
+                        setattr(self, name, value)
                     self.seen = max(self.seen, count)
 
     @contextmanager
@@ -167,7 +172,7 @@ class Canvas(anywidget.AnyWidget):
     @alone
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
         if "set" in question:
-            self._handle(question.get("moved", 0), lambda: self._set(question))
+            self._handle(question.get("moved", 0), lambda: self._set(question, buffers))
             return
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
@@ -184,8 +189,8 @@ class Canvas(anywidget.AnyWidget):
         codings = [coding for coding, _ in arrays]
         self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
 
-    def _set(self, question: dict[str, Any]) -> None:
-        """Change the target or the edits; first follow the browser to where it is."""
+    def _set(self, question: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
+        """Change the target, the input or the edits; first follow the browser to where it is."""
         what = question["set"]
         if settings := question.get("settings"):
             self._on_move(settings)
@@ -198,6 +203,14 @@ class Canvas(anywidget.AnyWidget):
             self._on_edit("factor", (*at.values(), float(question["factor"])))
         elif what == "off":
             self._on_edit("off", (question["layer"], question["channels"]))
+        elif what == "picture":
+            part = tuple(question[name] for name in ("name", "part", "parts"))
+            self._on_edit("picture", (*part, bytes(buffers[0])))
+        elif what == "stroke":
+            mask = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"]).astype(bool)
+            self._on_edit("stroke", (question["kind"], mask, question["colour"]))
+        elif what == "again":
+            self._on_edit("again", question["key"])
         elif what == "drop":
             self._on_edit("drop", self._edits.get(question["key"]))
         else:
