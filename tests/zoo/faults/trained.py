@@ -123,7 +123,8 @@ def page(rows: list[tuple[str, str, list[str]]]) -> str:
         "<!-- by python -m tests.zoo.faults.trained -->",
         f"{len(planted)} faults planted in trained networks: `diagnose(model, x, loss)` names "
         f"{counts[0]}, {alone[0]} of them with nothing else beside it; the guard names "
-        f"{counts[1]}, {alone[1]} alone. Nothing planted: {alarms} alarms in {2 * len(names)} answers. "
+        f"{counts[1]}, {alone[1]} alone. Nothing planted: {alarms} alarms in "
+        f"{2 * len(names)} answers. "
         "A slash parts the call's answer from the guard's.",
         "",
         "| fault | " + " | ".join(names) + " |",
