@@ -421,7 +421,14 @@ let library;
  * @param {string} program
  */
 function libraryOf(program) {
-  library ??= import(URL.createObjectURL(new Blob([program], { type: "text/javascript" }))).then((each) => each.loadDagre());
+  const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
+  library ??= import(address).then(
+    (each) => each.loadDagre(),
+    (error) => {
+      library = undefined;
+      throw error;
+    },
+  );
   return library;
 }
 
