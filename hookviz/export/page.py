@@ -133,8 +133,8 @@ def write_page(
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
-    for header, _, own in blocks.values():
-        if any(part.name == "queries" and part.quality == OUT for part in own):
+    for header, _, every in blocks.values():
+        if any(part.name == "queries" and part.quality == OUT for part in every):
             header["notes"].append("Other queries need the notebook.")
     on_progress(1.0)
     texts = {
