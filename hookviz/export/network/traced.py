@@ -318,7 +318,33 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table[torch.ops.aten.convolution_backward.default] = convolution_backward
+    table[torch.ops.aten._adaptive_avg_pool2d_backward.default] = adaptive_pool_backward
     return table
+
+
+def adaptive_pool_backward(gradient: Tensor, given: Tensor) -> Tensor:
+    """Compute the gradient with respect to an adaptive mean pooling's input, by two products.
+
+    The pooling is ``R x C^T``, where a row of ``R`` and ``C`` is the mean of neighbours: so its
+    gradient is ``R^T g C``.
+    """
+    sizes = zip(gradient.shape[-2:], given.shape[-2:], strict=True)
+    rows, columns = (_means(out, size).to(gradient) for out, size in sizes)
+    return rows.mT @ gradient @ columns
+
+
+def _means(out: int, size: int) -> Tensor:
+    """Return the means of an adaptive pooling along one axis, ``(out, size)``.
+
+    >>> _means(2, 3)
+    tensor([[0.5000, 0.5000, 0.0000],
+            [0.0000, 0.5000, 0.5000]])
+    """
+    rows = []
+    for place in range(out):
+        begin, end = place * size // out, -(-(place + 1) * size // out)
+        rows.append([1 / (end - begin) if begin <= at < end else 0.0 for at in range(size)])
+    return torch.tensor(rows)
 
 
 def convolution_backward(
