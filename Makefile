@@ -77,7 +77,7 @@ ecosystem: $(ECOSYSTEM)/.test  ## check hookviz on models of other libraries: ab
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem
 
 ecosystem-sample: $(ECOSYSTEM)/.test  ## the same on a small model of five libraries; the callbacks
-	$(ECOSYSTEM)/bin/python $(PYTEST) tests/test_lightning.py tests/test_trainer.py \
+	$(ECOSYSTEM)/bin/python $(PYTEST) -W ignore tests/test_lightning.py tests/test_trainer.py \
 	  tests/test_attention_elsewhere.py
 	$(ECOSYSTEM)/bin/python -m tests.zoo.ecosystem --fresh --page test-output/ECOSYSTEM.md $(SAMPLE)
 

@@ -522,3 +522,19 @@ def test_the_way_to_an_error_is_drawn_in_the_models_own_mode():  # one number a 
         in hookviz.diagnose(model, torch.ones(1, 3))._repr_html_()
     )
     assert "<svg" not in hookviz.diagnose(model.eval(), torch.ones(1, 3))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "odd", [lambda x: x * torch.tensor(torch.nan), lambda x: x.clone().fill_(torch.nan)]
+)
+def test_nan_of_a_constant_is_named_in_its_layer(odd):
+    class Odd(nn.Module):
+        def forward(self, x):
+            return odd(x)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), Odd(), nn.Conv2d(4, 4, 3), nn.Flatten())
+    finding = hookviz.diagnose(model.eval(), torch.randn(2, 3, 8, 8))[0]
+    assert (finding.kind, finding.layer, finding.phase) == ("nan", "1", "forward")
+    assert "constant" in finding.message or "the code writes" in finding.message
+    assert finding.line

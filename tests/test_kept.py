@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from untouched import assert_untouched, snapshot
 
 import hookviz
 from hookviz.run.inputs import prepare_input
@@ -242,3 +243,26 @@ def test_a_value_goes_on_number_by_number(go):
     assert value.after[-1] == ("relu", pytest.approx(wanted.item()))
     (origin,) = kept.origins(kept.value("two", 0, (2, 3)), 1, (0, 0))
     assert (origin.layer, origin.channel, origin.position) == ("one", 1, (2, 3))
+
+
+def test_a_kept_run_that_is_stopped_says_so_and_is_asked_for_again(branching, monkeypatch):
+    """The panel gets an answer; nothing is kept, so that the next question runs the model."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
+    sent = []
+    monkeypatch.setattr(explorer._canvas, "send", lambda said, buffers=None: sent.append(said))
+    before = snapshot(model)
+    handle = model.one.register_forward_pre_hook(stop)
+    explorer._canvas._handle_custom_msg({"ask": "prepare", "key": "1"}, [])
+    question = {"ask": "why", "layer": "one", "call": 0, "channel": 0, "position": [1, 1]}
+    explorer._canvas._handle_custom_msg(question | {"key": "2"}, [])
+    handle.remove()
+    assert_untouched(model, before)
+    assert [each["stopped"] for each in sent] == [True, True]
+    explorer._canvas._handle_custom_msg(question | {"key": "3", "again": 1}, [])
+    assert float(sent[-1]["value"]) == pytest.approx(model.one(x)[0, 0, 1, 1].item())
+    explorer.close()
+
+
+def stop(*given):
+    raise KeyboardInterrupt

@@ -13,6 +13,7 @@ hookviz does neither. Each method's docstring notes other differences.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 
@@ -108,7 +109,7 @@ def heatmap(
             f"score.backward() within the capture's block, or take one of {without}."
         )
     function = HEATMAPS[method]
-    given = (maps,) if len(_parameters(method)) == 1 else (maps, gradient)
+    given = (maps,) if len(_parameters(HEATMAPS[method])) == 1 else (maps, gradient)
     return function(*given)
 
 
@@ -120,7 +121,7 @@ def check_method(method: str) -> None:
 
 def needs_gradient(method: str) -> bool:
     """Return whether a method's second argument is a gradient without a default."""
-    parameters = _parameters(method)
+    parameters = _parameters(HEATMAPS[method])
     return (
         not runs_model(method)
         and len(parameters) > 1
@@ -130,7 +131,7 @@ def needs_gradient(method: str) -> bool:
 
 def runs_model(method: str) -> bool:
     """Return whether a method runs the model itself: its first argument is ``model``."""
-    return any(each.name == "model" for each in _parameters(method)[:1])
+    return any(each.name == "model" for each in _parameters(HEATMAPS[method])[:1])
 
 
 def cached_methods() -> list[str]:
@@ -138,8 +139,9 @@ def cached_methods() -> list[str]:
     return [method for method in HEATMAPS if not runs_model(method)]
 
 
-def _parameters(method: str) -> list[inspect.Parameter]:
-    return list(inspect.signature(HEATMAPS[method]).parameters.values())
+@functools.lru_cache(maxsize=256)
+def _parameters(function: Method) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
 
 
 def gradcam(activation: Tensor, gradient: Tensor) -> Tensor:

@@ -72,8 +72,13 @@ def quantize(
 
 
 def _planes(array: np.ndarray) -> bytes:
+    return _bytes_of_values(array).T.tobytes()
+
+
+def _bytes_of_values(array: np.ndarray) -> np.ndarray:
+    """Return an array's bytes as ``(values, bytes of a value)``, the least significant first."""
     own = array.astype(array.dtype.newbyteorder("<"), copy=False)
-    return own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize).T.tobytes()
+    return own.reshape(-1).view(np.uint8).reshape(-1, own.itemsize)
 
 
 @dataclass
@@ -130,7 +135,12 @@ class PackedTensor:
     def size(self) -> int:
         """An estimate of the bytes of `stream`, for a fraction of its work."""
         if self.quality not in self._guessed:
-            self._guessed[self.quality] = sum(_guess(data) for _, data in self._arrays())
+            exact = self.quality == EXACT  # most bytes, and not all have to be arranged
+            self._guessed[self.quality] = (
+                _guess_planes(self.values)
+                if exact
+                else sum(_guess(data) for _, data in self._arrays())
+            )
         return self._guessed[self.quality]
 
     def _arrays(self) -> list[tuple[Coding, bytes]]:
@@ -238,6 +248,16 @@ def _guess(data: bytes) -> int:
     middle = len(data) // 2
     parts = data[:PROBE], data[middle : middle + PROBE], data[-PROBE:]
     return len(data) * sum(len(zlib.compress(part, LEVEL)) for part in parts) // (3 * PROBE)
+
+
+def _guess_planes(array: np.ndarray) -> int:
+    """Estimate as `_guess` does the size of an array whose bytes are grouped by significance."""
+    if array.nbytes <= 3 * PROBE:
+        return _guess(_planes(array))
+    values = _bytes_of_values(array)
+    parts = values[:PROBE, 0], values[:PROBE, values.shape[1] // 2], values[-PROBE:, -1]
+    packed = sum(len(zlib.compress(part.tobytes(), LEVEL)) for part in parts)
+    return array.nbytes * packed // sum(map(len, parts))
 
 
 def _said(parts: list[PackedTensor]) -> list[str]:

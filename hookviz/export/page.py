@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,14 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.settings import NORM, PRODUCT, heatmap_names
+from ..view.settings import NORM, PRODUCT, Settings, heatmap_names
 from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
-from .packing import OUT, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .packing import OUT, Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
 from .terms import held_terms
+
+Packed = tuple[Coding, bytes]
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
@@ -94,14 +96,19 @@ def write_page(
     facts["language"] = language = known_language(language)
     blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
     parts: list[PackedTensor] = []
+    heats: list[Packed] = []
+    places: list[Settings] = []
     for place, name in enumerate(names):
-        header, small, own = _layer(for_layer(view, layer=name))
+        here = for_layer(view, layer=name)
+        header, small, own = _layer(here)
         for part in own:
             part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
+        heats += _heatmaps(here, place)
+        places.append(here.settings)
         on_progress(0.6 * (place + 1) / len(names))
-    heats = _heatmaps(view, names, run, facts["predictions"])
+    heats += _other_classes(view, places, run, facts["predictions"])
     on_progress(0.8)
     still = html.data_url(still_png(build_frame(view)))
     picture = picture_payload(view)
@@ -109,7 +116,7 @@ def write_page(
     if picture is not None:
         said, pixels = picture
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
-    blocks["heatmaps"] = ({}, heats, [])
+    blocks["heatmaps"] = ({}, Stream.of(heats), [])
     blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
     network, small_pictures = _map(view, names)
     blocks["map"] = (network, Stream.of(small_pictures), [])
@@ -120,9 +127,9 @@ def write_page(
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     whole = sum(part.values.nbytes for part in parts)
     facts["why"], terms = held_terms(view, names, room, whole)
-    for header, small, own in terms.values():
+    for header, small, held in terms.values():
         room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
-        parts += own
+        parts += held
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
@@ -254,35 +261,54 @@ def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
     return header, [raw(name, array) for name, array in arrays.items()]
 
 
-def _heatmaps(
-    view: View, names: Sequence[str], run: Callable[[Target], Run], predictions: list[dict]
-) -> Stream:
-    """Return heatmaps of all methods for the target, and of gradcam for the top classes."""
-    arrays = []
+def _heatmaps(view: View, place: int) -> list[Packed]:
+    """Return a layer's heatmaps by all methods, for the view's target."""
+    found = []
+    for method in (*cached_methods(), *_of_attention(view)):
+        found += _heatmap(view.with_settings(heatmap=method), f"{method} {place}")
+    return found
 
-    def add(view: View, said: str) -> None:
-        values = heatmap_payload(view)
-        if values is not None:
-            _, low, high = heat_colours(values) or ("", 0.0, 1.0)
-            ends = np.array([low], np.float32), np.array([high], np.float32)
-            packed = quantize(said, values[None], *ends)
-            packed[1][0]["shape"] = list(values.shape)
-            arrays.extend(packed)
 
-    for place, name in enumerate(names):
-        here = for_layer(view, layer=name)  # the layer is cut out once
-        for method in (*cached_methods(), *_of_attention(view)):
-            add(here.with_settings(heatmap=method), f"{method} {place}")
+def _other_classes(
+    view: View, places: Sequence[Settings], run: Callable[[Target], Run], predictions: list[dict]
+) -> list[Packed]:
+    """Return all layers' Grad-CAM for each other class of the predictions."""
+    if not view.run.scored or isinstance(view, ViewDifference):  # its other side has one target
+        return []
     shown = class_number(view)
-    asked = view.run.scored and not isinstance(
-        view, ViewDifference
-    )  # its other side has one target
-    for each in predictions if asked else ():
-        if (number := each["number"]) != shown:
-            other = view.with_run(run(number)).with_settings(target=number, heatmap="gradcam")
-            for place, name in enumerate(names):
-                add(for_layer(other, layer=name), f"gradcam {number} {place}")
-    return Stream.of(arrays)
+    others = [each["number"] for each in predictions if each["number"] != shown]
+    found = []
+    with closing(_runs(view, others, run, places)) as runs:
+        for number, other in zip(others, runs, strict=True):
+            there = view.with_run(other)
+            for place, settings in enumerate(places):
+                here = there.with_settings(settings, target=number, heatmap="gradcam")
+                found += _heatmap(here, f"gradcam {number} {place}")
+    return found
+
+
+def _runs(
+    view: View, targets: Sequence[int], run: Callable[[Target], Run], places: Sequence[Settings]
+) -> Generator[Run, None, None]:
+    """Yield a run for each target; of one forward where the gradients of the inputs are enough."""
+    simple = view.run.source == "inputs" and not (view.cache.over_budget or view.has_attention)
+    if simple and targets:
+        modules = [view.cache[each.layer].module for each in places]
+        yield from view.session.runs(targets, modules)
+    else:
+        yield from map(run, targets)
+
+
+def _heatmap(view: View, said: str) -> list[Packed]:
+    """Return a view's heatmap in 252 steps; an empty list if it has none."""
+    values = heatmap_payload(view)
+    if values is None:
+        return []
+    _, low, high = heat_colours(values) or ("", 0.0, 1.0)
+    ends = np.array([low], np.float32), np.array([high], np.float32)
+    packed = quantize(said, values[None], *ends)
+    packed[1][0]["shape"] = list(values.shape)
+    return packed
 
 
 def _notes(reductions: list[str], max_bytes: float, view: View) -> list[str]:

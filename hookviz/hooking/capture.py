@@ -201,6 +201,13 @@ class Capture(HookManager, FeatureCache):
         """Return the records without the hooks, as a plain `FeatureCache`."""
         return FeatureCache(self._hooked, self._ran, self.unseen)
 
+    def forget_gradients(self) -> None:
+        """Remove all gradients, before another backward that may not reach all layers."""
+        for record in self._ran.values():
+            for call in record.calls:
+                for each in (*call.inputs, *call.outputs):
+                    each.keep_gradient(None)
+
     # Less simple: checkpointing, views
 
     def _again(self, record: LayerRecord, side: str, found: Found) -> bool:

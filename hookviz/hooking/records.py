@@ -94,8 +94,8 @@ class CapturedTensor:
         """Set the values, or their statistics."""
         self._value = value
 
-    def keep_gradient(self, gradient: Tensor | Statistics) -> None:
-        """Set the gradient, or its statistics."""
+    def keep_gradient(self, gradient: Tensor | Statistics | None) -> None:
+        """Set the gradient, or its statistics; None for no gradient."""
         self._gradient = gradient
         self.__dict__.pop("gradient_statistics", None)
 

@@ -546,6 +546,26 @@ class Session:
         leaves = leaves_of(passed.output) if kept is None else []
         return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
 
+    def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
+        """Run one forward, and one backward for each target; yield the run of each.
+
+        All runs have the same records: their gradients hold until the next run is made. The model
+        must have run before, with the gradient of its inputs as the source.
+        """
+        cache = Capture(self.given, layers, TensorStore())
+        with self.active():
+            args, kwargs, sources = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
+            with cache:
+                output = self.call(*args, **kwargs)
+                logits = logits_of(output)
+                kept = None if logits is None else logits.detach()
+                for target in targets:
+                    cache.forget_gradients()
+                    score = score_of(output, target, self.class_names)
+                    if score is not None:
+                        torch.autograd.grad(score, sources, allow_unused=True, retain_graph=True)
+                    yield Run(cache.data(), kept, score is not None, type(output), "inputs")
+
     def _settling(self, run: Callable[[], T]) -> T:
         """Run on the input as it is; if the forward raises, on its replacement.
 

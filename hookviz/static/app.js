@@ -312,7 +312,7 @@ export class App {
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);
     this.tools.show();
-    this.why.show();
+    this.why.show(shown);
     const key = `${objectId(shown)} ${at.channel} ${facts.target.name}`;
     this.parts.readings.show(shown, at.channel, facts.target.name, key);
     this.parts.readings.note(this.notes(shown));

@@ -67,7 +67,7 @@ export class Heatmaps {
     this.over = false;
     this.note = this.sizes = "";
     if (!found) return heat.tell("on its way …");
-    const none = found.none ?? (found.values ? "" : "no gradient arrives here");
+    const none = found.none || (found.values ? "" : noGradient(data, source.facts));
     heat.tell(none);
     visible(parts.bars.heat.root, !none || at.strip);
     visible(parts.over, Boolean(picture));

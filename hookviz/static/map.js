@@ -16,8 +16,8 @@ import { colour, measureOf, scaleOf } from "./ribbon.js";
  */
 
 const AT_FIRST = 22; // boxes at first
-const PICTURE = { width: 100, height: 100 };
-const PLAIN = { width: 100, height: 50 };
+const PICTURE = { width: 104, height: 100 };
+const PLAIN = { width: 104, height: 50 };
 const JOIN = { width: 78, height: 40 };
 const BOLD = "600 11px";
 const SMALL = "10px";
@@ -201,13 +201,28 @@ export class NetworkMap {
     this.scale();
   }
 
-  /** @param {Unit} unit The last layer in it that has a picture. */
+  /** @param {Unit} unit The layer whose picture it has: its own, or the last in it; "" without one. */
   pictured(unit) {
+    const { sizes, nodes } = this.found;
+    if (unit.kind === "module" && sizes[unit.name]?.[0]) return unit.name;
     for (const n of [...unit.nodes].reverse()) {
-      const node = this.found.nodes[n];
-      if (node.layer === "input" ? this.app.source.picture?.(this.app.data?.header.place ?? [0, 0]) : this.found.sizes[node.layer]?.[0]) return node;
+      const { layer, call } = nodes[n];
+      if (sizes[layer]?.[0] || (layer === "input" && call === 0 && this.input())) return layer;
     }
-    return null;
+    return "";
+  }
+
+  /** The input's picture, if it is one. */
+  input() {
+    return this.app.source.picture(this.app.data?.header.place ?? [0, 0]);
+  }
+
+  /** The captured layers in a unit, in their order. @param {Unit} unit @returns {any[]} */
+  layersIn(unit) {
+    if (unit.kind === "group") return [...new Set(unit.parts.flatMap((part) => this.layersIn(part)))];
+    const own = new Set(unit.nodes.map((n) => this.found.nodes[n].layer));
+    const { layers } = this.app.facts;
+    return layers.filter((/** @type {any} */ { name }) => own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`)));
   }
 
   /** @param {Unit} unit */
@@ -225,12 +240,12 @@ export class NetworkMap {
     const outer = outerName(unit);
     const own = join ? last.operation : unit.name.startsWith(`${outer}.`) ? unit.name.slice(outer.length + 1) : unit.name;
     const folded = unit.kind !== "node";
-    const layers = folded ? new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size : 0;
+    const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
     const lines = [...(join || last.layer === "input" ? [] : [unit.type]), shape];
     const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
     const words = said.filter(Boolean).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
-    const pictured = join ? null : this.pictured(unit);
+    const pictured = join ? "" : this.pictured(unit);
     const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
     if (picture) this.paintPicture(picture, pictured);
     const colours = el("i", { class: "hv-net-colours" });
@@ -238,7 +253,7 @@ export class NetworkMap {
       "button",
       { class: "hv-net-box", type: "button", tabindex: -1, "data-kind": join ? "join" : unit.kind, "data-name": unit.name, title: words, "aria-label": words },
       colours,
-      el("b", {}, fittingWidth(own || unit.name, BOLD, wide, this.root)),
+      el("b", {}, document.createTextNode(fittingWidth(own || unit.name, BOLD, wide, this.root))),
       ...(picture ? [picture] : []),
       ...lines.filter(Boolean).map((line) => el("span", {}, fittingWidth(line, SMALL, wide, this.root))),
     );
@@ -263,11 +278,11 @@ export class NetworkMap {
     return made;
   }
 
-  /** @param {HTMLCanvasElement} canvas @param {any} node */
-  paintPicture(canvas, node) {
+  /** @param {HTMLCanvasElement} canvas @param {string} layer */
+  paintPicture(canvas, layer) {
     const { app } = this;
-    if (node.layer === "input") {
-      const picture = app.source.picture(app.data?.header.place ?? [0, 0]);
+    if (layer === "input") {
+      const picture = this.input();
       if (picture) putPicture(canvas, picture);
       canvas.classList.add("hv-smooth");
       return;
@@ -275,7 +290,7 @@ export class NetworkMap {
     const { sizes, arrays } = this.found;
     let start = 0;
     for (const [name, [height, width]] of Object.entries(sizes)) {
-      if (name === node.layer) paint(canvas, arrays.pictures.values.subarray(start, start + height * width), width, height, app.colours.palette(app.colours.automatic(false)));
+      if (name === layer) paint(canvas, arrays.pictures.values.subarray(start, start + height * width), width, height, app.colours.palette(app.colours.automatic(false)));
       start += height * width;
     }
   }
@@ -403,8 +418,6 @@ export class NetworkMap {
     this.marked = key;
     const scale = scaleOf(app.facts.layers, measure);
     const palette = app.colours.palette("viridis");
-    /** @type {Map<string, any>} */
-    const layers = new Map(app.facts.layers.map((/** @type {any} */ each) => [each.name, each]));
     const now = this.boxOfNow();
     for (const each of this.drawn) {
       const { unit, root, colours } = each;
@@ -416,7 +429,7 @@ export class NetworkMap {
       setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
       const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean);
       setAttribute(root, "aria-label", [root.title, ...role].join(", "));
-      const own = [...new Set(unit.nodes.map((place) => nodes[place].layer))].flatMap((name) => layers.get(name) ?? []);
+      const own = this.layersIn(unit);
       const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
       colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
     }
@@ -424,8 +437,9 @@ export class NetworkMap {
     const told = (/** @type {string[]} */ list) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
     const from = told(names(sources));
     const to = told(names(fed));
+    const leaf = this.leaf();
     const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
-    this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 ? " has no box of its own" : ` ${ends}`));
+    this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 && leaf ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}` : ` ${ends}`));
     this.drawEdges();
   }
 
@@ -433,8 +447,7 @@ export class NetworkMap {
   paintNow() {
     const now = this.boxOfNow();
     if (this.painted && this.painted !== now && this.painted.picture) {
-      const node = this.pictured(this.painted.unit);
-      if (node) this.paintPicture(this.painted.picture, node);
+      this.paintPicture(this.painted.picture, this.pictured(this.painted.unit));
     }
     this.painted = now;
     const { canvas } = this.app.parts.map;
@@ -529,17 +542,16 @@ function strokePath(context, { points, smooth }) {
   const last = sure(points[points.length - 1]);
   context.beginPath();
   context.moveTo(...sure(points[0]));
-  for (let n = 1; n < points.length - 1; n++) {
-    const [here, next] = [sure(points[n]), sure(points[n + 1])];
-    if (smooth) {
-      const end = n === points.length - 2 ? next : /** @type {[number, number]} */ ([(here[0] + next[0]) / 2, (here[1] + next[1]) / 2]);
-      context.quadraticCurveTo(...here, ...end);
-    } else context.arcTo(...here, ...next, 5);
+  for (let n = 1; n < points.length; n++) {
+    const [before, here, next] = [sure(points[n - 1]), sure(points[n]), points[n + 1]];
+    const middle = (before[0] + here[0]) / 2;
+    if (smooth) context.bezierCurveTo(middle, before[1], middle, here[1], ...here);
+    else if (next) context.arcTo(...here, ...next, 5);
   }
   context.lineTo(...last);
   context.stroke();
   const before = sure(points[points.length - 2]);
-  const angle = Math.atan2(last[1] - before[1], last[0] - before[0]);
+  const angle = smooth ? 0 : Math.atan2(last[1] - before[1], last[0] - before[0]);
   context.beginPath();
   context.moveTo(...last);
   for (const turn of [2.7, -2.7]) context.lineTo(last[0] + 6 * Math.cos(angle + turn), last[1] + 6 * Math.sin(angle + turn));

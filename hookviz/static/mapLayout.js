@@ -11,7 +11,7 @@
  * @typedef {{boxes: Box[], lines: number[], paths: Path[], frames: Frame[]} & Size} Placed
  */
 
-const BETWEEN = 26; // pixels between columns
+const BETWEEN = 25; // pixels between columns
 const APART = 14; // between the boxes of a column
 const TITLE = 17; // above boxes for each opened module's name
 const PAD = 6; // between a frame and what is in it
@@ -30,7 +30,9 @@ const CUT = 8; // the most that a cut costs; a line costs 6
  * @returns {Placed}
  */
 export function placed(dagre, units, sizes, { kept, skips }, room) {
-  const { boxes, ways } = inOneLine(dagre, sizes, kept);
+  let { boxes, ways } = inOneLine(dagre, sizes, kept);
+  const extra = roomForTitles(units, boxes);
+  if (extra.some(Boolean)) ({ boxes, ways } = inOneLine(dagre, sizes, kept, extra));
   const columns = columnsOf(boxes);
   const depth = Math.max(0, ...units.map(depthOf)) - 1;
   const lines = broken(columns, units, [...kept, ...skips], room - 2 * BORDER - BETWEEN - 2 * PAD * depth);
@@ -60,28 +62,64 @@ export function placed(dagre, units, sizes, { kept, skips }, room) {
 }
 
 /**
+ * Boxes, and the ways of edges, which leave a box to the right and enter one from the left.
  * @param {any} dagre
  * @param {Size[]} sizes
  * @param {Array<[number, number]>} kept
+ * @param {number[]} [extra] Pixels above each box.
  */
-function inOneLine(dagre, sizes, kept) {
+function inOneLine(dagre, sizes, kept, extra = []) {
   const graph = new dagre.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: APART, ranksep: BETWEEN, edgesep: 10 });
   graph.setDefaultEdgeLabel(() => ({}));
-  sizes.forEach((size, n) => graph.setNode(String(n), { ...size }));
+  sizes.forEach(({ width, height }, n) => graph.setNode(String(n), { width, height: height + (extra[n] ?? 0) }));
   for (const [from, to] of kept) graph.setEdge(String(from), String(to));
   if (sizes.length) dagre.layout(graph);
   const boxes = sizes.map((size, n) => {
     const { x, y } = graph.node(String(n));
-    return { x: x - size.width / 2, y: y - size.height / 2, ...size };
+    return { x: x - size.width / 2, y: y + ((extra[n] ?? 0) - size.height) / 2, ...size };
   });
+  const columns = columnsOf(boxes);
   /** @type {Map<string, Points>} */
   const ways = new Map();
   for (const [from, to] of kept) {
-    const { points } = graph.edge(String(from), String(to));
-    ways.set(`${from} ${to}`, points.map((/** @type {{x: number, y: number}} */ each) => [each.x, each.y]));
+    const [one, other] = /** @type {[Box, Box]} */ ([boxes[from], boxes[to]]);
+    // Of the points in between, those within a column: straight past its boxes.
+    const inner = graph.edge(String(from), String(to)).points.slice(1, -1).filter((/** @type {any} */ _, /** @type {number} */ place) => place % 2);
+    const past = inner.flatMap((/** @type {{x: number, y: number}} */ { x, y }) => {
+      const column = columns.find((each) => Math.abs(each.centre - x) < 1);
+      return column ? [[column.left, y], [column.right, y]] : [[x, y]];
+    });
+    ways.set(`${from} ${to}`, [[one.x + one.width, one.y + one.height / 2], ...past, [other.x, other.y + other.height / 2]]);
   }
   return { boxes, ways };
+}
+
+/**
+ * The pixels that are missing above each box for the names and edges of frames that it does not
+ * share with the box above.
+ * @param {Unit[]} units
+ * @param {Box[]} boxes
+ */
+function roomForTitles(units, boxes) {
+  const extra = units.map(() => 0);
+  const around = (/** @type {number} */ n) => {
+    const found = [];
+    for (let each = units[n]?.parent; each?.parent; each = each.parent) found.push(each);
+    return found;
+  };
+  for (const column of columnsOf(boxes)) {
+    const order = column.boxes.sort((a, b) => (boxes[a]?.y ?? 0) - (boxes[b]?.y ?? 0));
+    for (const [place, n] of order.entries()) {
+      const above = order[place - 1];
+      if (above === undefined) continue;
+      const [upper, lower] = [around(above), around(n)];
+      const own = lower.filter((each) => !upper.includes(each)).length;
+      const others = upper.filter((each) => !lower.includes(each)).length;
+      extra[n] = own * (TITLE + 2) + others * PAD;
+    }
+  }
+  return extra;
 }
 
 /**

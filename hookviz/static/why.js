@@ -4,6 +4,8 @@ import { el, setAttribute, setText, visible } from "./dom.js";
 import { paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
 
+/** @typedef {import("./layer.js").Layer} Layer */
+
 /**
  * One number of the network.
  * @typedef {{layer: string, call: number, channel: number, position: number[], output?: number}} Spot
@@ -29,6 +31,13 @@ export class Why {
     this.off = null;
     this.button = el("button", { class: "hv-toggle", type: "button", title: "why the value at the chosen place is what it is (key w)" }, "why?");
     this.button.addEventListener("click", () => this.toggle());
+    /** Beside a value that was clicked, while the panel is closed. */
+    this.offer = el("button", { class: "hv-toggle hv-why-offer", type: "button", hidden: true, title: "why is this value what it is? (key w)" }, "why?");
+    this.offer.addEventListener("click", () => this.toggle());
+    this.again = 0; // so that what was stopped is asked once more
+    this.stopped = false;
+    this.late = 0;
+    this.end = el("span", { class: "hv-dim", hidden: true }, WORKING);
     this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
     this.logit = el("button", { class: "hv-toggle", type: "button" });
     this.logit.addEventListener("click", () => this.begin({ layer: "", call: -1, channel: 0, position: [], output: this.target() ?? 0 }));
@@ -44,18 +53,21 @@ export class Why {
       { class: "hv-why", role: "region", "aria-label": "why this value", hidden: true },
       el("div", { class: "hv-why-head" }, el("b", {}, "why"), this.way, this.logit),
       this.sum,
+      this.end,
       this.onward,
       this.terms,
       this.cell,
       el("div", { class: "hv-line" }, this.switch, this.checked),
     );
     app.parts.map.head.append(this.button);
+    app.parts.map.root.append(this.offer);
     app.parts.strip.root.before(this.root);
   }
 
   toggle() {
     this.open = !this.open;
     this.reveal = this.open;
+    if (this.stopped) this.again += 1;
     this.followed = "";
     this.app.schedule();
   }
@@ -113,15 +125,53 @@ export class Why {
     if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
     const { layer, call, channel } = spot;
     const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: /** @type {any} */ (spot).place };
-    return { ask: "why", layer, call, channel, sample: at.sample, depth: at.depth, ...where };
+    const again = this.again ? { again: this.again } : {};
+    return { ask: "why", layer, call, channel, sample: at.sample, depth: at.depth, ...where, ...again };
   }
 
-  show() {
+  /**
+   * With a chosen value why is offered beside it, and the kernel makes itself ready to tell.
+   * @param {Layer | null} data
+   */
+  offered(data) {
     const { app } = this;
+    const { place, zoom } = app.at;
+    const [high, wide] = data?.header.size ?? [];
+    const known = place && high && wide && app.source.why && !data?.header.query;
+    const [v, u] = known ? [Math.floor(place[0] * high), Math.floor(place[1] * wide)] : [0, 0];
+    const [right, down] = known ? [zoom.k * ((u + 1) / wide - zoom.x), zoom.k * ((v + 1) / high - zoom.y)] : [0, 0];
+    const shown = known && !this.open && right > 0 && right <= 1.001 && down > 0 && down <= 1.001;
+    visible(this.offer, Boolean(shown));
+    if (!shown) return;
+    const { frame } = app.parts.map;
+    const { style } = this.offer;
+    const left = frame.offsetLeft + right * frame.clientWidth + 3;
+    style.left = `${Math.min(left, frame.offsetLeft + frame.clientWidth - 48)}px`;
+    style.top = `${frame.offsetTop + Math.min(down * frame.clientHeight + 3, frame.clientHeight - 24)}px`;
+    if (app.source.switches) app.source.why?.({ ask: "prepare" });
+  }
+
+  /** After half a second without an answer: what is done, and how it is stopped. */
+  wait() {
+    setText(this.end, this.app.source.switches ? WORKING : "working: the network runs");
+    if (!this.late) this.late = setTimeout(() => visible(this.end, true), HALF_A_SECOND);
+  }
+
+  /** There is an answer. */
+  came() {
+    clearTimeout(this.late);
+    this.late = 0;
+    visible(this.end, false);
+  }
+
+  /** @param {Layer | null} data */
+  show(data) {
+    const { app } = this;
+    this.offered(data);
     const { at, source } = app;
     setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
     visible(this.root, this.open);
-    if (!this.open) return undefined;
+    if (!this.open) return this.came();
     const target = this.target();
     visible(this.logit, target !== null && (source.switches || Boolean(app.facts.why?.output)));
     setText(this.logit, `from ${app.facts.target.name}`);
@@ -139,6 +189,9 @@ export class Why {
     if (!source.why) return this.say("Why needs the notebook: this page holds no weights.");
     if (!question) return this.say("Click a value in the feature map, or begin from the prediction.");
     const found = source.why(question, at);
+    this.stopped = Boolean(found?.stopped);
+    if (found) this.came();
+    else this.wait();
     if (!found) return this.drawn ? undefined : this.say(COMING);
     if (found.none !== undefined) return this.say(found.none);
     const off = this.off && source.why?.(this.off);
@@ -378,6 +431,8 @@ function bar(value, most) {
   return made;
 }
 
+const HALF_A_SECOND = 500; // milliseconds
+const WORKING = "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop";
 const COMING = "on its way …";
 const CONSTANT = "of input channels to which only biases lead: trained away, or given nothing but zeros here";
 

@@ -35,39 +35,39 @@ LEAST_BEYOND = 0.01
 
 
 class ShownHeatmap:
-    """The heatmap of a view.
-
-    `values`, ``(h, w)``, is None where no gradient arrived; `alone` is true if it is drawn without
-    the picture, by the user's choice or because there is none.
-    """
+    """The heatmap of a view; `values`, ``(h, w)``, is None where no gradient arrived."""
 
     def __init__(self, view: View) -> None:
         view = view.with_settings(stage=RETURNED)  # gradients are those of the output
         self.view, self.settings, self.memo = view, view.settings, view.memo
         self.values = self._values()
-        self.alone = not self.settings.overlay or view.picture is None
+
+    @property
+    def alone(self) -> bool:
+        """True if it is drawn without the picture, by choice or because there is none."""
+        return not self.settings.overlay or self.view.picture is None
 
     def _values(self) -> np.ndarray | None:
         if isinstance(self.view, ViewDifference):
             return less(*(ShownHeatmap(side).values for side in self.view.sides))
-        method, layer = self.settings.heatmap, self.view.layer
+        method = self.settings.heatmap
         if method in ATTRIBUTIONS:
             return self._attribution(method)
         if method == PRODUCT:
-            here = self.settings.channel
+            layer, here = self.view.layer, self.settings.channel
             return None if layer.gradients is None else layer.maps[here] * layer.gradients[here]
         if method == EFFECTIVE:
             return self._effective()
         if method == NORM:
+            layer = self.view.layer
             return self.memo.get_or_compute("norm", layer, lambda: norms(layer.maps))
         if method in ATTENTION_HEATMAPS:
             return self._of_attention(method)
         if runs_model(method):
             return self._of_a_run(method)
-        if layer.gradients is None and needs_gradient(method):
+        if needs_gradient(method) and self.view.call.gradient is None:
             return None
-        key = (layer, method, HEATMAPS[method])
-        return self.memo.get_or_compute("heatmap", key, lambda: self._cut(self._whole(method)))
+        return self._cut(self._whole(method))
 
     def _whole(self, method: str) -> Tensor:
         """Return the heatmap of all samples, so that a sample step only cuts."""

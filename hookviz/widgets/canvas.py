@@ -28,7 +28,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.reason import reason_payload, without_payload
+from ..view.reason import kept_run, reason_payload, without_payload
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -168,6 +168,10 @@ class Canvas(anywidget.AnyWidget):
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
             said, arrays = self._answer(question)
+        except KeyboardInterrupt:
+            if question["ask"] not in ("why", "without", "prepare"):
+                raise
+            said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
         except Exception as error:  # a notebook hides what a callback raises
             said, arrays = {"none": str(error)}, []
         except BaseException:  # interrupted: it may be asked again
@@ -232,6 +236,9 @@ class Canvas(anywidget.AnyWidget):
             said, arrays = map_payload(now.with_settings(**wanted))
             program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
             return said | program, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "prepare":
+            kept_run(now)
+            return {}, []
         if ask == "why":
             said, arrays = reason_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]

@@ -64,6 +64,7 @@ FAINT = """() => {
 # What each page draws once it has unpacked its data.
 LAST = {
     "explorer": ".hv-thumb",
+    "map": ".hv-thumb",
     "trace": ".hv-frame",
     "survey": ".hv-card img",
     "training": ".hv-steps-numbers",
@@ -81,6 +82,7 @@ def pages(trace):
         "survey": survey.to_html(),
         "training": _training(),
     }
+    made["map"] = made["explorer"]
     explorer.close()
     return made
 
@@ -96,10 +98,13 @@ def _training():
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["explorer", "trace", "survey", "training"])
+@pytest.mark.parametrize("name", ["explorer", "map", "trace", "survey", "training"])
 def test_all_words_stand_out(name, theme, pages, shown):
     page = shown(pages[name], color_scheme=theme)
     page.locator(LAST[name]).first.wait_for()
+    if name == "map":
+        page.get_by_role("button", name="map", exact=True).click()
+        page.locator(".hv-net-box.hv-on").wait_for()
     next_frame(page)
     count, faint = page.evaluate(FAINT)
     assert count > 5

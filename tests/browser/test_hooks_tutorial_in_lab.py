@@ -9,6 +9,9 @@ import pytest
 from front_end import next_frame, wait_for
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "notebooks" / "hooks_tutorial.ipynb"
+CELLS = nbformat.read(TUTORIAL, 4).cells
+SECTIONS = sum(cell.source.startswith("## ") for cell in CELLS if cell.cell_type == "markdown")
+EXERCISES = sum(cell.source.startswith("answer_") for cell in CELLS if cell.cell_type == "code")
 WIDGET = ".widget-vbox"
 CELL, LINE = ".jp-CodeCell, .code_cell", ".cm-line, .CodeMirror-line"
 HEADING = ".jp-RenderedMarkdown h2, .text_cell_render h2"
@@ -104,7 +107,7 @@ def answer(page, number, typed, words, said, line, done):
     wait_for(lambda: verdict.locator("b").inner_text().endswith(words))
     text = verdict.inner_text()
     assert said in text and line in text
-    assert f"{done} of 14 done" in text
+    assert f"{done} of {EXERCISES} done" in text
     dots = verdict.get_by_role("img").get_attribute("aria-label")
     assert dots.startswith("done: 1; to do: 2" if done else "to do: 1, 2")
 
@@ -120,7 +123,7 @@ def look_at_the_picture(page):
 def shoot_sections(page, folder, theme):
     """One picture of each section, from its heading to the next."""
     headings = page.locator(HEADING).all()
-    assert len(headings) == 14
+    assert len(headings) == SECTIONS
     for number, heading in enumerate(headings, 1):
         page.set_viewport_size({"width": WIDTH, "height": 1000})
         top = heading.bounding_box()["y"]

@@ -42,7 +42,9 @@ def test_two_pictures_move_together(open_notebook, shots):
     assert "channel 0 of 24" in left.get_attribute("alt")
     assert right.get_attribute("alt").startswith("b less a: channel 0 of 24")
     before = [each.get_attribute("src") for each in (left, right)]
-    slider = page.locator(".hookviz-side-a .hookviz-by-channel .noUi-handle")
+    slider = page.locator(".hookviz-side-a .hookviz-by-channel").locator(
+        ".noUi-handle, .ui-slider-handle"
+    )
     slider.focus()
     slider.press("ArrowRight")
     for each, old in zip((left, right), before, strict=True):

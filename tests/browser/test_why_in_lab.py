@@ -20,10 +20,15 @@ def test_why_a_value(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, MAKE])
     app = notebook.page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    app.get_by_role("button", name="why?", exact=True).click()
-    why = app.locator(".hv-why")
+    why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
+    assert not offer.is_visible()
+    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
     assert "Click a value" in why.inner_text()
+    notebook.page.keyboard.press("w")
+    assert not why.is_visible()
     app.locator(".hv-activation .hv-frame").click()
+    offer.click()  # beside the value
+    assert not offer.is_visible()
     terms, chips = why.locator("input[type=checkbox]"), why.locator(".hv-why-trail button")
     wait_for(lambda: terms.count() == 8, "the largest terms")
     assert re.search(r"= bias .* \(88 others\)", why.locator(".hv-why-sum").inner_text())
@@ -50,4 +55,35 @@ def test_why_a_value(open_notebook, shots):
     chips.first.click()
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
     assert chips.count() == 2
+    assert notebook.errors == []
+
+
+SLOW = """import pathlib, time, torch, hookviz
+class Slow(torch.nn.Conv2d):
+    def forward(self, x):
+        while pathlib.Path("wait").exists():
+            time.sleep(0.01)
+        return super().forward(x)
+torch.manual_seed(0)
+net = torch.nn.Sequential(Slow(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
+explorer = hookviz.explore(net, torch.rand(1, 3, 16, 16), layer='2')
+explorer"""
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_slow_network_says_so(open_notebook, lab):
+    notebook = open_notebook([CANVAS_ON, SLOW])
+    app = notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    notebook.settle()
+    wait = lab.files / "wait"
+    wait.touch()
+    app.locator(".hv-activation .hv-frame").click()
+    app.locator(".hv-why-offer").click()
+    app.get_by_text("interrupt the kernel to stop").wait_for()
+    why = app.locator(".hv-why")
+    assert "on its way" in why.inner_text()
+    wait.unlink()
+    wait_for(lambda: why.locator("input[type=checkbox]").count() == 4, "the terms")
+    assert not app.get_by_text("interrupt the kernel to stop").is_visible()
     assert notebook.errors == []

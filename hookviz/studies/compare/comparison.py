@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -88,17 +89,21 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         tolerance : float, optional
             The relative difference that is allowed, instead.
         gradient : bool
-            Ask for gradients, from the output backward: what is different runs on what this layer
-            returned.
+            Compare gradients, from the output backward: the difference arises in a layer that runs
+            on this layer's output. Beside rounding and growth the square root of the forward's
+            relative difference d is allowed: a ReLU whose input is next to zero passes the
+            gradient in one model and stops it in the other, at a share d of the positions.
         """
         if not gradient:
             return next((row for row in self if row.differs(tolerance)), None)
-        before = 0.0
+        before = forward = 0.0
         for row in reversed(self._rows):
             if row.gradient is None:
                 continue
             distance = row.gradient.distance
-            allowed = ROUNDINGS * row.gradient.epsilon + GROWTH * before
+            apart = row.output.relative
+            forward = max(forward, apart) if math.isfinite(apart) else forward
+            allowed = ROUNDINGS * row.gradient.epsilon + GROWTH * before + math.sqrt(forward)
             if not distance <= (allowed if tolerance is None else tolerance):
                 return row
             before = max(before, distance)

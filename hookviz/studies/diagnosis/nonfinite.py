@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeGuard
 
 import torch
 
@@ -20,7 +21,9 @@ MOST = 3
 
 def nan_and_inf(seen: Observation) -> Iterator[Finding]:
     """Report where NaN and Inf arose that left a layer or reached a weight."""
+    constants = {id(o.origin): o.origin for o in seen.operations if _of_constant(o.origin)}
     told = [source for source in seen.sources if source.propagated or not _fine(source)]
+    told += constants.values()
     told += [each for each in seen.operations if each.propagated and each.origin is each]
     for phase in ("forward", "backward"):
         # Several of one line are one to its reader.
@@ -30,6 +33,13 @@ def nan_and_inf(seen: Observation) -> Iterator[Finding]:
             yield _finding(operation, seen, more=len(first) - 1)
         if first:  # the backward of what is not finite is not finite
             return
+
+
+def _of_constant(origin: OperationRecord | None) -> TypeGuard[OperationRecord]:
+    """Return whether numbers come from a constant of the code, and left a layer."""
+    return (
+        origin is not None and origin.index < 0 and origin.name == "constant" and origin.propagated
+    )
 
 
 def lost_in_loss(origin: OperationRecord, seen: Observation) -> Finding:
@@ -181,6 +191,10 @@ def _softmax(given: Given) -> str:
     return "a row that is −Inf throughout: everything in it is masked" if masked else ""
 
 
+def _written(given: Given) -> str:
+    return "the code writes this value"
+
+
 def _times(given: Given) -> str:
     return "0 × Inf" if any(not each.finite for each in given) else ""
 
@@ -198,6 +212,7 @@ CAUSES: dict[str, Callable[[Given], str]] = {
     **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exp),
     **dict.fromkeys(("softmax", "log_softmax"), _softmax),
     **dict.fromkeys(("std", "var", "var_mean", "std_mean"), _spread),
+    **dict.fromkeys(("fill", "full", "masked_fill"), _written),
     "mul": _times,
     **dict.fromkeys(("add", "sub", "sum", "mean"), _plus),
 }

@@ -197,7 +197,8 @@ def origin_of(
         if found is None or found.finite:
             continue
         if source is None:  # written by nothing that was seen: a constant of the code
-            source = OperationRecord(-1, "constant", record.layer, record.call, constant=True)
+            place = record.layer, record.call, record.phase, record.file, record.line
+            source = OperationRecord(-1, "constant", *place, made=(found,), constant=True)
         origin = source.origin or source
         # A mask of −Inf is meant, what makes a NaN of it is not.
         if not (origin.constant and record.nan and not found.nan):

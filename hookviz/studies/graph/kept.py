@@ -277,14 +277,26 @@ class KeptRun:
         if arguments is None:
             module: Any = kept.module
             bias = None if module.bias is None else module.bias.detach()
-            weight = module.weight.detach(), bias
             given = self.inputs_of(layer, sample, call)
             values = (
                 kept.returned[sample].movedim(-1, 0) if kept.returned.ndim > 1 else kept.returned
             )
             empty: list[int] = []
             return Parts(
-                kept.place, True, *weight, given, 1, False, *[empty] * 3, sizes, empty, most, values
+                kept.place,
+                True,
+                module.weight.detach(),
+                bias,
+                given,
+                1,
+                False,
+                empty,
+                empty,
+                empty,
+                sizes,
+                empty,
+                most,
+                values,
             )
         assert kept.made is not None
         first, *others = [
