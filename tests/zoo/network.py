@@ -142,9 +142,9 @@ def page_of(rows: dict[str, str], notes: list[str]) -> str:
         f"and calibrated BatchNorms, {SIDE}×{SIDE}: {len(rows) - refused} exported, {refused}\n"
         "refused. ONNX Runtime runs each for a picture and a class of which the export knew\n"
         "nothing; every layer's maps and gradients are compared with torch: the largest\n"
-        "difference, as a fraction of the tensor's largest value, in the worst layer. MB are those\n"
-        "of float32 weights, and packed as in a page, without the runtime's 4.6. Seconds on one\n"
-        "thread of a busy machine, of one forward and backward with all maps and gradients.\n\n"
+        "difference, as a fraction of the tensor's largest value, in the worst layer. MB are\n"
+        "those of float32 weights, and packed as in a page, without the runtime's 4.6. Seconds on\n"
+        "one thread of a busy machine, of one forward and backward with all maps and gradients.\n\n"
         "| network | layers | MB | packed | logits | maps | gradients | export s | run s "
         "| torch s |\n|---|---|---|---|---|---|---|---|---|---|\n"
     )
