@@ -110,6 +110,19 @@ def test_an_adaptive_pooling_has_its_gradient(side):
     assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
 
 
+@pytest.mark.parametrize("pool", [(2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))])
+def test_a_mean_pooling_has_its_gradient(pool):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(*pool)
+    model = nn.Sequential(*layers, nn.Conv2d(4, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    x = torch.randn(1, 3, 9, 11)
+    network, _ = ran(model.eval(), x)
+    found = answer(network, x, 2)
+    with hookviz.capture(model) as cache:
+        model(x)[0, 2].backward()
+    assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
+
+
 def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
     model, x, network = small
     layer = network.layers[1]

@@ -51,12 +51,15 @@ class Row:
     logits: float = math.nan
     maps: float = math.nan
     gradients: float = math.nan
+    apart: float = math.nan  # the gradients' distance, as a fraction of their norm
 
     @property
     def cells(self) -> str:
         if self.refused:
-            return f"| {self.name} | {self.layers} | refused: {self.refused} ||||||||"
-        numbers = " | ".join(f"{each:.1e}" for each in (self.logits, self.maps, self.gradients))
+            return f"| {self.name} | {self.layers} | refused: {self.refused} |||||||||"
+        numbers = " | ".join(
+            f"{each:.1e}" for each in (self.logits, self.maps, self.gradients, self.apart)
+        )
         times = f"{self.exported:.0f} | {self.ran:.2f} | {self.torch:.2f}"
         sizes = f"{self.size / 1e6:.1f} | {self.packed / 1e6:.1f}"
         return f"| {self.name} | {self.layers} | {sizes} | {numbers} | {times} |"
@@ -103,13 +106,16 @@ def examined(name: str) -> Row:
     row.torch = time.perf_counter() - start
     answer, row.ran = answered(network, other, logits.shape[1])
     row.logits = farthest(answer["logits"], logits)
-    row.maps = row.gradients = 0.0
+    row.maps = row.gradients = row.apart = 0.0
     for each in network.layers:
         call = cache[each.layer].calls[each.call]
         row.maps = max(row.maps, farthest(answer[f"activation:{each.name}"], call.activation))
         if each.graded:
-            distance = farthest(answer[f"gradient:{each.name}"], call.gradient)
-            row.gradients = max(row.gradients, distance)
+            gradient = answer[f"gradient:{each.name}"]
+            row.gradients = max(row.gradients, farthest(gradient, call.gradient))
+            row.apart = max(row.apart, relative(gradient, call.gradient))
+    if not any(each.graded for each in network.layers):
+        row.gradients = row.apart = math.nan
     return row
 
 
@@ -133,6 +139,12 @@ def farthest(found: np.ndarray, wanted: Tensor) -> float:
     return float(np.abs(found - expected).max() / max(float(np.abs(expected).max()), 1e-30))
 
 
+def relative(found: np.ndarray, wanted: Tensor) -> float:
+    """Return the Euclidean distance, as a fraction of the norm."""
+    expected = wanted.detach().double().numpy()
+    return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-30))
+
+
 def page_of(rows: dict[str, str], notes: list[str]) -> str:
     """Return the page, of rows by their networks' names."""
     refused = sum("refused" in each for each in rows.values())
@@ -141,12 +153,14 @@ def page_of(rows: dict[str, str], notes: list[str]) -> str:
         f"Written by `make network`. {len(rows)} classifiers of torchvision with random weights\n"
         f"and calibrated BatchNorms, {SIDE}×{SIDE}: {len(rows) - refused} exported, {refused}\n"
         "refused. ONNX Runtime runs each for a picture and a class of which the export knew\n"
-        "nothing; every layer's maps and gradients are compared with torch: the largest\n"
-        "difference, as a fraction of the tensor's largest value, in the worst layer. MB are\n"
-        "those of float32 weights, and packed as in a page, without the runtime's 4.6. Seconds on\n"
-        "one thread of a busy machine, of one forward and backward with all maps and gradients.\n\n"
-        "| network | layers | MB | packed | logits | maps | gradients | export s | run s "
-        "| torch s |\n|---|---|---|---|---|---|---|---|---|---|\n"
+        "nothing; logits, every layer's maps and gradients are compared with torch: the largest\n"
+        "difference, as a fraction of the tensor's largest value, in the worst layer; of gradients\n"
+        "also `‖g − g'‖ / ‖g‖`, by norm. Where rounding moves one value across a ReLU's zero\n"
+        "its gradient comes or goes as a whole, which all earlier layers have. MB are those of\n"
+        "float32 weights, and packed as in a page, without the runtime's 4.6. Seconds on one\n"
+        "thread of a busy machine, of one forward and backward with all maps and gradients.\n\n"
+        "| network | layers | MB | packed | logits | maps | gradients | by norm | export s | run s "
+        "| torch s |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
     )
     text += "".join(f"{each}\n" for each in rows.values())
     return text + "".join(f"\n{each}\n" for each in notes)
