@@ -334,6 +334,210 @@ def dropped() -> nn.Module:
     )
 
 
+class Pooled(nn.Module):
+    """Attention pooling: a learnt query weighs the positions."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()
+        )
+        self.attend = nn.MultiheadAttention(width, 4, batch_first=True)
+        self.query = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.body(x).flatten(2).mT
+        return self.head(self.attend(self.query.expand(len(x), -1, -1), tokens, tokens)[0][:, 0])
+
+
+def rrelu() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.RReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.RReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+def hinge(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    return F.multi_margin_loss(output, labels)
+
+
+def smoothed(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(output, labels, label_smoothing=0.1)
+
+
+class Decoder(nn.Module):
+    """A variational autoencoder whose decoder is transposed convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Flatten())
+        self.mean, self.deviation, self.widen = (
+            nn.Linear(256, 8),
+            nn.Linear(256, 8),
+            nn.Linear(8, 256),
+        )
+        self.decode = nn.Sequential(
+            nn.ConvTranspose2d(16, 16, 4, 2, 1), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.ConvTranspose2d(16, 1, 3, 1, 1),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        code = self.encode(x)
+        mean, log = self.mean(code), self.deviation(code)
+        drawn = mean + torch.randn_like(mean) * (0.5 * log).exp()
+        return self.decode(F.relu(self.widen(drawn)).unflatten(1, (16, 4, 4))), mean, log
+
+
+def evidence(output: tuple[Tensor, Tensor, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
+    drawn, mean, log = output
+    divergence = -0.5 * (1 + log - mean.square() - log.exp()).sum(1).mean()
+    return F.binary_cross_entropy_with_logits(drawn, ink(pictures)) + 0.01 * divergence
+
+
+class Averaged(nn.Module):
+    """A teacher that follows the pupil as a moving average, frozen and without a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pupil = _plain(nn.BatchNorm2d)
+        self.teacher = copy.deepcopy(self.pupil).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            for own, other in zip(self.teacher.parameters(), self.pupil.parameters(), strict=True):
+                own.lerp_(other, 0.05 if self.training else 0.0)
+            taught = self.teacher(x)
+        return self.pupil(x + 0.1 * torch.randn_like(x)), taught
+
+
+def consistent(output: tuple[Tensor, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
+    own, taught = output
+    alike = F.kl_div(own.log_softmax(1), taught.softmax(1), reduction="batchmean")
+    return F.cross_entropy(own, labels) + 0.1 * alike
+
+
+class Tasks(nn.Module):
+    """Three heads: which digit, whether it is even, and how much ink."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = _plain(nn.BatchNorm2d)[:-1]
+        self.digit, self.even, self.ink = nn.Linear(128, 10), nn.Linear(128, 1), nn.Linear(128, 1)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        x = self.body(x)
+        return {"digit": self.digit(x), "even": self.even(x)[:, 0], "ink": self.ink(x)[:, 0]}
+
+
+def tasks(output: dict[str, Tensor], pictures: Tensor, labels: Tensor) -> Tensor:
+    even = F.binary_cross_entropy_with_logits(output["even"], (labels % 2 == 0).float())
+    much = F.smooth_l1_loss(output["ink"], ink(pictures).mean((1, 2, 3)))
+    return F.cross_entropy(output["digit"], labels) + 0.5 * even + 0.1 * much
+
+
+class DropPath(nn.Module):
+    """Residual branches that are left out at random: of a sample, or as a whole layer."""
+
+    def __init__(self, branch: nn.Module, share: float, whole: bool) -> None:
+        super().__init__()
+        self.branch, self.share, self.whole = branch, share, whole
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return x + self.branch(x)
+        if self.whole:
+            return x if torch.rand(()) < self.share else x + self.branch(x)
+        kept = (torch.rand(len(x), 1, 1, 1) >= self.share).float() / (1 - self.share)
+        return x + kept * self.branch(x)
+
+
+def droppath(whole: bool) -> nn.Module:
+    def block() -> nn.Module:
+        inner = nn.Conv2d(24, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU()
+        return DropPath(nn.Sequential(*inner), 0.3, whole)
+
+    stem = [nn.Conv2d(1, 24, 3, padding=1), nn.BatchNorm2d(24), nn.ReLU()]
+    return nn.Sequential(*stem, block(), block(), nn.MaxPool2d(2), block(), *_pooled(24))
+
+
+def frozen_norms() -> nn.Module:
+    """Fine-tuned whole, with BatchNorm's statistics and scales as they were."""
+
+    class Kept(nn.Sequential):
+        def train(self, mode: bool = True) -> Kept:
+            super().train(mode)
+            for each in self:
+                if isinstance(each, nn.BatchNorm2d):
+                    each.eval().requires_grad_(False)
+            return self
+
+    return Kept(*copy.deepcopy(trained("batchnorm").stages["the end"])).train()
+
+
+class Standardized(nn.Conv2d):
+    """A convolution whose kernels are standardized each time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = self.weight
+        w = (w - w.mean((1, 2, 3), keepdim=True)) / (w.std((1, 2, 3), keepdim=True) + 1e-5)
+        return F.conv2d(x, w, self.bias, self.stride, self.padding)
+
+
+def standardized() -> nn.Module:
+    def stage(before: int, after: int) -> list[nn.Module]:
+        return [Standardized(before, after, 3, padding=1), nn.GroupNorm(4, after), nn.ReLU()]
+
+    return nn.Sequential(
+        *stage(1, 16), *stage(16, 16), nn.MaxPool2d(2), *stage(16, 32), *_pooled(32)
+    )
+
+
+class Packed(nn.Module):
+    """A picture's rows until the last one with ink, in packed sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(8, 48, batch_first=True, bidirectional=True), nn.Linear(96, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x[:, 0]
+        dark = (rows > rows.amin((1, 2), keepdim=True) + 0.5).any(2)
+        long = (dark * torch.arange(1, 9)).amax(1).clamp(min=1)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            rows, long, batch_first=True, enforce_sorted=False
+        )
+        _, last = self.gru(packed)
+        return self.head(torch.cat([last[0], last[1]], 1))
+
+
+def twice(pictures: Tensor) -> Tensor:
+    """Two views of each picture, of which the second is moved and noisy."""
+    moved = pictures.roll(1, -1) + 0.1 * torch.randn_like(pictures)
+    return torch.cat([pictures, moved])
+
+
+class Contrastive(nn.Module):
+    """Unit vectors; the temperature is learnt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = _plain(nn.BatchNorm2d)[:-1]
+        self.project = nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 32))
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(self.project(self.body(x)), dim=1) * self.scale.exp().sqrt()
+
+
+def info_nce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
+    """Each view's other half among all others; its likeness to itself is masked."""
+    alike = output @ output.T
+    alike = alike.masked_fill(torch.eye(len(output), dtype=torch.bool), -torch.inf)
+    return F.cross_entropy(alike, torch.arange(len(output)).roll(len(output) // 2))
+
+
 def bfloat16() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", torch.bfloat16)
 
@@ -369,4 +573,17 @@ NETS: dict[str, Net] = {
     "frozen": Net(frozen),
     "sigmoids": Net(sigmoids, epochs=12),
     "dropout": Net(dropped),
+    "attention pooling": Net(Pooled, epochs=12, least=0.85),
+    "rrelu": Net(rrelu),
+    "hinge": Net(lambda: _plain(nn.BatchNorm2d), loss=hinge),
+    "label smoothing": Net(lambda: _plain(nn.BatchNorm2d), loss=smoothed),
+    "variational": Net(Decoder, loss=evidence, correct=False),
+    "teacher": Net(Averaged, loss=consistent, correct=False),
+    "three heads": Net(Tasks, loss=tasks, correct=False),
+    "drop path": Net(lambda: droppath(whole=False), epochs=8),
+    "layer drop": Net(lambda: droppath(whole=True), epochs=8),
+    "frozen norms": Net(frozen_norms, epochs=3),
+    "standardized": Net(standardized),
+    "packed": Net(Packed, epochs=12, least=0.85),
+    "contrastive": Net(Contrastive, loss=info_nce, given=twice, correct=False),
 }  # fmt: skip

@@ -20,7 +20,18 @@ LOOKS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4
 LOOKS += [(False, 1, False), (False, 1, True)]
 """In training mode or eval, of how many pictures, with the loss or without."""
 
-QUICK = {"plain", "squeeze-excite", "gru", "bce", "frozen", "sigmoids", "autoencoder"}
+QUICK = {
+    "layer drop",
+    "teacher",
+    "three heads",
+    "plain",
+    "squeeze-excite",
+    "gru",
+    "bce",
+    "frozen",
+    "sigmoids",
+    "autoencoder",
+}
 
 
 def alarms(findings: Diagnosis) -> list[str]:
@@ -45,11 +56,13 @@ def test_a_network_that_learns_the_digits_is_well(name):
                 findings = hookviz.diagnose(model, net.given(x), loss)
             assert findings.healthy and not alarms(findings), (stage, training, count)
         model.train()
-        with net.around(), hookviz.diagnose(model) as findings:
-            x, y = pictures[:BATCH], labels[:BATCH]
-            net.loss(model(net.given(x)), x, y).backward()
-        assert findings.healthy and not alarms(findings), stage
-        model.zero_grad()
+        for steps in (1, 2):  # gradients of two batches are added up
+            with net.around(), hookviz.diagnose(model) as findings:
+                for start in range(0, BATCH * steps, BATCH):
+                    x, y = pictures[start : start + BATCH], labels[start : start + BATCH]
+                    net.loss(model(net.given(x)), x, y).backward()
+            assert findings.healthy and not alarms(findings), (stage, steps)
+            model.zero_grad()
 
 
 def test_the_decayed_network_has_channels_that_were_trained_away():

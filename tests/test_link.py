@@ -158,3 +158,25 @@ def test_closing_leaves_nothing(model, pictures):
     both.close()
     assert registered() == before
     assert both.closed
+
+
+def test_another_picture_beside_an_explorer(model, pictures):
+    before = snapshot(model)
+    explorer = hookviz.explore(model, pictures[6], "moon", layer=LAYER, channel=17)
+    explorer.edit("stem.0", 0.5)
+    explorer.place = (0.25, 0.5)
+    both = hookviz.widgets.beside(explorer, pictures[9])
+    twin = hookviz.explore(model, pictures[9], "moon", layer=LAYER, channel=17)
+    twin.edit("stem.0", 0.5)
+    assert (both.layer, both.channel, both.target, both.place) == (LAYER, 17, "moon", (0.25, 0.5))
+    assert torch.equal(both.left.cache[LAYER].activation, explorer.cache[LAYER].activation)
+    assert torch.equal(both.right.cache[LAYER].activation, twin.cache[LAYER].activation)
+    assert torch.equal(both.right.cache[LAYER].gradient, twin.cache[LAYER].gradient)
+    less = both.right.frame.panels[0].values
+    wanted = twin.cache[LAYER].activation - explorer.cache[LAYER].activation
+    assert np.array_equal(less, wanted[0, 17].numpy())
+    for each in (both, twin, explorer):
+        each.close()
+    assert_untouched(model, before)
+    with pytest.raises(ValueError, match="closed"):
+        hookviz.widgets.beside(explorer, pictures[9])

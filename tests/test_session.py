@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -231,3 +233,36 @@ def test_an_error_of_the_target_is_not_one_of_the_model():
     with pytest.raises(ValueError, match="^no$"):
         hookviz.explore(model, torch.rand(3, 9, 9), target=target)
     assert asked == [(1, 5)]
+
+
+def test_another_thread_waits_for_its_turn():
+    """As in JupyterLab, which answers a widget in a thread of its own while a cell runs."""
+    todo, begun = [], []
+
+    class Meets(nn.Module):
+        """In its next run, another thread begins to work."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            out = self.conv(x)
+            if todo:
+                begun.append(threading.Thread(target=todo.pop()))
+                begun[0].start()
+                begun[0].join(0.5)  # which is long enough to go wrong, if it can
+            return out.mean((2, 3))
+
+    model, first, second = Meets(), torch.rand(1, 3, 8, 8), torch.rand(1, 3, 8, 8)
+    explorer = hookviz.explore(model, first)
+    todo.append(lambda: setattr(explorer, "image", second))
+    graph = hookviz.graph(model, first, keep=True)
+    begun[0].join()
+    with torch.no_grad():
+        maps = [model.conv(x) for x in (first, second)]
+    (node,) = [node for node in graph.nodes if node.layer == "conv"]
+    assert torch.equal(node.value, maps[0])
+    assert len(explorer.cache["conv"].calls) == 1
+    assert torch.equal(explorer.cache["conv"].activation, maps[1])
+    explorer.close()

@@ -146,6 +146,17 @@ class Output:
         return Output, (self._base, self._step, self._other)
 
 
+def sides_of(expression: Output) -> tuple[Output, Output] | None:
+    """Return both sides of a difference; None of any other expression.
+
+    >>> sides_of(output[0, 3] - output[0, 2])
+    (output[0, 3], output[0, 2])
+    """
+    if expression._step != ("join", "-") or expression._base is None or expression._other is None:
+        return None
+    return expression._base, expression._other
+
+
 output = Output()
 """The model's output itself; indexed, a number in it. See `Output`."""
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import copy
 import random
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, is_dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import count
 from operator import is_
 from types import SimpleNamespace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +39,25 @@ _MAPPINGS = frozenset((dict, OrderedDict, defaultdict, Counter))
 _SEQUENCES = (list, deque)
 # The most frequent types; weights' values are not kept, since they are as large as the model.
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
+
+
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+_ALONE = threading.RLock()
+
+
+def alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Keep all other threads from running a model through hookviz while the function works.
+
+    JupyterLab answers a widget's messages in a thread of their own, also while a cell runs: without
+    this a layer would be seen to run twice, once for each of the two.
+    """
+
+    @wraps(function)
+    def inner(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with _ALONE:
+            return function(*args, **kwargs)
+
+    return inner
 
 
 @contextmanager
@@ -602,6 +622,7 @@ class _Active(Block):
         self._keep_mode = keep_mode
 
     def _begin(self) -> None:
+        self.exit_stack.enter_context(_ALONE)
         state = preserved_state(self._model, keep_mode=self._keep_mode)
         self.exit_stack.enter_context(state)
         self.exit_stack.enter_context(force_eager())

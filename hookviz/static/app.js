@@ -33,6 +33,7 @@ import { Why } from "./why.js";
  *   field: (at: any) => import("./field.js").Field | null,
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
+ *   sides?: (at: any) => import("./sides.js").Found | null,
  *   write?: (written: string) => void,
  *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
@@ -308,6 +309,7 @@ export class App {
     this.drawInput(shown);
     this.parts.boxes.show();
     this.parts.output.show(this.colours);
+    this.parts.sides.show(at, source.picture(shown.header.place), this.colours);
     this.heatmaps.show(shown, at);
     this.heatmaps.strip(shown, at);
     showPointed(this, shown);

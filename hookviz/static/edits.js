@@ -109,7 +109,8 @@ export class Edits {
     setText(this.name, `${kind} ${channel} ×`);
     setAttribute(this.factor, "aria-label", `factor of ${channel}`);
     setAttribute(this.off, "aria-pressed", this.known === 0 ? "true" : "false");
-    setAttribute(this.off, "title", this.known === 0 ? "switch it on again" : `switch the ${kind} off`);
+    const off = kind === "head" ? "switch the head off" : "switch the channel off";
+    setAttribute(this.off, "title", this.known === 0 ? "switch it on again" : off);
     // A hand on the slider is ahead of the kernel.
     if (moved || (!this.timer && document.activeElement !== this.factor)) this.stand(this.known);
     setAttribute(this.factor, "aria-valuetext", this.number.textContent ?? "");

@@ -42,6 +42,95 @@ export function overWhite({ data, width, height }) {
   return { pixels, width, height };
 }
 
+/**
+ * Files that are dropped or pasted; what the clipboard has beside files is left alone.
+ * @param {EventTarget} where
+ * @param {(file: File | null) => void} take
+ */
+export function listenForFiles(where, take) {
+  where.addEventListener("dragover", (event) => event.preventDefault());
+  where.addEventListener("drop", (event) => {
+    event.preventDefault();
+    event.stopPropagation();
+    take(/** @type {DragEvent} */ (event).dataTransfer?.files[0] ?? null);
+  });
+  where.addEventListener("paste", (event) => {
+    const file = /** @type {ClipboardEvent} */ (event).clipboardData?.files[0];
+    if (!file) return;
+    event.preventDefault();
+    event.stopPropagation();
+    take(file);
+  });
+}
+
+/** The camera: one frame after the other, each the newest when the network is done with the one before. */
+export class Camera {
+  /** @param {() => void} changed Called when it goes on or off. */
+  constructor(changed) {
+    this.changed = changed;
+    /** @type {MediaStream | null} */
+    this.stream = null;
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.stop();
+    });
+    addEventListener("pagehide", () => this.stop());
+  }
+
+  /**
+   * @param {() => boolean} idle
+   * @param {(canvas: OffscreenCanvas, context: OffscreenCanvasRenderingContext2D) => void} show
+   */
+  async start(idle, show) {
+    try {
+      this.stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } }, audio: false });
+    } catch (error) {
+      const refused = /** @type {Error} */ (error).name === "NotAllowedError";
+      const why = refused ? "allow it in the browser's address bar" : "connect one";
+      throw new Error(`There is no picture from a camera: ${why}, or drop a picture.`);
+    }
+    const { stream } = this;
+    this.changed();
+    const video = el("video", { muted: true, playsinline: true });
+    video.srcObject = stream;
+    await video.play();
+    const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    const next = () => {
+      if (this.stream !== stream || !context) return;
+      if (idle() && video.videoWidth) {
+        context.drawImage(video, 0, 0, canvas.width, canvas.height);
+        show(canvas, context);
+      }
+      requestAnimationFrame(next);
+    };
+    next();
+  }
+
+  /** Its light goes out; the last picture stays. */
+  stop() {
+    if (!this.stream) return;
+    for (const track of this.stream.getTracks()) track.stop();
+    this.stream = null;
+    this.changed();
+  }
+}
+
+/**
+ * Every pixel whose middle is in a disc.
+ * @param {number} width
+ * @param {number} height
+ * @param {number} u
+ * @param {number} v
+ * @param {number} radius
+ * @param {(place: number) => void} act
+ */
+export function paintDisc(width, height, u, v, radius, act) {
+  const [x, y, far] = [u * width, v * height, radius * width];
+  for (let row = Math.max(Math.floor(y - far), 0); row < Math.min(y + far + 1, height); row++)
+    for (let column = Math.max(Math.floor(x - far), 0); column < Math.min(x + far + 1, width); column++)
+      if ((row + 0.5 - y) ** 2 + (column + 0.5 - x) ** 2 <= far ** 2) act(row * width + column);
+}
+
 const BRUSH = 0.06; // its radius, as a share of the picture's width
 
 /** A line of controls, `root`; and a sheet over the input to paint on. */
@@ -53,8 +142,7 @@ export class Intake {
   constructor(source, panel) {
     this.source = source;
     this.panel = panel;
-    /** @type {MediaStream | null} */
-    this.stream = null;
+    this.camera = new Camera(() => this.show());
     this.painting = false;
     const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
       const made = el("button", { class: "hv-toggle", type: "button", title }, name);
@@ -67,12 +155,12 @@ export class Intake {
       this.file.value = "";
     });
     this.open = button("picture …", "choose a picture; or drop or paste one", () => this.file.click());
-    this.camera = button("camera", "show what the camera sees", () => this.toggleCamera());
+    this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
     this.brush = button("brush", "paint on the input", () => this.toggleBrush());
     this.colour = el("input", { type: "color", value: "#808080", "aria-label": "colour of the brush" });
     this.back = button("undo", "the input before this one", () => source.undo());
     this.first = button("first", "the picture that this page was made with", () => {
-      this.stop();
+      this.camera.stop();
       source.again();
     });
     const pictures = source.facts.net.pictures.map((/** @type {any} */ each) => this.thumbnail(each));
@@ -81,7 +169,7 @@ export class Intake {
       { class: "hv-line hv-intake" },
       el("span", { class: "hv-dim" }, "another input"),
       this.open,
-      this.camera,
+      this.lens,
       this.brush,
       this.colour,
       this.back,
@@ -99,8 +187,9 @@ export class Intake {
   show() {
     const { source } = this;
     visible(this.root, Boolean(source.facts.net.transform && source.input.picture));
-    setAttribute(this.camera, "aria-pressed", this.stream ? "true" : "false");
-    setText(this.camera, this.stream ? "stop camera" : "camera");
+    const { stream } = this.camera;
+    setAttribute(this.lens, "aria-pressed", stream ? "true" : "false");
+    setText(this.lens, stream ? "stop camera" : "camera");
     setAttribute(this.brush, "aria-pressed", this.painting ? "true" : "false");
     visible(this.colour, this.painting);
     this.back.disabled = source.past.length === 0;
@@ -119,19 +208,7 @@ export class Intake {
   }
 
   listen() {
-    document.addEventListener("dragover", (event) => event.preventDefault());
-    document.addEventListener("drop", (event) => {
-      event.preventDefault();
-      this.take(event.dataTransfer?.files[0] ?? null);
-    });
-    document.addEventListener("paste", (event) => {
-      const file = event.clipboardData?.files[0];
-      if (file) this.take(file);
-    });
-    document.addEventListener("visibilitychange", () => {
-      if (document.hidden) this.stop();
-    });
-    addEventListener("pagehide", () => this.stop());
+    listenForFiles(document, (file) => this.take(file));
     const spot = (/** @type {PointerEvent} */ event) => {
       const box = this.sheet.getBoundingClientRect();
       this.paint((event.clientX - box.x) / box.width, (event.clientY - box.y) / box.height);
@@ -151,7 +228,7 @@ export class Intake {
   /** @param {Blob | null} file */
   async take(file) {
     if (!file) return this.source.say("What was dropped is no file: drop a picture.");
-    this.stop();
+    this.camera.stop();
     try {
       return this.source.show(await pixelsOf(file));
     } catch (error) {
@@ -164,7 +241,7 @@ export class Intake {
   toggleBrush() {
     this.painting = !this.painting;
     this.sheet.hidden = !this.painting;
-    if (this.painting) this.stop();
+    if (this.painting) this.camera.stop();
     this.show();
   }
 
@@ -179,48 +256,19 @@ export class Intake {
     source.use(source.painted(source.input, u, v, BRUSH, colour), false);
   }
 
-  // The camera
-
   async toggleCamera() {
-    if (this.stream) return this.stop();
+    const { camera, source } = this;
+    if (camera.stream) return camera.stop();
+    const { past, input } = source;
     try {
-      this.stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } }, audio: false });
+      await camera.start(
+        () => source.idle,
+        ({ width, height }, context) => source.show(overWhite(context.getImageData(0, 0, width, height)), false),
+      );
+      source.past = [...past.slice(-30), input];
     } catch (error) {
-      const refused = /** @type {Error} */ (error).name === "NotAllowedError";
-      const why = refused ? "allow it in the browser's address bar" : "connect one";
-      return this.source.say(`There is no picture from a camera: ${why}, or drop a picture.`);
+      source.say(/** @type {Error} */ (error).message);
     }
-    this.source.past = [...this.source.past.slice(-30), this.source.input];
-    this.show();
-    return this.watch(this.stream);
-  }
-
-  /**
-   * One frame after the other, each the newest when the network is done with the one before.
-   * @param {MediaStream} stream
-   */
-  async watch(stream) {
-    const video = el("video", { muted: true, playsinline: true });
-    video.srcObject = stream;
-    await video.play();
-    const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
-    const context = canvas.getContext("2d", { willReadFrequently: true });
-    const next = () => {
-      if (this.stream !== stream || !context) return;
-      if (this.source.idle && video.videoWidth) {
-        context.drawImage(video, 0, 0, canvas.width, canvas.height);
-        this.source.show(overWhite(context.getImageData(0, 0, canvas.width, canvas.height)), false);
-      }
-      requestAnimationFrame(next);
-    };
-    next();
-  }
-
-  /** The camera's light goes out; the last picture stays. */
-  stop() {
-    for (const track of this.stream?.getTracks() ?? []) track.stop();
-    this.stream = null;
-    this.show();
     return undefined;
   }
 }

@@ -14,6 +14,7 @@ import { presenterButton } from "./presenter.js";
 import { Readings } from "./readings.js";
 import { Ribbon } from "./ribbon.js";
 import { Search } from "./search.js";
+import { Sides } from "./sides.js";
 import { Strip } from "./strip.js";
 
 /**
@@ -76,6 +77,7 @@ export class Layout {
     };
     this.mosaic = new Mosaic((channel) => set({ channel }));
     this.mosaic.onPage = go.again;
+    this.sides = new Sides(source);
     this.strip = new Strip((layer) => set({ layer }));
     this.readings = new Readings();
     const same = (/** @type {string[]} */ names) =>
@@ -128,6 +130,7 @@ export class Layout {
       this.heading.root,
       ...(source.live ? [this.edits.root] : []),
       this.main,
+      this.sides.root,
       this.strip.root,
       this.readings.root,
     );

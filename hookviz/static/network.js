@@ -1,6 +1,7 @@
 // A source of pictures that runs the network itself, in a worker: another input, another class, or
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
+import { paintDisc } from "./intake.js";
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
 import { Layer } from "./layer.js";
 import { layerArrays } from "./measures.js";
@@ -475,22 +476,6 @@ export class NetworkSource {
   again() {
     if (this.input !== this.original) this.use(this.original, true);
   }
-}
-
-/**
- * Every pixel whose middle is in a disc.
- * @param {number} width
- * @param {number} height
- * @param {number} u
- * @param {number} v
- * @param {number} radius
- * @param {(place: number) => void} act
- */
-function paintDisc(width, height, u, v, radius, act) {
-  const [x, y, far] = [u * width, v * height, radius * width];
-  for (let row = Math.max(Math.floor(y - far), 0); row < Math.min(y + far + 1, height); row++)
-    for (let column = Math.max(Math.floor(x - far), 0); column < Math.min(x + far + 1, width); column++)
-      if ((row + 0.5 - y) ** 2 + (column + 0.5 - x) ** 2 <= far ** 2) act(row * width + column);
 }
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };

@@ -2,6 +2,7 @@
 
 import { App } from "./app.js";
 import { decoded } from "./arrays.js";
+import { Gallery } from "./gallery.js";
 import { Layer } from "./layer.js";
 import { Moves, Requests } from "./moves.js";
 import { pictureOf } from "./pictures.js";
@@ -47,7 +48,7 @@ class KernelSource {
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
-    for (const name of ["note", "pins"]) model.on(`change:${name}`, () => this.tell());
+    for (const name of ["note", "pins", "pictures"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
       this.requests.next();
       this.found();
@@ -107,8 +108,9 @@ class KernelSource {
    * @param {any} message
    */
   ask(message) {
+    const { bytes, ...said } = message;
     try {
-      this.model.send(message);
+      this.model.send(said, undefined, bytes ? [bytes] : undefined);
     } catch {
       this.lose(GONE);
     }
@@ -167,6 +169,7 @@ class KernelSource {
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
     if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "sides") return { ...said, ...arrays };
     if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
     return said.ask === "heatmaps" ? arrays : said;
@@ -258,6 +261,15 @@ class KernelSource {
     });
   }
 
+  get thumbnails() {
+    return this.model.get("pictures");
+  }
+
+  /** Whether the kernel has handled all that was asked of it. */
+  get idle() {
+    return !this.requests.doing && this.pending.size === 0;
+  }
+
   get pins() {
     return this.model.get("pins");
   }
@@ -316,6 +328,17 @@ class KernelSource {
   write(written) {
     this.requests.add({ set: "target", written });
     this.tell();
+  }
+
+  /**
+   * The heatmaps of both sides of a target that is a difference.
+   * @param {any} at
+   */
+  sides({ layer, call, sample, depth, heatmap: method }) {
+    const waiting = [...this.pending].some((key) => key.includes('"ask":"sides"')); // each is two runs
+    const question = { ask: "sides", layer, call, sample, depth, method };
+    const known = this.known.has(`${this.facts.run} ${JSON.stringify(question)}`);
+    return waiting && !known ? null : this.get(question);
   }
 
   /**
@@ -398,7 +421,14 @@ let library;
  * @param {string} program
  */
 function libraryOf(program) {
-  library ??= import(URL.createObjectURL(new Blob([program], { type: "text/javascript" }))).then((each) => each.loadDagre());
+  const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
+  library ??= import(address).then(
+    (each) => each.loadDagre(),
+    (error) => {
+      library = undefined;
+      throw error;
+    },
+  );
   return library;
 }
 
@@ -489,6 +519,7 @@ export default {
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
     speak(sourceOf(model).facts.language);
     const app = new App(root, sourceOf(model), model.get("settings"), root);
+    app.parts.edits.root.after(new Gallery(app, sourceOf(model)).root);
     const end = follow(model, app, sourceOf(model));
     return () => {
       end();

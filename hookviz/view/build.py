@@ -108,7 +108,7 @@ def summary(view: View) -> list[str]:
     found += [view.session.inputs.note] if view.session.inputs.note else []
     found += [cache.unseen] if cache.unseen else []
     if not view.run.scored and view.run.logits is None:
-        click = "click a value or a box of the output, or " if view.answer else ""
+        click = "click the output in the notebook, or " if view.answer else ""
         found.append(f"no class scores, so no gradient: {click}give target=hookviz.output[…]")
     elif not view.run.scored:
         found.append("no gradient: the scores are computed without a graph, as by int8 layers")

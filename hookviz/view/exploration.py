@@ -37,7 +37,8 @@ def displayed_view(view: View) -> View:
         view if view.settings.version == "edited" else view.original.with_settings(view.settings)
     )
     shown.edited = view
-    shown.which = f", {view.versions[view.settings.version == 'edited']} run"
+    name = view.versions[view.settings.version == "edited"]
+    shown.which = f", {name} run" if name in ("original", "edited") else f", {name}"
     return shown
 
 

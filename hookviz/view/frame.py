@@ -88,6 +88,18 @@ def ranked(
     return found
 
 
+def answer_moved(before: Sequence[Prediction], now: Sequence[Prediction]) -> str:
+    """Return in words that another picture has another top class; empty if it has the same.
+
+    >>> cat, dog = (Prediction(n, name, 0.9, "90.0 %") for n, name in enumerate(("cat", "dog")))
+    >>> answer_moved([cat], [dog]), answer_moved([cat], [cat])
+    ('The top class is dog now; before it was cat.', '')
+    """
+    if not before or not now or before[0].number == now[0].number:
+        return ""
+    return f"The top class is {now[0].name} now; before it was {before[0].name}."
+
+
 def signed(value: float, how: str = ".3g") -> str:
     """Format a change, with its sign.
 

@@ -25,6 +25,7 @@ from .build import summary, versions_of
 from .heatmaps import ShownHeatmap
 from .layer import ABLATION, FIXED, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
+from .sides import side_names
 from .view import FLAT, ShownMaps, View, field_of, flatness
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
@@ -50,6 +51,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
             "number": class_number(view),
             "written": written_target(view),
         },
+        "sides": side_names(view),
         "answer": answer_payload(view.answer, view.input_sample),
         "given": target if isinstance(target, int) else None,
         "predictions": [

@@ -11,6 +11,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "channels": ["ChannelBrowser", "Player", "browse"],
         "explorer": ["Explorer", "explore"],
         "live_training": ["LiveTraining"],
-        "side_by_side": ["Link", "SideBySide", "link"],
+        "side_by_side": ["Link", "SideBySide", "beside", "link"],
     },
 )

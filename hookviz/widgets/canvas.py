@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ import traitlets
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
+from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
 from ..view.layer import ABLATION, channel_order
@@ -29,6 +30,7 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.reason import kept_run, reason_payload, without_payload
+from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -52,6 +54,8 @@ class Canvas(anywidget.AnyWidget):
         Called when the user edits the network, see `Explorer`.
     code : callable, optional
         Returns the present view as code, see `Explorer.code`.
+    pictures : callable, optional
+        Returns the thumbnails of the inputs, see `gallery.Gallery`.
 
     Attributes
     ----------
@@ -73,6 +77,7 @@ class Canvas(anywidget.AnyWidget):
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
     pins = traitlets.List().tag(sync=True)
+    pictures = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -83,9 +88,10 @@ class Canvas(anywidget.AnyWidget):
         on_move: Callable[[dict[str, Any]], None],
         on_edit: Callable[[str, Any], None],
         code: Callable[[], str] | None = None,
+        pictures: Callable[[], list[dict[str, Any]]] = list,
     ) -> None:
         self._explored, self._on_user, self._on_move = view, on_user, on_move
-        self._on_edit, self._code = on_edit, code
+        self._on_edit, self._code, self._pictures = on_edit, code, pictures
         self._latest: tuple[Any, ...] = ()
         self._count = 0
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
@@ -98,7 +104,7 @@ class Canvas(anywidget.AnyWidget):
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             for name, value in self._traits_now().items():
                 setattr(self, name, value)
-            self.note = frame.note
+            self.note, self.pictures = frame.note, self._pictures()
 
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
@@ -130,9 +136,10 @@ class Canvas(anywidget.AnyWidget):
         """Release all references to the explorer."""
         self.closed, self._edits = True, {}
         self.unobserve_all()
-        self._latest, self._explored, self._code = (), _closed, None
+        self._latest, self._explored, self._code, self._pictures = (), _closed, None, list
         super().close()
 
+    @alone
     def _moved(self, change: dict[str, Any]) -> None:
         """Follow the browser, unless a request that was sent later has told of it before."""
         settings, count = change["new"], self.moved.get("count", self.seen)
@@ -149,7 +156,8 @@ class Canvas(anywidget.AnyWidget):
         finally:
             if not self.closed:
                 with self._unobserved(), self.hold_sync():  # in one message
-                    self.settings = _settings(self._explored())
+                    for name, value in self._traits_now().items():  # facts of another sample, too
+                        setattr(self, name, value)
                     self.seen = max(self.seen, count)
 
     @contextmanager
@@ -161,9 +169,10 @@ class Canvas(anywidget.AnyWidget):
         finally:
             self.observe(self._moved, "settings")
 
+    @alone
     def _asked(self, _: Any, question: dict[str, Any], buffers: Any) -> None:
         if "set" in question:
-            self._handle(question.get("moved", 0), lambda: self._set(question))
+            self._handle(question.get("moved", 0), lambda: self._set(question, buffers))
             return
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         try:
@@ -180,8 +189,8 @@ class Canvas(anywidget.AnyWidget):
         codings = [coding for coding, _ in arrays]
         self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
 
-    def _set(self, question: dict[str, Any]) -> None:
-        """Change the target or the edits; first follow the browser to where it is."""
+    def _set(self, question: dict[str, Any], buffers: Sequence[Any] = ()) -> None:
+        """Change the target, the input or the edits; first follow the browser to where it is."""
         what = question["set"]
         if settings := question.get("settings"):
             self._on_move(settings)
@@ -194,6 +203,14 @@ class Canvas(anywidget.AnyWidget):
             self._on_edit("factor", (*at.values(), float(question["factor"])))
         elif what == "off":
             self._on_edit("off", (question["layer"], question["channels"]))
+        elif what == "picture":
+            part = tuple(question[name] for name in ("name", "part", "parts"))
+            self._on_edit("picture", (*part, bytes(buffers[0])))
+        elif what == "stroke":
+            mask = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"]).astype(bool)
+            self._on_edit("stroke", (question["kind"], mask, question["colour"]))
+        elif what == "again":
+            self._on_edit("again", question["key"])
         elif what == "drop":
             self._on_edit("drop", self._edits.get(question["key"]))
         else:
@@ -225,6 +242,10 @@ class Canvas(anywidget.AnyWidget):
         if ask == "layer":
             header, arrays = layer_payload(view)
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "sides":
+            sides = shown_sides(view.with_settings(heatmap=question["method"]))
+            arrays = zip(("first", "second"), sides.heats, strict=True)
+            return {"method": sides.method}, [raw(name, heat) for name, heat in arrays]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]

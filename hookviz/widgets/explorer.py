@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 import traitlets
 from IPython.display import HTML
 from matplotlib.figure import Figure
@@ -37,22 +38,25 @@ from ..hooking.select import Layers, close_names, select_layers
 from ..models import pretrained
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.progress import Progress, shown_by
-from ..run.session import Session
+from ..run.session import Session, alone
 from ..run.target import Target, check_target
 from ..studies.graph.contributions import Contributions
 from ..studies.kernels import LayerWeights, layer_weights
 from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
-from ..view.frame import Frame
+from ..view.frame import Frame, answer_moved
 from ..view.heatmaps import heatmaps
 from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
+from ..view.sides import Sides, shown_sides
+from ..view.strokes import with_stroke
 from ..view.view import Memo, View, place_of
 from .below import TopInputs, Unfolding
 from .canvas import Canvas
+from .gallery import Gallery
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
 from .plain import PlainFace
 
@@ -211,6 +215,7 @@ class Explorer(LiveWidget, SettingTraits):
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
     _pins = Pins()
+    _answer_moved = ""  # whether the latest picture has another top class, in words
 
     def __init__(
         self,
@@ -230,6 +235,7 @@ class Explorer(LiveWidget, SettingTraits):
         self._view: View | None = None  # None once closed
         self._frame: Frame | None = None
         self._face: PlainFace | None = None
+        self._gallery = Gallery()
         self._tops = TopInputs(lambda: self._now.settings)
         try:
             self._begin(session, target, settings, face)
@@ -256,7 +262,8 @@ class Explorer(LiveWidget, SettingTraits):
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)
-            self._canvas = Canvas(lambda: displayed_view(self._now), *calls, self.code)
+            thumbnails = lambda: self._gallery.payload(self._given.image, self.inputs)  # noqa: E731
+            self._canvas = Canvas(lambda: displayed_view(self._now), *calls, self.code, thumbnails)
             self._canvas.observe(self._take_place, "alive")
         if face == "canvas":
             self.children = (self._canvas, *below)
@@ -302,6 +309,7 @@ class Explorer(LiveWidget, SettingTraits):
             raise error if name == "target" else traitlets.TraitError(str(error)) from None
 
     @traitlets.observe(*SETTINGS)
+    @alone
     @defer_interrupts
     def _changed(self, change: dict) -> None:
         if self._quiet:
@@ -386,6 +394,7 @@ class Explorer(LiveWidget, SettingTraits):
 
     # The canvas
 
+    @alone
     def _take_place(self, change: dict[str, Any]) -> None:
         """Replace the plain face by the canvas, now that the browser can draw it."""
         if self.closed or self._canvas is None or self._canvas in self.children:
@@ -396,6 +405,7 @@ class Explorer(LiveWidget, SettingTraits):
         close_tree(plain)
         self._face = None
 
+    @alone
     @defer_interrupts
     def _follow(self, settings: dict[str, Any]) -> None:
         """Update the settings to those of the canvas; the frame is built on demand."""
@@ -426,14 +436,22 @@ class Explorer(LiveWidget, SettingTraits):
                 setattr(self, name, value)
         except Exception as error:
             note = str(error)
-        self.say(note)
+        self.say(note or (self._answer_moved if name == "image" else ""))
 
     def _user_edit(self, what: str, value: Any) -> None:
         """Multiply a channel by a factor, drop an edit, the latest one or all.
 
         ``value`` is what the user saw: ``(layer, channel, factor)``, ``(layer, channels)`` that go
-        off together, or the edit.
+        off together, or the edit. Or part of a picture's file, the key of an earlier input, or a
+        stroke on it: kind, mask and colour.
         """
+        if what == "picture":
+            if (whole := self._gallery.received(*value)) is not None:
+                self._on_control("image", whole)
+            return
+        if what == "again":
+            self._on_control("image", self._gallery.given(value))
+            return
         edits = list(self.edits)
         if what == "factor":
             layer, channel, factor = value
@@ -441,6 +459,14 @@ class Explorer(LiveWidget, SettingTraits):
             place = own[-1] if own else len(edits)
             new = [] if factor == 1 else [self._now.edit(layer, factor, channel)]
             edits[place : place + 1] = new
+        elif what == "stroke":
+            kind, mask, colour = value
+            given = {"colour": colour, "sample": self._now.input_sample}
+            try:
+                edits = [*with_stroke(edits, self.inputs, kind, torch.from_numpy(mask), **given)]
+            except ValueError as error:
+                self.say(str(error))
+                return
         elif what == "off":
             layer, channels = value
             edits.append(self._now.edit(layer, 0, channels))
@@ -468,6 +494,7 @@ class Explorer(LiveWidget, SettingTraits):
         return self._given.image
 
     @image.setter
+    @alone
     def image(self, image: Any) -> None:
         given, old = replace(self._given, image=image), self._now.session
         how = {"weights": given.weights, "transform": given.transform}
@@ -478,9 +505,12 @@ class Explorer(LiveWidget, SettingTraits):
             class_names=old.class_names or None,
             token_names=old.token_names,
         )
+        before = self._now.predictions[:1]
         self._rerun(session.edited(old.edits))
         self._given = given
         self._show()  # the code names the picture
+        self._answer_moved = answer_moved(before, self._now.predictions[:1])
+        self.say(self._answer_moved)
 
     def refresh(self) -> None:
         """Run the model again, for example after its weights have changed; all settings stay.
@@ -498,6 +528,7 @@ class Explorer(LiveWidget, SettingTraits):
         """
         self._rerun(self._now.session)
 
+    @alone
     @defer_interrupts
     def _rerun(self, session: Session) -> None:
         view = self._ran(session, self._now.settings)
@@ -622,6 +653,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Undo all edits."""
         self.edits = ()
 
+    @alone
     @defer_interrupts
     def _edit_all(self, edits: tuple[LayerEdit, ...]) -> None:
         view = self._now
@@ -823,6 +855,32 @@ class Explorer(LiveWidget, SettingTraits):
         """
         return heatmaps(self.cache, method or self.heatmap)
 
+    def sides(self) -> Sides:
+        """Return the shown layer's heatmaps of both sides of a target that is a difference.
+
+        Returns
+        -------
+        hookviz.view.sides.Sides
+            With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
+
+        Raises
+        ------
+        ValueError
+            The target is no difference of two, or no gradient arrives.
+
+        Examples
+        --------
+        >>> import hookviz
+        >>> explorer = hookviz.explore(
+        ...     hookviz.demo_model(), hookviz.demo_images()[6], ("moon", "fish")
+        ... )
+        >>> sides = explorer.sides()
+        >>> sides.names, sides.difference.shape
+        (('moon', 'fish'), (14, 14))
+        >>> explorer.close()
+        """
+        return shown_sides(displayed_view(self._now))
+
     def contributions(
         self,
         layer: str | None = None,
@@ -996,6 +1054,7 @@ class Explorer(LiveWidget, SettingTraits):
             if name in vars(self):
                 setattr(self, name, None)
         self._view = self._frame = self._ask = self._canvas = self._still = self._beside = None
+        self._gallery = Gallery()
 
 
 Explorer.__doc__ = inspect.cleandoc(Explorer.__doc__ or "").replace("SETTINGS", documented(""))

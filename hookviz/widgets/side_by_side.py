@@ -13,12 +13,14 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
+from ..attribution.heads import AttentionRecord
 from ..draw.document import in_frame
 from ..draw.figures import ShownFigure, no_formula, small_png
 from ..draw.html import ROOT_CLASS
 from ..export.code.context import Given
 from ..export.figure import draw_panel
 from ..hooking.select import Layers
+from ..run.inputs import prepare_input
 from ..run.session import Session
 from ..run.target import Target
 from ..view.build import build_frame
@@ -136,6 +138,54 @@ class Link:
     def __repr__(self) -> str:
         told = [f"{name} ({why})" for name, why in self.cannot.items()]
         return f"Link({'not shared: ' + '; '.join(told) if told else 'all settings are shared'})"
+
+
+def beside(explorer: Explorer, image: Any) -> SideBySide:
+    """Show an explorer's view of two pictures side by side, under one layer and channel.
+
+    Parameters
+    ----------
+    explorer : Explorer
+        Its picture is on the left; layer, channel, target and edits are taken over.
+    image
+        The picture on the right, as for `hookviz.explore`; of the same size to the network.
+
+    Returns
+    -------
+    SideBySide
+
+    Raises
+    ------
+    ValueError
+        The explorer is closed, or the network's maps of the two are of different sizes.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> pictures = hookviz.demo_images()
+    >>> explorer = hookviz.explore(
+    ...     hookviz.demo_model(), pictures[6], layer="layer3.1.conv2", channel=17
+    ... )
+    >>> both = hookviz.widgets.beside(explorer, pictures[9])
+    >>> both.layer, both.channel, both.left.channel
+    ('layer3.1.conv2', 17, 17)
+    >>> both.close(), explorer.close()
+    (None, None)
+    """
+    if explorer.closed:
+        raise ValueError(explorer.closed_message)
+    view, given = explorer._now, explorer._given
+    old, names = view.session, view.session.class_names
+    inputs = prepare_input(image, old.given, weights=given.weights, transform=given.transform)
+    other = Session(old.given, inputs, class_names=names or None).edited(old.edits)
+    layers = [name for name, each in view.cache.items() if not isinstance(each, AttentionRecord)]
+    both = SideBySide(old, other, layers, target=view.settings.target)
+    for name in SETTINGS:  # the layer first: it sets the other ranges
+        value = getattr(view.settings, name)
+        known = name != "layer" or value in both._shown.cache
+        if known and name not in ("target", "version", "order", "sample"):
+            setattr(both, name, value)
+    return both
 
 
 SIDES = {"original": "a", "edited": "b", "difference": "b − a"}

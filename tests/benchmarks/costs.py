@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ def cases(quick: bool) -> Iterator[Case]:
     pictures = list(torch.randn(256 if quick else 4096, 1, 8, 8))
     yield "survey, a tiny net", "plain pass", 2.0, surveyed(model.eval(), pictures), 3
     a, b = resnet20().eval(), resnet20().eval()
-    both = compared(a, b, torch.randn(16, 3, 32, 32))
+    both = compared(a, b, torch.randn(64, 3, 32, 32))
     yield "compare, ResNet20", "two forwards and backwards", 2.5, both, 1 if quick else 9
 
 
@@ -69,10 +70,18 @@ def digits_net() -> nn.Sequential:
 
 
 def resnet20() -> nn.Module:
-    """ResNet20 for pictures of 32×32: three stages of three blocks."""
-    model = torchvision.models.ResNet(torchvision.models.resnet.BasicBlock, [3, 3, 3, 1], 10)
-    model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
-    return model
+    """ResNet20 for pictures of 32×32: three stages of three blocks, 16, 32 and 64 wide."""
+    block, widths = torchvision.models.resnet.BasicBlock, (16, 16, 32, 64)
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+    ]  # fmt: skip
+    for before, width in pairwise(widths):
+        wider = nn.Sequential(
+            nn.Conv2d(before, width, 1, 2, bias=False), nn.BatchNorm2d(width)
+        )  # fmt: skip
+        first = block(before, width, 2, wider) if before != width else block(width, width)
+        layers += [first, block(width, width), block(width, width)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
 def stepped(model: nn.Module, x: Tensor) -> Callable[[], None]:

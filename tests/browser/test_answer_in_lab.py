@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+
+import hookviz
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
@@ -88,6 +91,13 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     other = f"{written} - output[1][0, 1, 3, 4]"
     wait_for(lambda: f"{other} | {other}" in said.inner_text(), "the difference")
     wait_for(lambda: f"gradient of {other}" in app.inner_text(), "the gradient")
+    output.locator(".hv-frame").focus()
+    notebook.page.mouse.move(0, 0)
+    notebook.page.keyboard.press("Escape")
+    notebook.page.keyboard.press("Shift+ArrowDown")  # from the middle
+    notebook.page.keyboard.press("Enter")
+    by_key = "output[1][0, 1, 13, 9]"
+    wait_for(lambda: f"{by_key} | {by_key}" in said.inner_text(), "the target by keyboard")
     field = app.get_by_role("combobox", name="class that the gradient is of")
     field.fill("output[0].sum() - output[1].sum()")
     field.press("Enter")
@@ -161,4 +171,50 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
     wait_for(lambda: said.inner_text().startswith(f"{first} |"), "one class")
     bars.nth(2).click(modifiers=["Shift"])
     wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
+    three = app.locator(".hv-sides figure")
+    wait_for(lambda: app.locator(".hv-sides canvas:visible").count() == 3, "both sides")
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], (first, second))
+    sides = twin.sides()
+    most = short(max(abs(each).max() for each in (*sides.heats, sides.difference)))
+    told = [each.locator("figcaption").inner_text().split("\n") for each in three.all()]
+    one, two = sides.names
+    assert told == [
+        [one, f"0 to {most}"],
+        [two, f"0 to {most}"],
+        [f"{one} − {two}", f"−{most} to {most}"],
+    ]
+    three.first.scroll_into_view_if_needed()
+    notebook.page.screenshot(path=shots / "answer-sides.png")
+    bars.nth(0).click()
+    wait_for(lambda: app.locator(".hv-sides canvas:visible").count() == 0, "one class")
+    twin.close()
     assert notebook.errors == []
+
+
+def short(value: float) -> str:
+    """Three digits, as static/numbers.js writes them."""
+    return str(float(f"{value:.3g}")).removesuffix(".0")
+
+
+def test_a_page_shows_maps_and_boxes(shown, shots):
+    """Without the network nothing there becomes the target, and that is said."""
+    torch.manual_seed(0)
+    names = {"hookviz": hookviz, "torch": torch, "nn": torch.nn}
+    exec(PNET, names)
+    explorer = names["explorer"]
+    page = shown(explorer.to_html())
+    output = page.locator(".hv-output")
+    wait_for(lambda: canvas_pixels(output.locator("canvas").first).shape[:2] == (25, 19), "the map")
+    menu = output.get_by_role("combobox", name="map of the output")
+    menu.select_option(label="channel 1 of output[1]")
+    values = explorer._now.answer.maps[1].values[0, 1]
+    output.locator(".hv-scale").wait_for()
+    low, high = (each.input_value() for each in output.locator(".hv-end").all())
+    assert (float(low), float(high)) == pytest.approx(
+        (float(values.min()), float(values.max())), rel=1e-2
+    )
+    frame = output.locator(".hv-frame")
+    assert "needs the notebook" in frame.get_attribute("title")
+    frame.click()
+    page.screenshot(path=shots / "answer-page.png")
+    explorer.close()

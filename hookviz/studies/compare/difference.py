@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +15,8 @@ from ...hooking.records import FeatureCache, LayerRecord
 from ...hooking.tables import number, plain
 from .pairing import Pairs
 
-_AT_ONCE = 1 << 20  # how many numbers are looked at in one go: what is computed on the way is small
+_IN_CACHE, _AT_ONCE = 1 << 14, 1 << 20
+"""So many numbers are looked at in one go on a CPU, where they stay in its cache, and elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,10 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
         shapes = " and ".join("×".join(map(str, each.shape)) or "one number" for each in (a, b))
         return TensorDifference(epsilon=epsilon, why=f"shapes differ: {shapes}")
     a, b = _flat(a), _flat(b)
-    parts = zip(a.split(_AT_ONCE), b.split(_AT_ONCE), strict=True)
-    sums = [_sums(one, two.to(one.device)) for one, two in parts if one.numel()]
+    sums = _sums_on_cpu(a, b) if a.device.type == "cpu" and len(a) else None
+    if sums is None:
+        parts = zip(a.split(_AT_ONCE), b.split(_AT_ONCE), strict=True)
+        sums = [_sums(one, two.to(one.device)) for one, two in parts if one.numel()]
     if not sums:
         return TensorDifference(0.0, 0.0, 0.0, math.nan, 0.0, 0, epsilon)
     largest = max(each[0] for each in sums)
@@ -117,6 +121,30 @@ def _sums(a: Tensor, b: Tensor) -> list[float]:
     size = apart.abs()
     found = size.max(), size.sum(), apart @ apart, a @ a, b @ b, a @ b, differing.sum(), odd
     return torch.stack([each.double().cpu() for each in found]).tolist()
+
+
+def _sums_on_cpu(a: Tensor, b: Tensor) -> list[list[float]] | None:
+    """Measure finite numbers as `_sums` does, in memory that is used again; None for others."""
+    one, two = (t.float().numpy() if t.dtype in _NOT_NUMPYS else t.numpy() for t in (a, b.cpu()))
+    found: list[list[float]] = []
+    kept = np.empty((3, min(_IN_CACHE, len(one))))
+    with np.errstate(all="ignore"):
+        for start in range(0, len(one), _IN_CACHE):
+            part, other = one[start : start + _IN_CACHE], two[start : start + _IN_CACHE]
+            ours, theirs, apart = (each[: len(part)] for each in kept)
+            ours[:], theirs[:] = part, other
+            squares = float(ours @ ours), float(theirs @ theirs), float(ours @ theirs)
+            if not all(map(math.isfinite, squares)):
+                return None
+            np.subtract(ours, theirs, out=apart)
+            square = float(apart @ apart)
+            np.abs(apart, out=apart)
+            ends = float(apart.max()), float(apart.sum())
+            found.append([*ends, square, *squares, int(np.count_nonzero(part != other)), 0])
+    return found
+
+
+_NOT_NUMPYS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def _flat(tensor: Tensor) -> Tensor:

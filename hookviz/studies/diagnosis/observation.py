@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -140,6 +142,7 @@ class Observation:
         default_factory=dict
     )  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
+    drew: bool = False  # whether a lone random number was drawn, as to leave out a layer
     backward: bool = False  # whether there was one
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
@@ -206,10 +209,12 @@ class RunObserver(Listener):
         self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
         self._held: StorageMap[str] = StorageMap()  # tensors that modules keep beside those
         self._normed = False  # whether a BatchNorm has run
+        self._drawn = ""  # the state of Python's and NumPy's random numbers
         self._kept = 0  # the address of a result that autograd is about to keep
 
     def begin(self, recorder: OperationRecorder) -> None:
         self._start()
+        self._drawn = _drawn()
         for name, parameter in self._parameters():
             if parameter.requires_grad:
                 recorder.add(parameter, "tensor", partial(self._arrived_at_weights, name))
@@ -248,7 +253,8 @@ class RunObserver(Listener):
         self.found.sources.append(source)
 
     def end(self) -> None:
-        """Take over what the heads looked at."""
+        """Take over what the heads looked at, and whether random numbers were drawn."""
+        self.found.drew |= self._drawn != _drawn()
         for attended in [each for listener in self._attention for each in listener.found]:
             self.found.heads += [each | {"layer": attended.name} for each in attended.reduced or ()]
 
@@ -375,6 +381,8 @@ class RunObserver(Listener):
             self._note_slice(record, operation)
         if operation.is_view or not returned:
             return
+        if operation.name in _DRAWING and returned[0].numel() == 1:
+            self.found.drew = True
         if not record.unwritten:
             record.made = self._ranges(record, returned, writers)
         if not record.finite:
@@ -490,6 +498,15 @@ class RunObserver(Listener):
                 self.found.zeroed = record
             if masks_samples(operation, self.found.samples):
                 self.found.sliced = self.found.sliced or record
+
+
+_DRAWING = {"rand", "rand_like", "randint", "bernoulli", "uniform", "random", "randperm"}
+
+
+def _drawn() -> str:
+    """Return a word for the state of Python's and NumPy's random numbers."""
+    _, keys, place, *_ = np.random.get_state()
+    return f"{hash(random.getstate())} {hash(np.asarray(keys).tobytes())} {place}"
 
 
 def plain_tensors(names: Iterable[nn.Module]) -> Iterator[tuple[str, str, Tensor]]:

@@ -28,18 +28,27 @@ def unused(seen: Observation) -> Iterator[Finding]:
     training = next(iter(seen.names)).training
     for name in _outermost(idle.values()):
         module = next(each for each, known in idle.items() if known == name)
-        routed = _is_routed(seen, name)
+        why = "routed" if _is_routed(seen, name) else "unused"
+        if why == "unused" and training and seen.drew:
+            why = "left out"
         yield Finding(
             "unused",
-            "warning" if training and not routed else "note",
+            "warning" if training and why == "unused" else "note",
             f"Layer {name!r} ({type(module).__name__}) never ran, and nothing read its weights.",
-            "Nothing, if inputs are sent to some of these layers alone: none was sent to this one."
-            if routed
-            else "Call it in forward, or remove it: its weights are never trained.",
+            _UNUSED[why],
             name,
-            cause="routed" if routed else "unused",
+            cause=why,
             evidence={"parameters": sorted(_parameters(module, name))},
         )
+
+
+_UNUSED = {
+    "routed": "Nothing, if inputs are sent to some of these layers alone: none was sent to this "
+    "one.",
+    "left out": "Nothing, if layers are left out at random, as this model draws numbers to do; "
+    "else call it in forward.",
+    "unused": "Call it in forward, or remove it: its weights are never trained.",
+}
 
 
 def _is_routed(seen: Observation, name: str) -> bool:

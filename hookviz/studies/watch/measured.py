@@ -65,27 +65,55 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
         others = [place for place, axis in enumerate(order) if axis != channel]
         values = values.permute(order)
         by_channel = values.sum(others).reshape(-1) if others else values
-        flat, head = values.reshape(-1), None
-        if values.device.type == "cpu" and math.isfinite(total := float(by_channel.sum())):
-            head = _in_parts(flat, total)
-        head = torch.stack(_head(flat)) if head is None else head
-        parts = [each.float() for each in (head, _exponents(flat), by_channel)]
+        flat = values.reshape(-1)
+        if values.device.type == "cpu":
+            row = _on_cpu(flat.numpy(), by_channel.numpy())
+            if row is not None:
+                return len(flat), len(by_channel), torch.from_numpy(row)
+        parts = [each.float() for each in (torch.stack(_head(flat)), _exponents(flat), by_channel)]
         return values.numel(), by_channel.numel(), torch.cat(parts)
 
 
-def _in_parts(values: Tensor, total: float) -> Tensor | None:
-    """Sum finite values on a CPU, in parts that stay in its cache; None if something overflows."""
-    away = values.new_empty(min(_CHUNK, len(values)))
-    mean, nonzeros, spread, low, high = total / len(values), 0, 0.0, math.inf, -math.inf
-    for part in values.split(_CHUNK):
-        torch.sub(part, mean, out=away[: len(part)])
-        spread = math.hypot(spread, torch.linalg.vector_norm(away[: len(part)]))
-        own = part.numpy()  # whose ends are found faster than by torch
-        nonzeros += _nonzeros(part)
-        low, high = min(low, own.min()), max(high, own.max())
-    if not math.isfinite(spread):
-        return None
-    return torch.tensor([0, 0, 0, len(values) - nonzeros, total, spread, low, high])
+def _on_cpu(values: np.ndarray, by_channel: np.ndarray) -> np.ndarray | None:
+    """Sum finite values by numpy, in parts that stay in a core's cache; None if one overflows.
+
+    For small tensors it is several times faster than torch, each of whose calls costs more.
+    """
+    count = len(values)
+    with np.errstate(all="ignore"):
+        total = float(by_channel.sum())
+        if not math.isfinite(total):
+            return None
+        away = np.empty(min(_CHUNK, count), values.dtype)
+        mean, nonzeros, spread, low, high = total / count, 0, 0.0, math.inf, -math.inf
+        for start in range(0, count, _CHUNK):
+            part = values[start : start + _CHUNK]
+            from_mean = np.subtract(part, values.dtype.type(mean), out=away[: len(part)])
+            spread = math.hypot(spread, math.sqrt(np.dot(from_mean, from_mean)))
+            nonzeros += int(np.count_nonzero(part != 0))
+            low, high = min(low, part.min()), max(high, part.max())
+        if not math.isfinite(spread):
+            return None
+        row = np.empty(_HEAD + _EXPONENTS + len(by_channel), np.float32)
+        row[:_HEAD] = 0, 0, 0, count - nonzeros, total, spread, low, high
+        step = _step(count)
+        some = np.ascontiguousarray(values[::step], np.float32)
+        zeros = count - nonzeros if step == 1 else len(some) - np.count_nonzero(some != 0)
+    half = _EXPONENTS // 2
+    # Sign and exponent are the highest nine bits: positive numbers first.
+    counts = np.bincount(some.view(np.uint32) >> 23, minlength=_EXPONENTS).astype(np.float32)
+    tiny = counts[0] + counts[half] - zeros
+    counts[[0, half]] = tiny, 0
+    row[_HEAD : _HEAD + half] = counts[half:]
+    row[_HEAD + half : _HEAD + _EXPONENTS] = counts[:half]
+    row[_HEAD : _HEAD + _EXPONENTS] *= count / len(some)
+    row[_HEAD + _EXPONENTS :] = by_channel
+    return row
+
+
+def _step(count: int) -> int:
+    """Return which of the values a histogram looks at: each one, or each so many."""
+    return math.ceil(count / _COUNTED) | 1  # odd, not to meet the same columns in all rows
 
 
 def _head(values: Tensor) -> list[Tensor]:
@@ -111,8 +139,7 @@ def _exponents(values: Tensor) -> Tensor:
 
     Of very many values some that are spread evenly stand for all.
     """
-    step = math.ceil(len(values) / _COUNTED) | 1  # odd, not to meet the same columns in all rows
-    some = values[::step].float()
+    some = values[:: _step(len(values))].float()
     places = (some.view(torch.int32) >> 23).add_(_EXPONENTS // 2)
     if values.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled():
         counts = torch.histc(places.float(), _EXPONENTS, 0, _EXPONENTS)  # does not wait
@@ -120,17 +147,10 @@ def _exponents(values: Tensor) -> Tensor:
         counts = torch.bincount(places, minlength=_EXPONENTS)
     # Zero, of either sign, has the exponent of what is too small for a float32.
     first = counts[:: _EXPONENTS // 2]
-    tiny = first.sum() - (len(some) - _nonzeros(some))
+    tiny = first.sum() - (len(some) - some.count_nonzero())
     first.zero_()
     counts[_EXPONENTS // 2] = tiny
     return counts * (len(values) / len(some))
-
-
-def _nonzeros(values: Tensor) -> Any:
-    """Count nonzero values: on a CPU by numpy, which is several times faster."""
-    if values.device.type == "cpu":
-        return int(np.count_nonzero(values.numpy() != 0))
-    return values.count_nonzero()
 
 
 def _bin_of() -> np.ndarray:
@@ -160,7 +180,10 @@ class Summary:
     channels: np.ndarray  #: each channel's mean, NaN and Inf with it
 
 
-def summary(parts: Sequence[tuple[int, int, np.ndarray]], scale: float = 1.0) -> Summary:
+Parts = Sequence[tuple[int, int, np.ndarray]]
+
+
+def summary(parts: Parts, scale: float = 1.0) -> Summary:
     """Put parts together, as if they had been one tensor, and divide the values by ``scale``.
 
     Examples
@@ -172,35 +195,62 @@ def summary(parts: Sequence[tuple[int, int, np.ndarray]], scale: float = 1.0) ->
     >>> found.channels.tolist(), found.bins.nonzero()[0].tolist()
     ([1.0, nan], [65, 106, 107, 131])
     """
+    return summaries([parts], scale)[0]
+
+
+def summaries(groups: Sequence[Parts], scale: float = 1.0) -> list[Summary]:
+    """Put the parts of each group together, of all groups at once; none is empty."""
+    if not groups:
+        return []
+    parts = [part for each in groups for part in each]
+    begins = np.cumsum([0, *map(len, groups[:-1])])
+    group = np.repeat(np.arange(len(groups)), [len(each) for each in groups])
     rows = np.stack([row[: _HEAD + _EXPONENTS] for _, _, row in parts]).astype(np.float64)
     counts = np.array([count for count, _, _ in parts], np.float64)
-    nans, minus, plus, zeros, totals, spreads, lows, highs = rows[:, :_HEAD].T
+    heads = rows[:, :_HEAD].T
+    nans, minus, plus, _, totals, spreads, lows, highs = heads
     kept = counts - nans - minus - plus
-    whole, among = counts.sum(), kept > 0
+    among = kept > 0
+    added = np.add.reduceat(np.stack([counts, kept, totals, *heads[:4]]), begins, axis=1)
+    whole, known, total, *special = added
     with np.errstate(all="ignore"):
-        mean = totals.sum() / kept.sum()
+        mean = total / known
         own = totals / np.maximum(kept, 1)
-        squares = (spreads**2 + kept * (own - mean) ** 2)[among].sum()
-        values = [mean, math.sqrt(squares / kept.sum())] if among.any() else [math.nan] * 2
-        values += [lows[among].min(), highs[among].max()] if among.any() else [math.nan] * 2
-        sums = np.stack([row[_HEAD + _EXPONENTS :] for _, _, row in parts])
-        by_channel = sums.sum(0, dtype=np.float64)
-        channels = by_channel / scale * (len(by_channel) / whole)
-        infs = (minus + plus).sum()
-        numbers = [*(each / scale for each in values), zeros.sum() / whole, nans.sum(), infs, whole]
-        special = minus.sum(), zeros.sum(), plus.sum(), nans.sum()
-        bins = _histogram(rows[:, _HEAD:].sum(0), special, scale)
-        return Summary(np.array(numbers, np.float32), bins, channels.astype(np.float32))
+        squares = np.where(among, spreads**2 + kept * (own - mean[group]) ** 2, 0.0)
+        found = np.empty((len(groups), len(STATISTICS)))
+        found[:, 0], found[:, 1] = mean, np.sqrt(np.add.reduceat(squares, begins) / known)
+        found[:, 2] = np.minimum.reduceat(np.where(among, lows, math.inf), begins)
+        found[:, 3] = np.maximum.reduceat(np.where(among, highs, -math.inf), begins)
+        found[known == 0, :4] = math.nan
+        found[:, :4] /= scale
+        found[:, 4] = special[3] / whole
+        found[:, 5:] = np.stack([special[0], special[1] + special[2], whole], 1)
+        bins = _histograms(np.add.reduceat(rows[:, _HEAD:], begins), special, scale)
+        return [
+            Summary(statistics, own_bins, _channels([row for _, _, row in each], scale, size))
+            for each, statistics, own_bins, size in zip(
+                groups, found.astype(np.float32), bins, whole, strict=True
+            )
+        ]
 
 
-def _histogram(exponents: np.ndarray, special: Sequence[float], scale: float) -> np.ndarray:
-    """Sum counts of exponents, and of −Inf, zero, Inf and NaN, into counts of bins."""
-    bins = np.zeros(BINS, np.float32)
-    finite = exponents.reshape(2, -1)[:, :-1]  # Inf and NaN have the last exponent
-    places = np.arange(finite.shape[1]) - round(math.log2(scale))
-    np.add.at(bins, _BIN_OF[:, places.clip(0, finite.shape[1] - 1)], finite)
-    bins[[0, OCTAVES + 1, BINS - 2, BINS - 1]] = special
-    return bins
+def _channels(rows: Sequence[np.ndarray], scale: float, count: float) -> np.ndarray:
+    """Return each channel's mean."""
+    sums = [row[_HEAD + _EXPONENTS :].astype(np.float64) for row in rows]
+    by_channel = sums[0] if len(sums) == 1 else np.sum(sums, 0)
+    return (by_channel / scale * (len(by_channel) / count)).astype(np.float32)
+
+
+def _histograms(exponents: np.ndarray, special: Sequence[np.ndarray], scale: float) -> np.ndarray:
+    """Sum counts of exponents, and of NaN, −Inf, Inf and zero, into counts of bins, a row each."""
+    count, half = len(exponents), _EXPONENTS // 2 - 1
+    finite = exponents.reshape(count, 2, -1)[:, :, :-1]  # Inf and NaN have the last exponent
+    places = _BIN_OF[:, (np.arange(half) - round(math.log2(scale))).clip(0, half - 1)]
+    where = places[None] + BINS * np.arange(count)[:, None, None]
+    bins = np.bincount(where.ravel(), finite.ravel(), BINS * count).reshape(count, BINS)
+    nans, minus, plus, zeros = special
+    bins[:, [0, OCTAVES + 1, BINS - 2, BINS - 1]] = np.stack([minus, zeros, plus, nans], 1)
+    return bins.astype(np.float32)
 
 
 def to_bfloat16(numbers: np.ndarray) -> np.ndarray:
@@ -454,11 +504,15 @@ class StepRecorder(HookManager):
         both = [part for seen in self._seen.values() for part in seen.activations + seen.gradients]
         rows = [part[2] for part in both] + self.weights.rows()
         moved = iter(off_device(rows))
-        found: dict[Row, tuple[Summary, Summary | None]] = {}
+        forward: list[list[tuple[int, int, np.ndarray]]] = []
+        backward: dict[Row, list[tuple[int, int, np.ndarray]]] = {}
         for row, seen in self._seen.items():
-            forward = [(n, c, next(moved)) for n, c, _ in seen.activations]
-            backward = [(n, c, next(moved)) for n, c, _ in seen.gradients]
-            found[row] = summary(forward), summary(backward, scale) if backward else None
+            forward.append([(n, c, next(moved)) for n, c, _ in seen.activations])
+            if seen.gradients:
+                backward[row] = [(n, c, next(moved)) for n, c, _ in seen.gradients]
+        slopes = dict(zip(backward, summaries([*backward.values()], scale), strict=True))
+        both_ways = zip(self._seen, summaries(forward), strict=True)
+        found = {row: (own, slopes.get(row)) for row, own in both_ways}
         norms = {name: next(moved) for name in self.weights.names}
         return found, {name: [norm, slope / scale] for name, (norm, slope) in norms.items()}
 

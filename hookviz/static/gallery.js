@@ -1,0 +1,135 @@
+// The pictures of a notebook's explorer: those that were given, and where another one comes from.
+
+import { Brush } from "./brush.js";
+import { el, setAttribute, setText, visible } from "./dom.js";
+import { Camera, listenForFiles } from "./intake.js";
+
+/** @typedef {{key: number, sample: number, name: string, url: string, now: boolean}} Thumbnail */
+
+const PART = 4e6; // bytes of a file in one message: servers refuse those of more than 10 MB
+const MOST = 100e6;
+
+/** A line of controls and thumbnails. */
+export class Gallery {
+  /**
+   * @param {import("./app.js").App} app
+   * @param {{thumbnails: Thumbnail[], idle: boolean, edit: (what: any) => void,
+   *   listeners: Set<() => void>}} source
+   */
+  constructor(app, source) {
+    this.app = app;
+    this.source = source;
+    this.camera = new Camera(() => this.show());
+    this.file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
+    this.file.addEventListener("change", () => {
+      this.take(this.file.files?.[0] ?? null);
+      this.file.value = "";
+    });
+    const button = (/** @type {string} */ name, /** @type {string} */ title, /** @type {() => void} */ act) => {
+      const made = el("button", { class: "hv-toggle", type: "button", title }, name);
+      made.addEventListener("click", act);
+      return made;
+    };
+    const open = button("picture …", "choose a picture; or drop or paste one", () => this.file.click());
+    this.lens = button("camera", "show what the camera sees", () => this.toggleCamera());
+    visible(this.lens, Boolean(navigator.mediaDevices?.getUserMedia));
+    this.said = el("span", { class: "hv-dim", role: "status" });
+    this.row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
+    this.row.addEventListener("click", (event) => this.choose(event.target));
+    const words = el("span", { class: "hv-dim" }, "another input");
+    this.brush = new Brush(app, source);
+    this.root = el("div", { class: "hv-line hv-intake" }, words, open, this.lens, this.brush.root, this.file, this.row, this.said);
+    this.drawn = "";
+    listenForFiles(app.root, (file) => {
+      if (!this.root.hidden) this.take(file);
+    });
+    source.listeners.add(() => this.show());
+    app.state.onChange((changed) => {
+      if (changed.has("sample")) this.show();
+    });
+    this.show();
+  }
+
+  show() {
+    const { thumbnails } = this.source;
+    visible(this.root, thumbnails.length > 0);
+    const { stream } = this.camera;
+    setAttribute(this.lens, "aria-pressed", stream ? "true" : "false");
+    setText(this.lens, stream ? "stop camera" : "camera");
+    const key = thumbnails.map(({ key: own, sample, now }) => `${own} ${sample} ${now}`).join();
+    if (key !== this.drawn) {
+      this.drawn = key;
+      const shown = thumbnails.length > 1 ? thumbnails : [];
+      const focused = [...this.row.children].indexOf(/** @type {any} */ (document.activeElement));
+      this.row.replaceChildren(...shown.map((each) => thumbnailOf(each)));
+      const again = this.row.children[focused];
+      if (again instanceof HTMLElement) again.focus();
+    }
+    const { sample } = this.app.at;
+    thumbnails.forEach((each, place) => {
+      const made = this.row.children[place];
+      if (made) setAttribute(made, "aria-pressed", each.now && each.sample === sample ? "true" : "false");
+    });
+  }
+
+  /** @param {EventTarget | null} target */
+  choose(target) {
+    const made = target instanceof Element ? target.closest("button") : null;
+    const found = made && this.source.thumbnails[[...this.row.children].indexOf(made)];
+    if (!found) return;
+    if (found.now) this.app.state.set({ sample: found.sample });
+    else this.source.edit({ set: "again", key: found.key });
+  }
+
+  /**
+   * A file goes to the kernel as it is, which the model's own transform makes an input of.
+   * @param {Blob | null} file
+   */
+  async take(file) {
+    if (!file) return this.say("What was dropped is no file: drop a picture.");
+    this.camera.stop();
+    if (file.size > MOST) return this.say(`The file has ${Math.round(file.size / 1e6)} MB, of at most 100: set explorer.image to its path.`);
+    this.say("");
+    return this.send(file, file instanceof File ? file.name : "pasted");
+  }
+
+  /**
+   * @param {Blob} blob
+   * @param {string} name
+   */
+  async send(blob, name) {
+    const bytes = new Uint8Array(await blob.arrayBuffer());
+    const parts = Math.max(Math.ceil(bytes.length / PART), 1);
+    for (let part = 0; part < parts; part++)
+      this.source.edit({ set: "picture", name, part, parts, bytes: bytes.slice(part * PART, (part + 1) * PART) });
+  }
+
+  async toggleCamera() {
+    if (this.camera.stream) return this.camera.stop();
+    this.say("");
+    let taking = false;
+    try {
+      await this.camera.start(
+        () => this.source.idle && !taking,
+        async (canvas) => {
+          taking = true;
+          await this.send(await canvas.convertToBlob({ type: "image/png" }), "camera");
+          taking = false;
+        },
+      );
+    } catch (error) {
+      this.say(/** @type {Error} */ (error).message);
+    }
+    return undefined;
+  }
+
+  /** @param {string} words */
+  say(words) {
+    setText(this.said, words);
+  }
+}
+
+/** @param {Thumbnail} given */
+function thumbnailOf({ name, url }) {
+  return el("button", { class: "hv-thumbnail", type: "button", title: name }, el("img", { src: url, alt: name }));
+}

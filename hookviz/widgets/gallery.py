@@ -1,0 +1,102 @@
+"""The pictures that an explorer was given: thumbnails in the browser, to go back to."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from os import PathLike, fspath
+from pathlib import PurePath
+from typing import Any
+
+from PIL import Image
+
+from ..draw.overlay import picture_of
+from ..run.inputs import ModelInput
+
+SIDE = 64
+"""The longest side of a thumbnail, in pixels."""
+
+SAMPLES, GIVEN = 24, 12
+"""The most thumbnails of one input's samples; and of inputs, of which the oldest but one go."""
+
+
+class Gallery:
+    """An explorer's inputs, in the order in which they were given; the browser names them by key.
+
+    What the browser sends comes in parts, see `received`.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._given: dict[int, tuple[Any, str]] = {}  # by key: what was given, and its name
+        self._urls: dict[int, list[str]] = {}  # by key: thumbnails of its samples
+        self._parts: list[bytes] = []
+
+    def received(self, name: str, part: int, parts: int, data: bytes) -> bytes | None:
+        """Add a part of a file; return the whole file once all its parts are there."""
+        self._parts = [*self._parts[:part], data] if part else [data]
+        if len(self._parts) < parts:
+            return None
+        whole, self._parts = b"".join(self._parts), []
+        self._add(whole, name)
+        return whole
+
+    def given(self, key: int) -> Any:
+        """Return what was given."""
+        return self._given[key][0]
+
+    def payload(self, given: Any, inputs: ModelInput) -> list[dict[str, Any]]:
+        """Return the thumbnails, as JSON: of what is explored now each sample's, else the first."""
+        now = next((key for key, (each, _) in self._given.items() if each is given), None)
+        if now is None:
+            now = self._add(given, inputs.name)
+        if now not in self._urls:
+            self._urls[now] = list(_thumbnails(inputs))
+        found = []
+        for key, (each, name) in self._given.items():
+            urls = self._urls.get(key, [])
+            for sample, url in enumerate(urls if key == now else urls[:1]):
+                said = _sample_name(each, name, sample, len(urls))
+                same = {"key": key, "sample": sample, "name": said, "now": key == now}
+                found.append(same | {"url": url})
+        return found
+
+    def _add(self, given: Any, name: str) -> int:
+        key = self._count
+        self._count += 1
+        self._given[key] = given, name
+        if len(self._given) > GIVEN:  # the first one stays
+            old = list(self._given)[1]
+            del self._given[old]
+            self._urls.pop(old, None)
+        return key
+
+
+def _thumbnails(inputs: ModelInput) -> Iterator[str]:
+    main = inputs.main
+    if main is None or main.ndim != 4 or picture_of(inputs)[0] is None:
+        return
+    for sample in range(min(len(main), SAMPLES)):
+        if len(inputs.pictures) == len(main):
+            picture = inputs.pictures[sample].convert("RGB")
+        else:
+            picture = Image.fromarray(picture_of(inputs, sample)[0])
+        small = picture.copy()
+        small.thumbnail((SIDE, SIDE))
+        file = io.BytesIO()
+        small.save(file, "JPEG", quality=85)
+        yield "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def _sample_name(given: Any, name: str, sample: int, samples: int) -> str:
+    """Return a file's name, where files were given; else the sample's number.
+
+    >>> _sample_name(["a/cat.png", "b/dog.png"], "2 pictures", 1, 2), _sample_name(None, "x", 0, 1)
+    ('dog.png', 'x')
+    """
+    if isinstance(given, (list, tuple)) and len(given) == samples:
+        own = given[sample]
+        if isinstance(own, (str, PathLike)):
+            return PurePath(fspath(own)).name
+    return name if samples == 1 else f"sample {sample} of {name}" if name else f"sample {sample}"

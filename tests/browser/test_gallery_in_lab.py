@@ -1,0 +1,162 @@
+"""Another picture in JupyterLab: chosen, dropped and pasted, and the strip that leads back."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import pytest
+import torch
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+
+import hookviz
+
+MAKE = (
+    "import hookviz\n"
+    "pictures = [hookviz.demo_images()[number] for number in (6, 12)]\n"
+    "at = dict(layer='layer3.1.conv2', channel=17)\n"
+    "explorer = hookviz.explore(hookviz.demo_model(), pictures, **at)\n"
+    "explorer"
+)
+# A file as the hand brings it: by "drop", or by "paste" where the focus is.
+BRING = """([kind, text, name]) => {
+  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  const held = new DataTransfer();
+  held.items.add(new File([bytes], name, {type: "image/png"}));
+  const root = document.querySelector(".hookviz-app");
+  const given = {bubbles: true, cancelable: true};
+  root.querySelector(".hv-input .hv-frame").dispatchEvent(kind === "drop"
+    ? new DragEvent("drop", {...given, dataTransfer: held})
+    : new ClipboardEvent("paste", {...given, clipboardData: held}));
+}"""
+
+
+def png(number):
+    file = io.BytesIO()
+    hookviz.demo_images()[number].save(file, "PNG")
+    return file.getvalue()
+
+
+def answer(number):
+    """What the network says of a picture: name and share of the first class."""
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[number])
+    first = twin.frame.predictions[0]
+    twin.close()
+    return first.name, f"{100 * first.value:.1f} %"
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_pictures_come_and_the_view_stays(open_notebook, shots):
+    notebook = open_notebook([CANVAS_ON, MAKE])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    first, thumbs = app.locator(".hv-prediction").first, app.locator(".hv-gallery button")
+
+    def shows(number, moved=True):
+        name, share = answer(number)
+        wait_for(
+            lambda: name in (said := first.inner_text()) and share in said, f"{number}'s answer"
+        )
+        assert app.locator(".hv-name").inner_text() == "layer3.1.conv2"
+        assert app.locator(".hv-number-now").first.inner_text() == "17"
+        if moved:
+            words = f"The top class is {name} now"
+            wait_for(lambda: words in app.locator(".hv-notes").inner_text(), "that it is said")
+
+    assert thumbs.count() == 2
+    thumbs.nth(1).click()  # the batch's other sample
+    shows(12, moved=False)
+    file = {"name": "four.png", "mimeType": "image/png", "buffer": png(4)}
+    app.get_by_label("a picture's file").set_input_files(file)
+    shows(4)
+    wait_for(lambda: thumbs.count() == 2, "the batch and the new one")
+    page.evaluate(BRING, ["drop", base64.b64encode(png(3)).decode(), "three.png"])
+    shows(3)
+    page.evaluate(BRING, ["paste", base64.b64encode(png(9)).decode(), "image.png"])
+    shows(9)
+    wait_for(lambda: thumbs.count() == 4, "all that was given")
+    page.screenshot(path=shots / "gallery.png")
+    app.get_by_role("button", name="three.png").focus()
+    page.keyboard.press("Enter")
+    shows(3)
+    assert thumbs.nth(2).get_attribute("aria-pressed") == "true"
+    broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}
+    app.get_by_label("a picture's file").set_input_files(broken)
+    wait_for(lambda: "picture" in app.locator(".hv-notes").inner_text(), "what is wrong with it")
+    shows(3, moved=False)
+    assert notebook.errors == []
+
+
+PAINT = (
+    "import hookviz\n"
+    "at = dict(layer='layer3.1.conv2', channel=17)\n"
+    "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], **at)\n"
+    "explorer"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_brush_on_the_input(open_notebook, shots):
+    """A window is dragged: its pixels are grey for the network, and taken back by undo."""
+    notebook = open_notebook([CANVAS_ON, PAINT])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    first = app.locator(".hv-prediction", has_text="moon")
+    twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+    moon = {each.name: each for each in twin.frame.predictions}["moon"]
+    assert f"{100 * moon.value:.1f} %" in first.inner_text()
+    app.get_by_role("button", name="brush").click()
+    app.get_by_label("brush, or a window to drag").select_option("window")
+    box = app.locator(".hv-input .hv-frame").bounding_box()
+    ends = [(28, 28), (84, 70)]  # columns and rows of 112
+    spots = [
+        (box["x"] + x / 112 * box["width"], box["y"] + y / 112 * box["height"]) for x, y in ends
+    ]
+    page.mouse.move(*spots[0])
+    page.mouse.down()
+    page.mouse.move(*spots[1], steps=5)
+    page.screenshot(path=shots / "brush-dragged.png")
+    page.mouse.up()
+    rows, columns = slice(28, 70), slice(28, 84)
+    grey = (128 / 255 - 0.5) / 0.25 * torch.ones(3, 1, 1)
+    twin.edit("input", grey, where=(rows, columns))
+
+    def follows(picture):
+        found = {each.name: each for each in picture.frame.predictions}["moon"]
+        words = f"{100 * found.value:.1f} %"
+        wait_for(lambda: words in first.inner_text(), f"{words} of moon")
+
+    follows(twin)
+    chip = app.locator(".hv-edit", has_text="input, 2,352 pixels: grey")
+    chip.wait_for()
+    pixels = canvas_pixels(app.locator(".hv-input .hv-map"))[..., :3]
+    assert (pixels[28:70, 28:84] == 128).all() and not (pixels[:28] == 128).all()
+    # Over it, a colour by keyboard; then what was below it again.
+    app.get_by_label("brush, or a window to drag").select_option("freehand")
+    app.get_by_label("what the brush does").select_option("draw")
+    sheet = app.get_by_label("paint here; by keys: arrows, then space")
+    sheet.focus()
+    page.keyboard.press("Space")
+    red = app.locator(".hv-edit", has_text="pixels: draw")
+    red.wait_for()
+    wait_for(
+        lambda: (canvas_pixels(app.locator(".hv-input .hv-map"))[56, 56, :3] == (255, 0, 0)).all(),
+        "the colour",
+    )
+    page.screenshot(path=shots / "brush.png")
+    page.keyboard.press("Control+z")
+    wait_for(lambda: red.count() == 0, "the colour to go")
+    follows(twin)
+    app.get_by_label("what the brush does").select_option("restore")
+    app.get_by_label("brush, or a window to drag").select_option("window")
+    page.mouse.move(box["x"] + 1, box["y"] + 1)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + box["height"] - 1, steps=5)
+    page.mouse.up()
+    wait_for(lambda: chip.count() == 0, "the grey to go")
+    twin.reset()
+    follows(twin)
+    twin.close()
+    assert notebook.errors == []

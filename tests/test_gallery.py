@@ -1,0 +1,118 @@
+"""Other pictures, as the browser sends them: the model's own transform, all settings kept."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import pytest
+import torch
+from PIL import Image
+
+import hookviz
+from hookviz.attribution import prepare_input
+from hookviz.widgets.canvas import Canvas
+
+LAYER = "layer3.1.conv2"
+MODEL, PICTURES = hookviz.demo_model(), hookviz.demo_images()
+
+
+@pytest.fixture
+def explorer():
+    made = hookviz.explore(MODEL, PICTURES[6], layer=LAYER, channel=17, face="canvas")
+    made.place, made.order = (0.4, 0.6), "value"
+    yield made
+    made.close()
+
+
+def file_of(picture, kind="PNG", **options):
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def send(explorer, data, name="a.png", size=4_000_000):
+    """As the browser does: in parts."""
+    canvas = explorer._canvas
+    assert isinstance(canvas, Canvas)
+    parts = [data[at : at + size] for at in range(0, len(data), size)]
+    for part, each in enumerate(parts):
+        said = {"set": "picture", "name": name, "part": part, "parts": len(parts)}
+        canvas._handle_custom_msg(said, [memoryview(each)])
+
+
+def thumbnail(said):
+    data = base64.b64decode(said["url"].partition(",")[2])
+    return Image.open(io.BytesIO(data))
+
+
+@pytest.mark.parametrize("size", [4_000_000, 1000], ids=["whole", "in parts"])
+def test_a_file_is_what_the_model_gets(explorer, size):
+    before = {name: getattr(explorer, name) for name in ("layer", "channel", "place", "order")}
+    send(explorer, file_of(PICTURES[2]), "flower.png", size)
+    wanted = prepare_input(PICTURES[2], MODEL).args[0]
+    assert torch.equal(explorer.inputs.args[0], wanted)
+    with hookviz.capture(MODEL, LAYER) as cache, torch.no_grad():
+        logits = MODEL(wanted)
+    assert torch.equal(explorer.cache[LAYER].activation, cache[LAYER].activation)
+    assert before == {name: getattr(explorer, name) for name in before}
+    assert explorer.frame.predictions[0].number == int(logits.argmax())
+    assert [each["name"] for each in explorer._canvas.pictures] == ["Image", "flower.png"]
+    assert [each["now"] for each in explorer._canvas.pictures] == [False, True]
+
+
+def test_another_top_class_is_said_and_the_target_kept(explorer):
+    first = explorer.frame.predictions[0].name
+    send(explorer, file_of(PICTURES[2]))
+    now = explorer.frame.predictions[0].name
+    assert explorer._canvas.note == f"The top class is {now} now; before it was {first}."
+    send(explorer, file_of(PICTURES[2]))
+    assert explorer._canvas.note == ""
+    explorer.target = 3
+    explorer._canvas._handle_custom_msg({"set": "again", "key": 0}, [])
+    assert explorer.target == 3 and "top class is" in explorer.frame.note
+    assert explorer.image is PICTURES[6] and len(explorer._canvas.pictures) == 3
+
+
+def test_a_photograph_stands_upright(explorer):
+    """By its EXIF orientation, as in the browser."""
+    wide = PICTURES[2].convert("RGB").resize((120, 60))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    send(explorer, file_of(wide, "PNG", exif=exif))
+    upright = prepare_input(wide.transpose(Image.Transpose.ROTATE_270), MODEL).args[0]
+    assert torch.equal(explorer.inputs.args[0], upright)
+    shown = thumbnail(explorer._canvas.pictures[-1])
+    assert shown.height > shown.width
+
+
+def test_what_is_no_picture_leaves_all_as_it_was(explorer):
+    before = explorer.inputs
+    send(explorer, b"no picture")
+    assert explorer.inputs is before and "picture" in explorer._canvas.note
+    assert len(explorer._canvas.pictures) == 1
+    send(explorer, file_of(PICTURES[2]))
+    assert len(explorer._canvas.pictures) == 2
+
+
+def test_paths_are_a_strip_of_samples(tmp_path):
+    for number in (2, 6, 12):
+        PICTURES[number].save(tmp_path / f"{number}.png")
+    paths = [tmp_path / f"{number}.png" for number in (2, 6, 12)]
+    made = hookviz.explore(MODEL, paths, face="canvas")
+    strip = made._canvas.pictures
+    assert [(each["name"], each["sample"], each["now"]) for each in strip] == [
+        ("2.png", 0, True),
+        ("6.png", 1, True),
+        ("12.png", 2, True),
+    ]
+    send(made, file_of(PICTURES[3]), "3.png")
+    strip = [(each["name"], each["now"]) for each in made._canvas.pictures]
+    assert strip == [("2.png", False), ("3.png", True)]
+    made.close()
+
+
+def test_what_is_no_picture_has_no_strip():
+    made = hookviz.explore(torch.nn.Conv1d(2, 3, 3), torch.rand(1, 2, 9), face="canvas")
+    assert made._canvas.pictures == []
+    made.close()
