@@ -168,7 +168,7 @@ class KernelSource {
     if (said.ask === "heatmap") return arrays.heat ? { ...arrays.heat, beyond: said.beyond } : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
-    if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "why" || said.ask === "weights") return { ...said, arrays };
     if (said.ask === "sides") return { ...said, ...arrays };
     if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
