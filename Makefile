@@ -61,6 +61,7 @@ edits: $(ECOSYSTEM)/.test  ## check edits, by hookviz and others, on every class
 	$(ECOSYSTEM)/bin/python -m tests.zoo.edits
 
 faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked for: about an hour
+	$(ECOSYSTEM)/bin/python -m tests.zoo.faults.trained
 	$(ECOSYSTEM)/bin/python -m tests.zoo.faults
 
 divergences: $(VENV)/.test  ## change one thing in real models and have it looked for: ten minutes
