@@ -3,6 +3,7 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
+import { Weights } from "./weights.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
 
@@ -61,7 +62,8 @@ export class Why {
     );
     app.parts.map.head.append(this.button);
     app.parts.map.root.append(this.offer);
-    app.parts.strip.root.before(this.root);
+    this.weights = new Weights(app, (...given) => this.picture(...given));
+    app.parts.strip.root.before(this.weights.root, this.root);
   }
 
   toggle() {
@@ -168,6 +170,7 @@ export class Why {
   show(data) {
     const { app } = this;
     this.offered(data);
+    this.weights.show(data);
     const { at, source } = app;
     setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
     visible(this.root, this.open);

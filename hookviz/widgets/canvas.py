@@ -29,7 +29,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.reason import kept_run, reason_payload, without_payload
+from ..view.reason import kept_run, reason_payload, weights_payload, without_payload
 from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
@@ -178,7 +178,7 @@ class Canvas(anywidget.AnyWidget):
         try:
             said, arrays = self._answer(question)
         except KeyboardInterrupt:
-            if question["ask"] not in ("why", "without", "prepare"):
+            if question["ask"] not in ("why", "weights", "without", "prepare"):
                 raise
             said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
         except Exception as error:  # a notebook hides what a callback raises
@@ -262,6 +262,9 @@ class Canvas(anywidget.AnyWidget):
             return {}, []
         if ask == "why":
             said, arrays = reason_payload(now, question)
+            return said, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "weights":
+            said, arrays = weights_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
         if ask == "without":
             return without_payload(now, question), []
