@@ -244,8 +244,8 @@ class Canvas(anywidget.AnyWidget):
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
         if ask == "sides":
             sides = shown_sides(view.with_settings(heatmap=question["method"]))
-            arrays = zip(("first", "second"), sides.heats, strict=True)
-            return {"method": sides.method}, [raw(name, heat) for name, heat in arrays]
+            first, second = sides.heats
+            return {"method": sides.method}, [raw("first", first), raw("second", second)]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]
