@@ -34,7 +34,7 @@ export class Weights {
     this.bars = el("div", { class: "hv-histogram", role: "img" });
     this.root = el(
       "div",
-      { class: "hv-why", role: "region", "aria-label": "weights of the layer", hidden: true },
+      { class: "hv-weights-panel", role: "region", "aria-label": "weights of the layer", hidden: true },
       el("div", { class: "hv-why-head" }, el("b", {}, "weights"), this.words),
       this.facts,
       el("div", { class: "hv-weights" }, this.tiles, this.bars),

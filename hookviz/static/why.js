@@ -38,7 +38,7 @@ export class Why {
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
     this.late = 0;
-    this.end = el("span", { class: "hv-dim", hidden: true }, WORKING);
+    this.end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
     this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
     this.logit = el("button", { class: "hv-toggle", type: "button" });
     this.logit.addEventListener("click", () => this.begin({ layer: "", call: -1, channel: 0, position: [], output: this.target() ?? 0 }));

@@ -76,8 +76,8 @@ class Canvas(anywidget.AnyWidget):
     facts = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
-    pins: Any = traitlets.List().tag(sync=True)
-    pictures: Any = traitlets.List().tag(sync=True)
+    pins = traitlets.List().tag(sync=True)
+    pictures = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -244,8 +244,8 @@ class Canvas(anywidget.AnyWidget):
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
         if ask == "sides":
             sides = shown_sides(view.with_settings(heatmap=question["method"]))
-            heats = zip(("first", "second"), sides.heats, strict=True)
-            return {"method": sides.method}, [raw(name, heat) for name, heat in heats]
+            first, second = sides.heats
+            return {"method": sides.method}, [raw("first", first), raw("second", second)]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]

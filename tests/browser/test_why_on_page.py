@@ -168,7 +168,7 @@ def test_the_weights_of_the_shown_layer(shown, shots):
 
 
 def test_rounded_numbers_are_within_what_is_told(shown):
-    html = written(max_bytes=1.5e6)
+    html = written(max_bytes=2.2e6)
     facts = blocks(html)["facts"]["facts"]
     assert "weights and inputs" in facts["notes"][0]
     without = {name for name, each in facts["why"]["layers"].items() if "none" in each}
