@@ -602,3 +602,25 @@ def test_a_failing_block_is_drawn_up_to_its_error():
     with fine:
         model[:7](pictures())
     assert "<svg" not in fine._repr_html_()
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_loss_within_the_model(wrong):
+    """As in Hugging Face's models, whose forward takes the labels."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, x, labels):
+            scores = self.net(x)
+            scores = scores.softmax(1) if wrong else scores
+            return nn.functional.cross_entropy(scores, labels), scores
+
+    torch.manual_seed(0)
+    model = Own()
+    with hookviz.diagnose(model) as findings:
+        model(torch.randn(8, 4), torch.arange(8) % 3)[0].backward()
+    assert findings.healthy is not wrong
+    assert [each.operation for each in findings if each.kind == "loss"] == ["log_softmax"] * wrong
