@@ -188,7 +188,9 @@ class PackedTerms(PackedTensor):
 
     def _estimated(self) -> int:
         if self.quality in (EXACT, OUT):
-            return super()._estimated() + (_guess_planes(self.given) if self.quality == EXACT else 0)
+            return super()._estimated() + (
+                _guess_planes(self.given) if self.quality == EXACT else 0
+            )
         return super()._estimated() + _guess_levels(self.given, *ends_of(self.given))
 
     def _arrays(self) -> list[tuple[Coding, bytes]]:
