@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
+from ..hooking.interrupts import heed
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors_in
 from .errors import no_grad_line, users_line
@@ -374,6 +375,7 @@ class _Mode(TorchDispatchMode):
     ) -> Any:
         if self.silent:
             return function(*args, **(kwargs or {}))
+        heed()
         with torch._C.DisableTorchFunction():
             operation = Operation(function, args, kwargs or {}, sys._getframe(1))
             self._locate(operation)
