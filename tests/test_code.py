@@ -667,7 +667,7 @@ def test_rare_views_are_refused_in_one_sentence(words):
     model, image, options = RARE[words]
     layers = None if model is MODEL else "conv*"
     explorer = hookviz.explore(model, image, layers=layers, **{"target": 1, **options})
-    with pytest.raises(ValueError, match=f"^There is no short code for .*{words}") as error:
+    with pytest.raises(ValueError, match=f"^No short code exists for .*{words}") as error:
         explorer.code()
     assert str(error.value).endswith(".") and ":" in str(error.value)
     control(explorer, "show the hooks").value = True

@@ -186,7 +186,7 @@ class Rectified(nn.Conv2d):
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (nn.BatchNorm2d(2), "is no convolution and no linear layer"),
+        (nn.BatchNorm2d(2), "is neither a convolution nor a linear layer"),
         (Squared(2, 2, 1), "does more than a convolution"),
         (Rectified(2, 2, 1), "overwrites what its convolution made"),
     ],

@@ -348,10 +348,10 @@ def test_the_model_is_untouched():
         ({"inputs": []}, ValueError, "list is empty"),
         ({"inputs": {"a": 1}}, TypeError, "A dict has no inputs with an index"),
         ({"inputs": iter([])}, TypeError, "has no inputs with an index"),
-        ({"inputs": "nowhere"}, ValueError, "There is no folder 'nowhere'"),
+        ({"inputs": "nowhere"}, ValueError, "Missing folder 'nowhere'"),
         ({"inputs": [object()]}, ValueError, "an object|a object is no picture"),
         ({"layers": "conv9"}, ValueError, "No layer of Sequential is called 'conv9'"),
-        ({"path": "nowhere/survey.npz"}, ValueError, "There is no folder 'nowhere'"),
+        ({"path": "nowhere/survey.npz"}, ValueError, "Missing folder 'nowhere'"),
         (
             {"inputs": torch.utils.data.DataLoader([1])},
             TypeError,

@@ -730,7 +730,7 @@ def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
 
 
 def test_no_folder_is_told_at_once(tmp_path):
-    with pytest.raises(ValueError, match="There is no folder .*: make it"):
+    with pytest.raises(ValueError, match="Missing folder .*: make it"):
         hookviz.watch(made(), path=tmp_path / "none" / "run.npz")
     with pytest.raises(ValueError, match="save_every=-1 is negative"):
         hookviz.watch(made(), save_every=-1)

@@ -184,7 +184,7 @@ def _opened(file: Any, name: str) -> Image.Image:
             with Image.open(file) as opened:
                 return _as_rgb(opened)
     except FileNotFoundError:
-        raise FileNotFoundError(f"There is no file {name!r}: check the path.") from None
+        raise FileNotFoundError(f"Missing file {name!r}: check the path.") from None
     except IsADirectoryError:
         raise ValueError(
             f"{name!r} is a folder: give the path of one picture, or a list of paths."
@@ -226,14 +226,14 @@ def _picture_array(array: np.ndarray) -> np.ndarray:
         array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in shape:
         raise ValueError(
-            f"An array of shape {shape} is no picture: give (H, W), (H, W, 3) or (3, H, W), or a "
-            "tensor (N, C, H, W)."
+            f"An array of shape {shape} is not a picture: give (H, W), (H, W, 3) or (3, H, W), or "
+            "a tensor (N, C, H, W)."
         )
     if array.dtype == bool:
         return array.astype(np.uint8) * 255
     if array.dtype.kind not in "uif":
         raise ValueError(
-            f"An array of type {array.dtype} is no picture: give uint8, uint16 or floats."
+            f"An array of type {array.dtype} is not a picture: give uint8, uint16 or floats."
         )
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():

@@ -757,7 +757,8 @@ class _Keeper(Listener):
 
 
 NOT_LINEAR = (
-    "is no convolution and no linear layer: contributions need a layer that is linear in its input."
+    "is neither a convolution nor a linear layer: contributions need a layer that is linear in its "
+    "input."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
 

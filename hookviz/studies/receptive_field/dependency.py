@@ -362,7 +362,7 @@ def _seen(
         patches = grid.of(tuple(tensor.shape))
         maps = [as_maps(plane, module, patches).amax((0, 1)) for plane in planes]
     except (ValueError, IndexError):
-        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is no map"
+        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is not a map"
         return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])
     return LayerFootprint(torch.stack(maps).cpu(), footprints.extent, doubt, [])
 

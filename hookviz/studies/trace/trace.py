@@ -67,7 +67,7 @@ def write_page(
     ``start`` the index of the event that it begins with.
     """
     if not len(trace):
-        raise ValueError("There is no event to show: take a longer part of the trace.")
+        raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
     still = html.data_url(small_png(_figure(trace)))
