@@ -21,7 +21,7 @@ ENV = $(patsubst %/,%,$(dir $@))
 INSTALL = $(ENV)/bin/uv pip install --quiet --compile-bytecode --python $(ENV)/bin/python
 PYTEST := -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo edits faults fields divergences
+.PHONY: lab test test-all test-heavy test-colab test-oldest lint zoo network edits faults fields divergences
 .PHONY: ecosystem ecosystem-sample docs bench runtime wheel clean
 
 # Also under -j: the tests take all workers.
@@ -57,10 +57,14 @@ lint: $(VENV)/.test
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour
 	$(BIN)/python -m tests.zoo
 
+network: $(VENV)/.test  ## export classifiers for a page and compare each number: half an hour
+	$(BIN)/python -W ignore -m tests.zoo.network
+
 edits: $(ECOSYSTEM)/.test  ## check edits, by hookviz and others, on every classifier: about an hour
 	$(ECOSYSTEM)/bin/python -m tests.zoo.edits
 
 faults: $(ECOSYSTEM)/.test  ## plant faults in real models and have them looked for: about an hour
+	$(ECOSYSTEM)/bin/python -m tests.zoo.faults.trained
 	$(ECOSYSTEM)/bin/python -m tests.zoo.faults
 
 divergences: $(VENV)/.test  ## change one thing in real models and have it looked for: ten minutes

@@ -71,6 +71,10 @@ def page_to(path: str | os.PathLike | None, page: str) -> str | None:
 def write_whole(path: str | os.PathLike, content: bytes) -> None:
     """Write a file atomically: beside the old one, which it then replaces."""
     target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {str(target.parent)!r} for {target.name}: make it."
+        )
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

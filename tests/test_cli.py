@@ -24,7 +24,7 @@ def test_a_page_of_the_demo(tmp_path, capsys):
     given = ["page", "--demo", "-o", str(out), "--layers", "layer3.*", "--title", "Demo"]
     assert main([*given, "--target", "fish"]) == 0
     page = out.read_text(encoding="utf-8")
-    assert "<title>Demo</title>" in page and '"target":{"name":"fish","number":2}' in page
+    assert "<title>Demo</title>" in page and '"target":{"name":"fish","number":2,' in page
     said = capsys.readouterr()
     assert said.out == "" and "16 layers" in said.err
 

@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import hookviz
 from hookviz.results import Diagnosis
+from hookviz.studies.diagnosis import guard as diagnosis_guard
+from hookviz.studies.diagnosis import nonfinite
 
 
 def pictures() -> torch.Tensor:
@@ -439,9 +441,13 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Any, tuple[str, str, str, str]]]
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_names_the_line_of_its_fault(name):
+def test_a_step_names_the_line_of_its_fault(name, monkeypatch):
     """As a call with the loss, and as a guard around the step: the same, and nothing else."""
     make, loss, (severity, kind, layer, said) = STEPS[name]
+    torch.manual_seed(0)
+    # A GradScaler that another test of this process still holds would make a note of it.
+    for module in (diagnosis_guard, nonfinite):
+        monkeypatch.setattr(module, "gradient_scale", lambda: 0.0)
     x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
     once, findings = hookviz.diagnose(make(), x, loss), hookviz.diagnose(model := make())
     with suppress(RuntimeError), findings:  # what has no graph raises
@@ -602,3 +608,25 @@ def test_a_failing_block_is_drawn_up_to_its_error():
     with fine:
         model[:7](pictures())
     assert "<svg" not in fine._repr_html_()
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_loss_within_the_model(wrong):
+    """As in Hugging Face's models, whose forward takes the labels."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Linear(4, 3)
+
+        def forward(self, x, labels):
+            scores = self.net(x)
+            scores = scores.softmax(1) if wrong else scores
+            return nn.functional.cross_entropy(scores, labels), scores
+
+    torch.manual_seed(0)
+    model = Own()
+    with hookviz.diagnose(model) as findings:
+        model(torch.randn(8, 4), torch.arange(8) % 3)[0].backward()
+    assert findings.healthy is not wrong
+    assert [each.operation for each in findings if each.kind == "loss"] == ["log_softmax"] * wrong

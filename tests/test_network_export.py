@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 import hookviz
+from hookviz.__main__ import main
 from hookviz.export.network import runtime
 from hookviz.export.network.runtime import ARCHIVE, read_runtime
 from hookviz.run.inputs import prepare_input
@@ -93,6 +95,32 @@ def test_every_map_and_every_gradient_for_any_class_and_any_picture(small):
             call = cache[each.layer].calls[each.call]
             assert close(found[f"activation:{each.name}"], call.activation), each
             assert close(found[f"gradient:{each.name}"], call.gradient), each
+
+
+@pytest.mark.parametrize("side", [9, 12, 5])
+def test_an_adaptive_pooling_has_its_gradient(side):
+    """As AlexNet and VGG have one; also where the windows overlap, or repeat what is smaller."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d((4, 6)), nn.Flatten()
+    model, x = nn.Sequential(*layers, nn.Linear(96, 5)).eval(), torch.randn(1, 3, side, side + 1)
+    network, _ = ran(model, x)
+    found = answer(network, x, 2)
+    with hookviz.capture(model) as cache:
+        model(x)[0, 2].backward()
+    assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
+
+
+@pytest.mark.parametrize("pool", [(2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))])
+def test_a_mean_pooling_has_its_gradient(pool):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(*pool)
+    model = nn.Sequential(*layers, nn.Conv2d(4, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    x = torch.randn(1, 3, 9, 11)
+    network, _ = ran(model.eval(), x)
+    found = answer(network, x, 2)
+    with hookviz.capture(model) as cache:
+        model(x)[0, 2].backward()
+    assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
 
 
 def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
@@ -225,3 +253,21 @@ def test_a_missing_runtime_says_how_to_get_it(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=f"npm pack {runtime.PACKAGE}"):
         runtime.fetch_runtime(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def no_runtime(tmp_path, monkeypatch):
+    """A runtime's archive without a program in it: pages are written, and not opened."""
+    script = b"export{a as env};\n"
+    files = {runtime.SCRIPT: script, runtime.BINARY: b"\0asm"}
+    monkeypatch.setenv(runtime.VARIABLE, str(archive(tmp_path / ARCHIVE, files)))
+
+
+def test_a_terminal_writes_such_a_page(no_runtime, tmp_path, capsys):
+    path = tmp_path / "network.html"
+    asked = ["page", "--demo", "--layers", "stem.0", "--network", "--precision", "float16"]
+    assert main([*asked, "-o", str(path)]) == 0
+    page = path.read_text(encoding="utf-8")
+    assert "wasm-unsafe-eval" in page and "This page runs the network: weights in float16" in page
+    assert re.search(r"gradients by \d\.\de-\d\d of their norm", page)
+    assert f"{path}: {len(page) / 1e6:.1f} MB, 1 layers" in capsys.readouterr().err

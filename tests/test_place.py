@@ -245,7 +245,8 @@ def test_the_effective_field_is_that_of_the_edited_run(explorer):
 
 def test_a_vision_transformer_has_places():
     model = torchvision.models.VisionTransformer(16, 4, 2, 2, 8, 16)
-    explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16), layers=["conv_proj", "encoder.ln"])
+    layers = ["conv_proj", "encoder.ln"]
+    explorer = hookviz.explore(model, torch.rand(1, 3, 16, 16), layers=layers, layer="conv_proj")
     at(explorer, 2, 3)
     assert explorer.frame.input.box == (0.75, 0.5, 0.25, 0.25)
     explorer.layer = "encoder.ln"

@@ -924,3 +924,24 @@ def test_figures_that_cannot_be():
         watch.figure(layer="cov")
     with pytest.raises(ValueError, match="has no call 2"):
         watch.figure(layer="relu", call=2)
+
+
+def test_the_verdict_names_what_is_wrong():
+    model = nn.Sequential(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    watch = hookviz.watch(model, every=1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        with watch:
+            model(torch.ones(2, 4)).square().sum().backward()
+        optimizer.step()
+    assert watch.verdict.startswith("no NaN or Inf in 4 recorded steps; does not move")
+    assert not watch.findings.healthy
+
+
+def test_a_file_in_a_missing_folder(tmp_path):
+    watch = hookviz.watch(nn.Sequential(nn.Linear(4, 4)), every=1)
+    with watch:
+        watch._model(torch.ones(2, 4)).sum().backward()
+    with pytest.raises(FileNotFoundError, match="There is no folder .*missing"):
+        watch.save(tmp_path / "missing" / "run.npz")

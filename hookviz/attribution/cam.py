@@ -20,7 +20,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..hooking.records import Call, LayerRecord
+from ..hooking.records import Call, FeatureCache, LayerRecord
 from ..hooking.select import close_names
 from ..hooking.tensors import as_maps, at_least_float32
 from .attention import ATTENTION_HEATMAPS, Attention
@@ -91,6 +91,12 @@ def heatmap(
             raise ValueError(f"Unknown heatmap of attention method={method!r}; {near}.")
         return ATTENTION_HEATMAPS[method](record)
     check_method(method)
+    if isinstance(record, FeatureCache):
+        first = next(iter(record), "layer1")
+        raise TypeError(
+            f"A heatmap is of one layer, and this is a capture of {len(record)}: give one of its "
+            f"records, as cache[{first!r}]."
+        )
     if runs_model(method):
         raise ValueError(
             f"{method!r} runs the model: call hookviz.attribution.HEATMAPS[{method!r}](model, "

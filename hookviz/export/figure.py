@@ -127,8 +127,9 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
             left, top, wide, high = tiles.mosaic.box(place)
             corner = (left + wide) * width - 0.5, (top + high) * height - 0.5
             ground = {"fc": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}
-            given = {"fontsize": "xx-small", "ha": "right", "va": "bottom", "bbox": ground}
-            axes.text(*corner, str(channel), **given)
+            axes.text(
+                *corner, str(channel), fontsize="xx-small", ha="right", va="bottom", bbox=ground
+            )
     axes.set_title(tiles.caption, fontsize="small")
     axes.set_axis_off()
 

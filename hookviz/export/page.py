@@ -98,6 +98,7 @@ def write_page(
     parts: list[PackedTensor] = []
     heats: list[Packed] = []
     places: list[Settings] = []
+    methods = [*cached_methods(), *_of_attention(view)]
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
         header, small, own = _layer(here)
@@ -105,7 +106,8 @@ def write_page(
             part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
-        heats += _heatmaps(here, place)
+        for method in methods:
+            heats += _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
         places.append(here.settings)
         on_progress(0.6 * (place + 1) / len(names))
     heats += _other_classes(view, places, run, facts["predictions"])
@@ -133,8 +135,8 @@ def write_page(
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
     facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
-    for header, _, own in blocks.values():
-        if any(part.name == "queries" and part.quality == OUT for part in own):
+    for header, _, every in blocks.values():
+        if any(part.name == "queries" and part.quality == OUT for part in every):
             header["notes"].append("Other queries need the notebook.")
     on_progress(1.0)
     texts = {
@@ -259,14 +261,6 @@ def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
     except Exception as error:  # a page without its map is still a page
         return {"none": f"The map could not be made: {error}"}, []
     return header, [raw(name, array) for name, array in arrays.items()]
-
-
-def _heatmaps(view: View, place: int) -> list[Packed]:
-    """Return a layer's heatmaps by all methods, for the view's target."""
-    found = []
-    for method in (*cached_methods(), *_of_attention(view)):
-        found += _heatmap(view.with_settings(heatmap=method), f"{method} {place}")
-    return found
 
 
 def _other_classes(

@@ -41,7 +41,8 @@ _SEQUENCES = (list, deque)
 _PLAIN = frozenset((str, int, float, bool, bytes, type(None), nn.Parameter))
 
 
-_P, _R = ParamSpec("_P"), TypeVar("_R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _ALONE = threading.RLock()
 
 

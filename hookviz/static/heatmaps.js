@@ -24,6 +24,7 @@ export class Heatmaps {
     this.source = source;
     this.colours = colours;
     this.note = "";
+    this.standing = ""; // what is drawn, in words
     this.sizes = ""; // where its cells are not the map's
     this.over = false; // whether the picture has the input's places
     this.made = { key: "", values: /** @type {any} */ (null) };
@@ -64,14 +65,20 @@ export class Heatmaps {
     const target = targetOf(source, at)?.name;
     const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${target}`;
     heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
+    // The last one of the same layer and target stands, faint, until that of a new run is there.
+    const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place}`;
+    const stands = !found && own === this.standing;
+    heat.root.classList.toggle("hv-stale", stands);
+    if (stands) return undefined;
+    this.standing = this.note = this.sizes = "";
     this.over = false;
-    this.note = this.sizes = "";
     if (!found) return heat.tell("on its way …");
     const none = found.none || (found.values ? "" : noGradient(data, source.facts));
     heat.tell(none);
     visible(parts.bars.heat.root, !none || at.strip);
     visible(parts.over, Boolean(picture));
     if (!none) this.draw(data, at, found, picture);
+    if (!none) this.standing = own;
     if (this.note) heat.tell(this.note, true);
     return undefined;
   }

@@ -50,6 +50,10 @@ export class OutputPanel {
         const written = this.written(u, v);
         if (written) onTarget(written, minus);
       };
+    this.panel.frame.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+      const { spot } = this.state;
+      if (event.key === "Enter" && spot) this.panel.onPick?.(spot.u, spot.v, event.shiftKey);
+    });
     this.legend.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const chosen = /** @type {HTMLElement} */ (event.target).closest("button");
       if (!chosen) return;
@@ -82,7 +86,7 @@ export class OutputPanel {
   /** @param {import("./colours.js").Colours} colours */
   show(colours) {
     const { answer } = this.source.facts;
-    const maps = answer?.maps ?? [];
+    const maps = this.source.answer ? (answer?.maps ?? []) : []; // a page that runs the network has none
     visible(this.panel.root, maps.length > 0);
     if (!maps.length) return;
     this.list(maps);
@@ -91,7 +95,7 @@ export class OutputPanel {
     this.found = this.source.answer?.(this.which, this.channel, this.state.values.sample) ?? null;
     const alt = `output ${map.name}, ${whole}, ${mapSize(map.size)}`;
     this.panel.title(map.name, this.reading(map), alt);
-    const click = this.source.write ? "a click makes the value the target; Shift+click subtracts it" : "making a value the target needs the notebook";
+    const click = this.source.write ? "a click makes the value the target, Shift+click subtracts it; by keyboard Enter at the chosen place" : "making a value the target needs the notebook";
     setAttribute(this.panel.frame, "title", click);
     if (!this.found) return this.panel.tell("on its way …");
     this.panel.tell(this.found.none ?? "");
@@ -302,7 +306,7 @@ export class Boxes {
 
   /** @returns {Box[]} */
   get boxes() {
-    return this.source.facts.answer?.boxes ?? [];
+    return this.source.answer ? (this.source.facts.answer?.boxes ?? []) : [];
   }
 
   show() {

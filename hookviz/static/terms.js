@@ -439,17 +439,100 @@ export function answered(question, why, hold, deep = DEEPEST) {
   const layer = ofOutput ? why.output : question.layer;
   const entry = layer === null ? { none: "the output is not a layer's number." } : why.layers[layer];
   if (!entry || entry.none) return { none: `${NEEDS}${entry?.none ?? "this layer is not in this page."}` };
-  const held = other(layer, ofOutput || question.place ? -1 : question.call);
+  const held = other(layer, ofOutput || question.place || question.ask === "weights" ? -1 : question.call);
   if (pending) return null;
   if (!held?.arrays.weight) return { none: `${NEEDS}${held ? "its weights and inputs do not fit into this page." : "this call is not in this page."}` };
   const channel = ofOutput ? question.output : question.channel;
   const given = ofOutput ? [] : question.position;
-  const position = given ?? positionOf(held.recipe, question.place, question.depth ?? 0);
+  const position = given ?? (question.place ? positionOf(held.recipe, question.place, question.depth ?? 0) : null);
   try {
+    if (question.ask === "weights") return kernelsOf(held, channel, position);
     const found = reason(held, channel, position, other, deep);
     return pending ? null : found;
   } catch (error) {
     if (error instanceof RangeError) return { none: `${NEEDS}${error.message}` };
     throw error;
   }
+}
+
+const MOST = 64; // tiles
+const BARS = 24;
+const BINS = 40;
+
+/**
+ * A layer's kernels as the kernel sends them, see `weights_payload` of hookviz.view.reason.
+ * @param {Held} held
+ * @param {number} channel
+ * @param {number[] | null} position
+ */
+export function kernelsOf(held, channel, position) {
+  const { recipe, arrays } = held;
+  const { weight, bias } = arrays;
+  const numbers = /** @type {Numbers} */ (weight).values;
+  const taps = places(recipe.kernel).length;
+  const inputs = /** @type {number} */ (recipe.given[0]) / recipe.groups;
+  const rows = recipe.rows ?? Array.from({ length: recipe.outputs }, (_, n) => n);
+  const row = rows.indexOf(channel);
+  if (row < 0) throw new RangeError("these weights are not in this page.");
+  const size = inputs * taps;
+  const normOf = (/** @type {number} */ from, /** @type {number} */ count) => Math.sqrt(numbers.subarray(from, from + count).reduce((/** @type {number} */ sum, /** @type {number} */ each) => sum + each * each, 0));
+  const norms = rows.map((_, n) => normOf(n * size, size));
+  const colour = inputs === 3 && recipe.groups === 1 && recipe.kernel.length === 2;
+  const first = Math.floor(channel / (recipe.outputs / recipe.groups)) * inputs;
+  const terms = position && !colour ? termsAt(held, channel, position).byChannel.subarray(first, first + inputs) : null;
+  const row0 = row * size;
+  const linear = !recipe.kernel.length;
+  const slices = Array.from({ length: inputs }, (_, n) => terms?.[n] ?? (linear ? numbers[row0 + n] : normOf(row0 + n * taps, taps)));
+  const order = falling(colour ? norms : slices).slice(0, linear ? BARS : MOST);
+  const part = colour ? size : taps;
+  const tiles = new Float32Array(order.length * part);
+  order.forEach((n, place) => tiles.set(numbers.subarray((colour ? n * part : row0 + n * part), (colour ? (n + 1) * part : row0 + (n + 1) * part)), place * part));
+  const affine = recipe.after[0]?.[1] === "affine" ? arrays["affine 0"]?.values : null;
+  const offset = bias ? bias.values[row] : null;
+  const folded = affine ? affine[channel] * (offset ?? 0) + affine[affine.length / 2 + channel] : null;
+  const words = { colour: `${recipe.layer}: ${recipe.outputs} kernels`, other: `${recipe.layer}, channel ${channel}` };
+  return {
+    layer: recipe.layer,
+    channel,
+    words: colour ? words.colour : words.other,
+    kind: colour ? "colour" : linear ? "row" : "slices",
+    by: terms ? "contribution here" : linear ? "weight" : "norm",
+    channels: order.map((n) => (colour ? /** @type {number} */ (rows[n]) : first + n)),
+    numbers: order.map((n) => String((colour ? norms : slices)[n])),
+    total: colour ? rows.length : inputs,
+    size: [Math.max(1, taps / (recipe.kernel.at(-1) ?? 1)), recipe.kernel.at(-1) ?? 1],
+    facts: [["norm", String(norms[row])], ...(offset === null ? [] : [["bias", String(offset)]]), ...(folded === null ? [] : [["norm with BatchNorm", String(Math.abs(affine[channel]) * /** @type {number} */ (norms[row]))], ["bias with BatchNorm", String(folded)]])],
+    bins: binsOf(numbers, numbers.subarray(row0, row0 + size)),
+    arrays: { tiles: { shape: [order.length, part], values: tiles } },
+  };
+}
+
+/**
+ * Indices, the largest size first; NaN counts as the largest.
+ * @param {ArrayLike<number>} values
+ */
+function falling(values) {
+  const size = (/** @type {number} */ n) => (Number.isNaN(values[n]) ? Infinity : Math.abs(/** @type {number} */ (values[n])));
+  return Array.from(values, (_, n) => n).sort((a, b) => (size(a) === size(b) ? a - b : size(b) > size(a) ? 1 : -1));
+}
+
+/**
+ * How many weights are in each bin, of all and of one channel.
+ * @param {any} all
+ * @param {any} own
+ */
+function binsOf(all, own) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const each of all)
+    if (Number.isFinite(each)) {
+      low = Math.min(low, each);
+      high = Math.max(high, each);
+    }
+  if (!(high > low)) [low, high] = [Number.isFinite(low) ? low - 0.5 : 0, Number.isFinite(low) ? low + 0.5 : 1];
+  const count = (/** @type {any} */ values) => {
+    const bins = new Array(BINS).fill(0);
+    for (const each of values) if (Number.isFinite(each)) bins[Math.min(Math.floor(((each - low) / (high - low)) * BINS), BINS - 1)] += 1;
+    return bins;
+  };
+  return { low: String(low), high: String(high), all: count(all), own: count(own) };
 }

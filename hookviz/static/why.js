@@ -3,6 +3,7 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { paint, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
+import { Weights } from "./weights.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
 
@@ -37,7 +38,7 @@ export class Why {
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
     this.late = 0;
-    this.end = el("span", { class: "hv-dim", hidden: true }, WORKING);
+    this.end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
     this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
     this.logit = el("button", { class: "hv-toggle", type: "button" });
     this.logit.addEventListener("click", () => this.begin({ layer: "", call: -1, channel: 0, position: [], output: this.target() ?? 0 }));
@@ -61,7 +62,8 @@ export class Why {
     );
     app.parts.map.head.append(this.button);
     app.parts.map.root.append(this.offer);
-    app.parts.strip.root.before(this.root);
+    this.weights = new Weights(app, (...given) => this.picture(...given));
+    app.parts.strip.root.before(this.weights.root, this.root);
   }
 
   toggle() {
@@ -168,6 +170,7 @@ export class Why {
   show(data) {
     const { app } = this;
     this.offered(data);
+    this.weights.show(data);
     const { at, source } = app;
     setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
     visible(this.root, this.open);

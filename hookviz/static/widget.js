@@ -168,7 +168,7 @@ class KernelSource {
     if (said.ask === "heatmap") return arrays.heat ? { ...arrays.heat, beyond: said.beyond } : { values: null, shape: [], ...(said.none ? { none: said.none } : {}) };
     if (said.ask === "value") return { maps: numberOf(said.maps), gradients: numberOf(said.gradients) };
     if (said.ask === "scores") return arrays.scores?.values ?? [];
-    if (said.ask === "why") return { ...said, arrays };
+    if (said.ask === "why" || said.ask === "weights") return { ...said, arrays };
     if (said.ask === "sides") return { ...said, ...arrays };
     if (said.ask === "answer") return said.none ? { none: said.none } : arrays;
     if (said.ask === "map") return { ...said, arrays, library: () => libraryOf(said.program) };
@@ -421,7 +421,14 @@ let library;
  * @param {string} program
  */
 function libraryOf(program) {
-  library ??= import(URL.createObjectURL(new Blob([program], { type: "text/javascript" }))).then((each) => each.loadDagre());
+  const address = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
+  library ??= import(address).then(
+    (each) => each.loadDagre(),
+    (error) => {
+      library = undefined;
+      throw error;
+    },
+  );
   return library;
 }
 

@@ -205,7 +205,7 @@ class LayerWeights(TablePage):
     @property
     def order(self) -> list[int]:
         """The output channels, the largest norm first."""
-        return _falling(self.norms)
+        return falling(self.norms)
 
     @property
     def folded(self) -> Tensor | None:
@@ -264,7 +264,7 @@ class LayerWeights(TablePage):
                 f"Layer {self.layer!r} has no channel {channel}: there are {len(self.kernels)}, "
                 "counted from 0."
             )
-        kernel, inputs = self.kernels[channel], self._inputs(channel)
+        kernel, inputs = self.kernels[channel], self.inputs_of(channel)
         norms, terms = kernel.reshape(len(kernel), -1).norm(dim=1), None
         if self.contributions is not None and channel == self.channel:
             terms = self.contributions[inputs]
@@ -277,10 +277,10 @@ class LayerWeights(TablePage):
                     "kernel": kernel[each],
                 }
             )
-            for each in _falling(norms if terms is None else terms)
+            for each in falling(norms if terms is None else terms)
         ]
 
-    def _inputs(self, channel: int) -> list[int]:
+    def inputs_of(self, channel: int) -> list[int]:
         """Return the input channels that an output channel takes: those of its group."""
         group = channel // (len(self.kernels) // self.groups)
         count = self.kernels.shape[1]
@@ -373,7 +373,7 @@ class LayerWeights(TablePage):
         if self.channel is None:
             tiles, words = self.kernels[self.order], "kernels by norm: one row an input channel"
         else:
-            order = [each["channel"] - self._inputs(self.channel)[0] for each in self.slices()]
+            order = [each["channel"] - self.inputs_of(self.channel)[0] for each in self.slices()]
             tiles = self.kernels[self.channel][order][:, None]
             place = ", ".join(map(str, self.position))
             by = "norm" if self.contributions is None else "contribution"
@@ -439,7 +439,7 @@ _TOP = 251  # the last colour level
 _HEADER = ("channel", "norm", "min", "max", "bias", "folded_norm", "folded_bias")
 
 
-def _falling(values: Tensor) -> list[int]:
+def falling(values: Tensor) -> list[int]:
     """Return indices, the largest size first; NaN counts as the largest."""
     sizes = values.abs().nan_to_num(torch.inf)
     return sizes.argsort(descending=True, stable=True).tolist()

@@ -84,9 +84,9 @@ class ShownHeatmap:
             return None
         if method != "rollout" and not maps.gradients:
             return None
-        key = (weakref.ref(self.view.cache), method, ATTENTION_HEATMAPS[method])
+        key = weakref.ref(self.view.cache), ATTENTION_HEATMAPS[method]
         whole = self.view.input_memo.get_or_compute(
-            "of attention", key, lambda: heatmap(maps, method)
+            f"attention {method}", key, lambda: heatmap(maps, method)
         )
         return to_numpy(whole[min(self.view.input_sample, len(whole) - 1)])
 

@@ -44,8 +44,12 @@ class Pin:
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Pin:
         """Make a pin of what the browser sent; a ``TypeError`` says what it lacks."""
-        known = {each.name: said[each.name] for each in fields(cls) if each.name in said}
-        pairs = {name: tuple(known[name]) for name in ("position", "place") if known.get(name)}
+        known: dict[str, Any] = {
+            each.name: said[each.name] for each in fields(cls) if each.name in said
+        }
+        pairs: dict[str, Any] = {
+            name: tuple(known[name]) for name in ("position", "place") if known.get(name)
+        }
         return cls(**(known | pairs))
 
 

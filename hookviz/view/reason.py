@@ -1,14 +1,20 @@
-"""Why a value of a view's run is what it is, from one forward that is kept beside the run."""
+"""Why a value of a view's run is what it is, from one forward kept beside the run; and weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from ..hooking.interrupts import allow_interrupts
 from ..run.target import logits_of
 from ..studies.graph.contributions import Contributions, contributions_in
 from ..studies.graph.kept import KeptRun, Value, largest_tap
+from ..studies.kernels import falling, layer_weights
 from .view import View
 
 
@@ -200,3 +206,87 @@ def without_payload(view: View, question: dict[str, Any]) -> dict[str, Any]:
         changed = after[sample, int(number)] - before[sample, int(number)]
         said["score"] = str(float(changed))
     return said
+
+
+TILES, BARS, BINS = 64, 24, 40
+"""The numbers of kernels or slices, of bars of a row, and of bins in the panel of weights."""
+
+
+def weights_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Answer with a layer's kernels.
+
+    Parameters
+    ----------
+    view : View
+    question : dict
+        ``layer call channel sample``, and ``place``, fractions of the map, or None.
+
+    Returns
+    -------
+    dict, dict
+        The words, with numbers as text: ``kind``, ``"colour"`` (all kernels of a first layer),
+        ``"slices"`` or ``"row"`` (of a linear layer); ``channels`` and ``numbers`` of the tiles,
+        the largest ``by`` first; ``facts`` of the channel; ``bins``, the distribution of all
+        weights and of the channel's. And ``tiles`` ``(n, numbers of a tile)``, float32.
+
+    Raises
+    ------
+    ValueError
+        As `hookviz.studies.kernels.layer_weights` and `hookviz.contributions`.
+    """
+    layer, channel = question["layer"], int(question["channel"])
+    found = view.memo.get_or_compute(
+        "weights", layer, lambda: allow_interrupts(layer_weights, view.session, layer)
+    )
+    own, linear = found.kernels[channel], found.kernels.ndim == 2
+    position: tuple[int, ...] | None = None
+    if question.get("place") and not found.in_colour:
+        kept = kept_run(view)
+        at = view.with_settings(place=tuple(question["place"]))
+        call = int(question["call"])
+        position = chosen_position(at, kept, layer, call)
+        why = contributions_of(view, layer, channel, position, int(question["sample"]), call)
+        found = replace(found, channel=channel, contributions=why.by_channel)
+    inputs = found.inputs_of(channel)
+    by = "contribution here" if position is not None else "weight" if linear else "norm"
+    norms = own.reshape(len(own), -1).norm(dim=1)
+    if found.in_colour:
+        values, tiles, channels = found.norms, found.kernels, list(range(len(found.kernels)))
+    else:
+        terms = None if found.contributions is None else found.contributions[inputs]
+        values = terms if terms is not None else own if linear else norms
+        tiles, channels = own, inputs
+    order = falling(values)[: BARS if linear else TILES]
+    shape = found.kernels.shape[2:]
+    facts = {"norm": found.norms, "bias": found.bias}
+    if found.folded is not None:
+        facts |= {"norm with BatchNorm": found.folded.flatten(1).norm(dim=1)}
+        facts |= {"bias with BatchNorm": found.folded_bias}
+    name = f" {found.class_names[channel]}" if found.class_names else ""
+    said = {
+        "layer": found.layer,
+        "channel": channel,
+        "words": found.verdict if found.in_colour else f"{found.layer}, channel {channel}{name}",
+        "kind": "colour" if found.in_colour else "row" if linear else "slices",
+        "by": by,
+        "channels": [channels[n] for n in order],
+        "numbers": [str(float(values[n])) for n in order],
+        "total": len(channels),
+        "size": [max(1, prod(shape[:-1])), shape[-1]] if shape else [1, 1],
+        "facts": [[n, str(float(each[channel]))] for n, each in facts.items() if each is not None],
+        "bins": _bins(found.kernels.flatten(), own.flatten()),
+    }
+    return said, {"tiles": tiles[order].reshape(len(order), -1).float().numpy()}
+
+
+def _bins(every: Tensor, own: Tensor) -> dict[str, Any]:
+    finite = every[every.isfinite()].numpy()
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    counts = []
+    for each in (every, own):
+        shares = (each[each.isfinite()].numpy() - low) / (high - low)
+        places = np.minimum(np.floor(shares * BINS), BINS - 1).astype(np.int64)
+        counts.append(np.bincount(places, minlength=BINS).tolist())
+    return {"low": str(low), "high": str(high), "all": counts[0], "own": counts[1]}

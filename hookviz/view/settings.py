@@ -11,7 +11,6 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import cache
 from typing import Any, TypeVar
 
 import matplotlib
@@ -156,14 +155,9 @@ def heatmap_names(view: Any = None) -> tuple[str, ...]:
 
     In a view of a model that attends also those of its attention, and the tokens' norm.
     """
-    captum = ATTRIBUTIONS if _has_captum() else ()
+    captum = ATTRIBUTIONS if importlib.util.find_spec("captum") else ()
     attending = (NORM, *ATTENTION_HEATMAPS) if view is not None and view.has_attention else ()
     return (*HEATMAPS, PRODUCT, *attending, EFFECTIVE, *captum)
-
-
-@cache
-def _has_captum() -> bool:
-    return importlib.util.find_spec("captum") is not None
 
 
 @dataclass(frozen=True)

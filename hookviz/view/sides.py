@@ -87,7 +87,7 @@ def shown_sides(view: View) -> Sides:
         return [run_session(view.session, each, record.module) for each in targets]
 
     runs = view.memo.get_or_compute("sides", (layer, repr(targets)), make)
-    heats = []
+    heats: list[np.ndarray] = []
     for run, target in zip(runs, targets, strict=True):
         one = view.with_run(run).with_settings(target=target, heatmap=method)
         values = ShownHeatmap(one).values

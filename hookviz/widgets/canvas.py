@@ -29,7 +29,7 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.reason import kept_run, reason_payload, without_payload
+from ..view.reason import kept_run, reason_payload, weights_payload, without_payload
 from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
@@ -76,8 +76,8 @@ class Canvas(anywidget.AnyWidget):
     facts = traitlets.Dict().tag(sync=True)
     settings = traitlets.Dict().tag(sync=True)
     note = traitlets.Unicode().tag(sync=True)
-    pins = traitlets.List().tag(sync=True)
-    pictures = traitlets.List().tag(sync=True)
+    pins: Any = traitlets.List().tag(sync=True)
+    pictures: Any = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
 
@@ -178,7 +178,7 @@ class Canvas(anywidget.AnyWidget):
         try:
             said, arrays = self._answer(question)
         except KeyboardInterrupt:
-            if question["ask"] not in ("why", "without", "prepare"):
+            if question["ask"] not in ("why", "weights", "without", "prepare"):
                 raise
             said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
         except Exception as error:  # a notebook hides what a callback raises
@@ -244,8 +244,8 @@ class Canvas(anywidget.AnyWidget):
             return {"header": header}, [_coded(name, array) for name, array in arrays.items()]
         if ask == "sides":
             sides = shown_sides(view.with_settings(heatmap=question["method"]))
-            arrays = zip(("first", "second"), sides.heats, strict=True)
-            return {"method": sides.method}, [raw(name, heat) for name, heat in arrays]
+            first, second = sides.heats
+            return {"method": sides.method}, [raw("first", first), raw("second", second)]
         if ask == "answer":
             found = map_values(
                 view.answer.maps[question["which"]], view.input_sample, question["channel"]
@@ -262,6 +262,9 @@ class Canvas(anywidget.AnyWidget):
             return {}, []
         if ask == "why":
             said, arrays = reason_payload(now, question)
+            return said, [_coded(name, array) for name, array in arrays.items()]
+        if ask == "weights":
+            said, arrays = weights_payload(now, question)
             return said, [_coded(name, array) for name, array in arrays.items()]
         if ask == "without":
             return without_payload(now, question), []

@@ -691,7 +691,12 @@ class Explorer(LiveWidget, SettingTraits):
         at = view.settings
         position = None if at.place is None else place_of(view)
         indices = {name: getattr(at, name) for name in ("call", "sample", "depth")}
-        more = {"position": position, "place": at.place, "target": view.target_name, "note": note}
+        more: dict[str, Any] = {
+            "position": position,
+            "place": at.place,
+            "target": view.target_name,
+            "note": note,
+        }
         self.pins = (*self.pins, Pin(at.layer, at.channel, **indices, **more))
 
     @property

@@ -81,7 +81,9 @@ def _thumbnails(inputs: ModelInput) -> Iterator[str]:
         if len(inputs.pictures) == len(main):
             picture = inputs.pictures[sample].convert("RGB")
         else:
-            picture = Image.fromarray(picture_of(inputs, sample)[0])
+            pixels, _ = picture_of(inputs, sample)
+            assert pixels is not None  # the first sample is a picture
+            picture = Image.fromarray(pixels)
         small = picture.copy()
         small.thumbnail((SIDE, SIDE))
         file = io.BytesIO()

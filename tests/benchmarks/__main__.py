@@ -11,6 +11,7 @@ import torch
 
 from . import (
     architecture,
+    attention,
     capture,
     costs,
     diagnose,
@@ -28,6 +29,7 @@ from . import (
 )
 
 BENCHMARKS = {
+    "attention": attention.run,
     "architecture": architecture.run,
     "capture": capture.run,
     "costs": costs.run,

@@ -50,11 +50,11 @@ def run(*, quick: bool = False) -> None:
                 f"  {found['nbytes'] / _MB:8.0f}",
                 flush=True,
             )
-    _attention(measure, "vit_b_16")
+    attention(measure, "vit_b_16")
     _messages()
 
 
-def _attention(measure: Callable[..., dict], name: str) -> None:
+def attention(measure: Callable[..., dict], name: str) -> None:
     """All layers' attention of one picture, with the model's own memory in both."""
     networks = run_path(str(_LIMITS / "networks.py"))
     own = sum(each.nbytes for each in networks["network"](name).parameters())

@@ -91,6 +91,13 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     other = f"{written} - output[1][0, 1, 3, 4]"
     wait_for(lambda: f"{other} | {other}" in said.inner_text(), "the difference")
     wait_for(lambda: f"gradient of {other}" in app.inner_text(), "the gradient")
+    output.locator(".hv-frame").focus()
+    notebook.page.mouse.move(0, 0)
+    notebook.page.keyboard.press("Escape")
+    notebook.page.keyboard.press("Shift+ArrowDown")  # from the middle
+    notebook.page.keyboard.press("Enter")
+    by_key = "output[1][0, 1, 13, 9]"
+    wait_for(lambda: f"{by_key} | {by_key}" in said.inner_text(), "the target by keyboard")
     field = app.get_by_role("combobox", name="class that the gradient is of")
     field.fill("output[0].sum() - output[1].sum()")
     field.press("Enter")

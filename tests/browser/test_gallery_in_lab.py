@@ -151,6 +151,7 @@ def test_a_brush_on_the_input(open_notebook, shots):
     follows(twin)
     app.get_by_label("what the brush does").select_option("restore")
     app.get_by_label("brush, or a window to drag").select_option("window")
+    box = app.locator(".hv-input .hv-frame").bounding_box()  # chips above have moved it
     page.mouse.move(box["x"] + 1, box["y"] + 1)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] - 1, box["y"] + box["height"] - 1, steps=5)

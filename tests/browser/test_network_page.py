@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from front_end import wait_for
+from PIL import Image, ImageOps
+from torchvision import transforms
 
 import hookviz
 
@@ -254,3 +256,117 @@ def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
     page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), dropped)
+
+
+def photographs():
+    """Ten cuts of the photographs, of odd sizes, stored in each of the eight orientations."""
+    cat, cup = hookviz.models.photographs().values()
+    sizes = [(451, 300), (113, 112), (112, 113), (333, 37), (41, 257), (97, 89)]
+    sizes += [(200, 301), (301, 200), (129, 128), (600, 399)]
+    for number, (width, height) in enumerate(sizes):
+        picture = (cat, cup)[number % 2]
+        left, top = min(7 * number, picture.width - 1), min(5 * number, picture.height - 1)
+        box = (left, top, min(left + width, picture.width), min(top + height, picture.height))
+        file, exif = io.BytesIO(), Image.Exif()
+        exif[0x0112] = number % 8 + 1
+        picture.crop(box).save(file, "JPEG", quality=95, subsampling=0, exif=exif)
+        yield file.getvalue()
+
+
+def test_ten_photographs_become_what_torchvision_makes_of_them(opened):
+    """To 1/255, in every orientation: torchvision's own resize, crop and normalization."""
+    transform = transforms.Compose(
+        [
+            transforms.Resize(112),
+            transforms.CenterCrop(112),
+            transforms.ToTensor(),
+            transforms.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
+        ]
+    )
+    sizes = set()
+    for data in photographs():
+        picture = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        sizes.add(picture.size)
+        wanted = transform(picture)[None]
+        opened.evaluate(GIVE, ["image/jpeg", base64.b64encode(data).decode()])
+        found = values(opened, "input")
+        assert found.shape == (1, 3, 112, 112)
+        assert float(np.abs(found - wanted.numpy()).max()) * 0.25 <= 1.001 / 255, picture.size
+    opened.get_by_role("button", name="first", exact=True).click()
+    assert len(sizes) == 10
+    assert any(width % 2 and height > width for width, height in sizes)
+
+
+PASTE = """async ([type, text]) => {
+  const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+  const clipboardData = new DataTransfer();
+  clipboardData.items.add(new File([bytes], "pasted", { type }));
+  document.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true }));
+}"""
+
+
+def test_a_picture_is_pasted(written, shown):
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    file = io.BytesIO()
+    hookviz.demo_images()[9].save(file, "PNG")
+    page.evaluate(PASTE, ["image/png", base64.b64encode(file.getvalue()).decode()])
+    page.locator(".hv-gradient .hv-label", has_text=f"gradient of {OTHER}").wait_for()
+    model = hookviz.demo_model()
+    x = hookviz.attribution.prepare_input(hookviz.demo_images()[9], model).args[0]
+    assert np.array_equal(values(page, "input"), x.numpy())
+    page.evaluate(PASTE, ["text/plain", base64.b64encode(b"no picture").decode()])
+    page.get_by_text("'pasted' is not a picture that this browser can read").wait_for()
+
+
+LESSON = """<!doctype html><title>A lesson</title>
+<iframe id="network" title="the network" src="network.html" width="1200" height="800"></iframe>
+<p id="said"></p>
+<script type="module">
+  const frame = document.getElementById("network");
+  await new Promise((done) => {
+    frame.addEventListener("load", done);
+    if (frame.contentWindow.hookviz) done();
+  });
+  const { hookviz } = frame.contentWindow;
+  await hookviz.ready;
+  const [before] = await hookviz.predictions();
+  await hookviz.scale("layer3.1.conv2", 32, 0);
+  const after = (await hookviz.predictions()).find(({ index }) => index === before.index);
+  document.getElementById("said").textContent =
+    `${before.name}: ${before.logit.toFixed(3)}, without the channel ${after.logit.toFixed(3)}`;
+</script>
+"""
+
+
+def test_a_page_embeds_one_and_drives_it(written, chrome):
+    """Both from one origin: a server of the test's own, as any folder of a web site is."""
+    context = chrome.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    files = {"lesson.html": LESSON, "network.html": written}
+
+    def served(route):
+        name = route.request.url.rpartition("/")[2]
+        body = files.get(name)
+        route.fulfill(status=200 if body else 404, content_type="text/html", body=body or "")
+
+    page.route("**/*", served)
+    page.goto("https://lesson.example/lesson.html")
+    wait_for(lambda: page.locator("#said").inner_text(), "the lesson's sentence")
+    said = page.locator("#said").inner_text()
+    model = hookviz.demo_model()
+    x = hookviz.attribution.prepare_input(hookviz.demo_images()[6], model).args[0]
+    with torch.no_grad():
+        before = model(x)[0]
+        number = int(before.argmax())
+        with hookviz.edit(model, "layer3.1.conv2", 0, channels=32):
+            after = model(x)[0]
+    name = model.class_names[number]
+    words, first, second = re.fullmatch(r"(.+): (\S+), without the channel (\S+)", said).groups()
+    assert words == name
+    assert float(first) == pytest.approx(float(before[number]), abs=2e-3)
+    assert float(second) == pytest.approx(float(after[number]), abs=2e-3)
+    assert abs(float(first) - float(second)) > 0.01
+    chip = page.frame_locator("#network").locator(".hv-edit")
+    assert chip.inner_text() == "layer3.1.conv2, channel 32: off ✕"
+    context.close()

@@ -170,7 +170,7 @@ def test_silent_channels_are_found(chrome, tmp_path):
     page.goto((tmp_path / "silent.html").as_uri())
     page.locator(".hv-chip").click()
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
-    assert page.locator(".hv-words.hv-tag").count() == 0
+    wait_for(lambda: page.locator(".hv-words.hv-tag").count() == 0, "the new layer's words")
     page.get_by_label("order of the channels").select_option("zeros")
     page.locator(".hv-by", has_text="1st of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"

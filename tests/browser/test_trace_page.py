@@ -218,7 +218,7 @@ def test_names_are_text_and_what_is_left_out_is_said(shown, trace):
     page.keyboard.press("ArrowRight")
     assert page.locator("h3").inner_text() == EVIL == page.locator("h2").inner_text()
     assert page.evaluate("globalThis.hacked") is None
-    page = shown(trace.to_html(max_bytes=2e5))
-    assert "To fit 200.0 kB" in page.locator("p").inner_text()
+    page = shown(trace.to_html(max_bytes=2.5e5))
+    assert "To fit 250.0 kB" in page.locator("p").inner_text()
     page.get_by_label("kind of hook").select_option("tensor")
     assert page.locator(".hv-frame").inner_text() == "this picture was left out of the page"

@@ -23,19 +23,21 @@ def test_why_a_value(open_notebook, shots):
     why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
     assert not offer.is_visible()
     app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
-    assert "Click a value" in why.inner_text()
+    wait_for(lambda: "Click a value" in why.inner_text(), "the panel")
     notebook.page.keyboard.press("w")
-    assert not why.is_visible()
+    wait_for(lambda: not why.is_visible(), "the panel to close")
     app.locator(".hv-activation .hv-frame").click()
     offer.click()  # beside the value
-    assert not offer.is_visible()
+    wait_for(lambda: not offer.is_visible(), "the panel in place of the offer")
     terms, chips = why.locator("input[type=checkbox]"), why.locator(".hv-why-trail button")
     wait_for(lambda: terms.count() == 8, "the largest terms")
-    assert re.search(r"= bias .* \(88 others\)", why.locator(".hv-why-sum").inner_text())
+    total = why.locator(".hv-why-sum")
+    wait_for(lambda: re.search(r"= bias .* \(88 others\)", total.inner_text()), "the sum")
     assert "layer3.1.conv2, channel 17 at" in why.inner_text()
 
     why.locator(".hv-why-picture").nth(1).hover()
-    assert re.search(r"kernel \S+ × patch \S+ = \S+", why.locator(".hv-why-cell").inner_text())
+    cell = why.locator(".hv-why-cell")
+    wait_for(lambda: re.search(r"kernel \S+ × patch \S+ = \S+", cell.inner_text()), "the cell")
     terms.first.check()
     why.get_by_role("button", name="switch these off").click()
     checked = lambda: re.search(r"predicted (\S+), true (\S+);", why.inner_text())  # noqa: E731
@@ -46,7 +48,7 @@ def test_why_a_value(open_notebook, shots):
 
     why.locator(".hv-why-from button").first.click()
     wait_for(lambda: "layer3.1.conv1, channel" in why.inner_text(), "the layer before")
-    assert chips.count() == 2
+    wait_for(lambda: chips.count() == 2, "the trail")
     assert (
         app.get_by_label("layer", exact=True)
         .first.get_attribute("aria-valuetext")
@@ -54,7 +56,7 @@ def test_why_a_value(open_notebook, shots):
     )
     chips.first.click()
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
-    assert chips.count() == 2
+    wait_for(lambda: chips.count() == 2, "the trail")
     assert notebook.errors == []
 
 

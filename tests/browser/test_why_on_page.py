@@ -7,6 +7,7 @@ import io
 import re
 
 import pytest
+import torch
 from front_end import wait_for
 from seen import blocks
 
@@ -115,8 +116,59 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     assert "← input" in why.inner_text()
 
 
+def test_the_weights_of_the_shown_layer(shown, shots):
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER)
+    made.channel = CHANNEL
+    html = made.to_html()
+    wanted = made.weights(LAYER, channel=CHANNEL)
+    here = made.weights(LAYER, channel=CHANNEL, position=(5, 8))
+    first = made.weights("stem.0")
+    made.close()
+    page = shown(html)
+    page.locator(".hv-tile").first.wait_for()
+    page.get_by_role("button", name="weights", exact=True).click()
+    kernels = page.locator(".hv-kernel")
+    wait_for(lambda: kernels.count() == 64, "the slices")
+
+    def listed():
+        return [int(each) for each in page.locator(".hv-kernel > .hv-dim").all_inner_texts()]
+
+    assert listed() == [each["channel"] for each in wanted.slices()[:64]]
+    facts = page.get_by_label("weights of the layer").inner_text()
+    assert f"norm {float(wanted.norms[CHANNEL]):.3g}" in facts
+    assert (
+        f"bias with BatchNorm {float(wanted.folded_bias[CHANNEL]):.3g}".replace("-", "−") in facts
+    )
+    bars = page.locator(".hv-histogram-bars > span")
+    assert bars.count() == 40
+    page.screenshot(path=shots / "weights-slices.png", full_page=True)
+
+    frame = page.locator(".hv-activation .hv-frame")
+    box = frame.bounding_box()
+    frame.click(position={"x": 0.6 * box["width"], "y": 0.4 * box["height"]})
+    wait_for(
+        lambda: listed() == [each["channel"] for each in here.slices()[:64]], "their order here"
+    )
+
+    page.get_by_role("combobox", name="find a layer").fill("stem.0")
+    page.keyboard.press("Enter")
+    wait_for(lambda: listed() == first.order, "the kernels in colour")
+    kernels.nth(3).click()
+    wait_for(lambda: kernels.nth(3).get_attribute("aria-pressed") == "true", "the channel")
+    pixels = (
+        kernels.nth(3)
+        .locator("canvas")
+        .evaluate("(c) => [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]")
+    )
+    kernel = first.kernels[first.order[3]]
+    grey = 127.5 * (1 + kernel / first.kernels.abs().max())
+    colours = torch.tensor(pixels).view(5, 5, 4)[..., :3].permute(2, 0, 1)
+    assert (colours - grey).abs().max() <= 0.51
+    page.screenshot(path=shots / "weights-colour.png", full_page=True)
+
+
 def test_rounded_numbers_are_within_what_is_told(shown):
-    html = written(max_bytes=1.5e6)
+    html = written(max_bytes=2.2e6)
     facts = blocks(html)["facts"]["facts"]
     assert "weights and inputs" in facts["notes"][0]
     without = {name for name, each in facts["why"]["layers"].items() if "none" in each}

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { answered, onward, positionOf, reason, termsAt } from "../../hookviz/static/terms.js";
+import { answered, kernelsOf, onward, positionOf, reason, termsAt } from "../../hookviz/static/terms.js";
 import { array, cases } from "./cases.js";
 
 /**
@@ -61,6 +61,22 @@ for (const { layer, channel, position, said } of cases.reasons)
       assert.deepEqual(term.origins.map(came), wanted.origins.map(came));
       if (term.origins.length === 1 && term.origins[0]?.exact) close([Number(term.origins[0]?.value)], [Number(wanted.origins[0].value)], 1e-9);
     });
+  });
+
+for (const { layer, channel, position, plain, placed } of cases.reasons)
+  test(`kernels as the kernel sends them: ${layer}, channel ${channel}`, () => {
+    const held = heldOf(cases.held[layer]);
+    for (const [wanted, place] of placed ? [[plain, null], [placed, position]] : [[plain, null]]) {
+      const found = kernelsOf(held, channel, place);
+      for (const name of ["layer", "channel", "kind", "by", "channels", "total", "size"])
+        assert.deepEqual(/** @type {any} */ (found)[name], wanted[name], name);
+      close(found.numbers.map(Number), wanted.numbers.map(Number), 1e-9);
+      close(found.arrays.tiles.values, array(wanted.tiles), 1e-7);
+      assert.deepEqual(found.facts.map(([name]) => name), wanted.facts.map((/** @type {any} */ [name]) => name));
+      close(found.facts.map(([, value]) => Number(value)), wanted.facts.map((/** @type {any} */ [, value]) => Number(value)), 1e-9);
+      const { low, high, all, own } = wanted.bins;
+      assert.deepEqual({ ...found.bins, low: Number(found.bins.low), high: Number(found.bins.high) }, { low: Number(low), high: Number(high), all, own });
+    }
   });
 
 for (const { rule, given, wanted } of cases.rules)

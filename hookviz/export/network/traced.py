@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...hooking.handles import Hook, HookManager
 from ...hooking.select import module_names
@@ -246,7 +247,8 @@ def _graph_of(
         return run(given["input"], given.get("classes"), given.get("scales"))
 
     try:
-        graph = make_fx(called, decomposition_table=_decompositions())(*inputs.values())
+        with sdpa_kernel(SDPBackend.MATH):  # fused kernels have no backward of plain operations
+            graph = make_fx(called, decomposition_table=_decompositions())(*inputs.values())
     except NetworkError:
         raise
     except Exception as error:
@@ -318,7 +320,63 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
     table: dict[Any, Callable[..., Any]] = dict(core_aten_decompositions())
     table[torch.ops.aten.convolution_backward.default] = convolution_backward
+    table[torch.ops.aten._adaptive_avg_pool2d_backward.default] = adaptive_pool_backward
+    table[torch.ops.aten.avg_pool2d_backward.default] = mean_pool_backward
     return table
+
+
+def adaptive_pool_backward(gradient: Tensor, given: Tensor) -> Tensor:
+    """Compute the gradient with respect to an adaptive mean pooling's input, by two products.
+
+    The pooling is ``R x C^T``, where a row of ``R`` and ``C`` is the mean of neighbours: so its
+    gradient is ``R^T g C``.
+    """
+    sizes = zip(gradient.shape[-2:], given.shape[-2:], strict=True)
+    rows, columns = (_means(out, size).to(gradient) for out, size in sizes)
+    return rows.mT @ gradient @ columns
+
+
+def mean_pool_backward(
+    gradient: Tensor,
+    given: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    """Compute the gradient with respect to a mean pooling's input, by two products.
+
+    As `adaptive_pool_backward`; the signature is that of ``aten.avg_pool2d_backward``. A pooling
+    that leaves its padding out of the mean, or whose last windows are cut off, stays as it is.
+    """
+    if ceil_mode or divisor_override or (any(padding) and not count_include_pad):
+        return NotImplemented
+    sides = []
+    for axis in range(2):
+        kernel = kernel_size[axis % len(kernel_size)]
+        step = stride[axis % len(stride)] if stride else kernel
+        before = padding[axis % len(padding)]
+        out, size = gradient.shape[axis - 2], given.shape[axis - 2]
+        begins = [place * step - before for place in range(out)]
+        rows = [[float(b <= at < b + kernel) / kernel for at in range(size)] for b in begins]
+        sides.append(torch.tensor(rows).to(gradient))
+    return sides[0].mT @ gradient @ sides[1]
+
+
+def _means(out: int, size: int) -> Tensor:
+    """Return the means of an adaptive pooling along one axis, ``(out, size)``.
+
+    >>> _means(2, 3)
+    tensor([[0.5000, 0.5000, 0.0000],
+            [0.0000, 0.5000, 0.5000]])
+    """
+    rows = []
+    for place in range(out):
+        begin, end = place * size // out, -(-(place + 1) * size // out)
+        rows.append([1 / (end - begin) if begin <= at < end else 0.0 for at in range(size)])
+    return torch.tensor(rows)
 
 
 def convolution_backward(

@@ -329,9 +329,12 @@ def _heads(
 
     def compared(attended: Attended, weights: Tensor) -> None:
         """Compare one attention of b, as it is made, with the first run's."""
-        place = partners.get(attended.name), counts[attended.name]
+        partner = partners.get(attended.name)
+        if partner is None:
+            return
+        place = partner, counts[attended.name]
         counts[attended.name] += 1
-        if place[0] is None or place not in kept:
+        if place not in kept:
             return
         alone.pop(place[0], None)
         ours = kept[place].weights

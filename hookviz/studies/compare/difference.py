@@ -140,7 +140,7 @@ def _sums_on_cpu(a: Tensor, b: Tensor) -> list[list[float]] | None:
             square = float(apart @ apart)
             np.abs(apart, out=apart)
             ends = float(apart.max()), float(apart.sum())
-            found.append([*ends, square, *squares, np.count_nonzero(part != other), 0])
+            found.append([*ends, square, *squares, int(np.count_nonzero(part != other)), 0])
     return found
 
 

@@ -153,7 +153,8 @@ class LossListener(Listener):
     operations : list of OperationRecord
         Losses and softmaxes, with what made their input as far as autograd's graph tells.
     doubtful : bool
-        Whether the model ends in a softmax that autograd's graph shows to be wired in a wrong way.
+        Whether the model ends in a softmax, or in a loss of its own, that autograd's graph shows to
+        be wired in a wrong way.
     sliced, zeroed : OperationRecord or None
         What took only some of the samples that the model returned, and what multiplied with 0.
     cut : OperationRecord or None
@@ -188,6 +189,7 @@ class LossListener(Listener):
                 self._writers[each] = _Measured(OperationRecord(-1, "output", ""), [ends], [])
             title = _title(each.grad_fn)
             self.doubtful |= "softmax" in title and each.ndim == 2 and _doubtful(each.grad_fn)
+            self.doubtful |= not each.ndim and _wired_within(each.grad_fn)
             self._returned[each] = len(each) if each.ndim else 0
             if any(title == made for _, made in WIRED):
                 self._makers[each] = OperationRecord(-1, title, "")
@@ -337,6 +339,21 @@ def _doubtful(node: Any) -> bool:
     before = _title(node.next_functions[0][0]) if node.next_functions else ""
     return (dim if dim < 1 << 63 else dim - (1 << 64)) in (0, -2) or before in _ENDS
 
+
+def _wired_within(node: Any) -> bool:
+    """Return True if a loss that the model computed itself is given what it does not take."""
+    for _ in range(_BEFORE_A_LOSS):
+        if node is None or not node.next_functions:
+            return False
+        given = node.next_functions[0][0]
+        if (_title(node), _title(given)) in WIRED:
+            return True
+        node = given
+    return False
+
+
+_BEFORE_A_LOSS = 16
+"""So many operations lie between a loss and the last layer, at most."""
 
 _ENDS = {made for name, made in WIRED if "softmax" in name}
 _HEARD = {"softmax", "log_softmax", "nll_loss_forward", "clone", "to_copy", *PAIRED}

@@ -505,8 +505,8 @@ _DRAWING = {"rand", "rand_like", "randint", "bernoulli", "uniform", "random", "r
 
 def _drawn() -> str:
     """Return a word for the state of Python's and NumPy's random numbers."""
-    kind, keys, place, *_ = np.random.get_state()
-    return f"{hash(random.getstate())} {kind} {hash(keys.tobytes())} {place}"
+    _, keys, place, *_ = np.random.get_state()
+    return f"{hash(random.getstate())} {hash(np.asarray(keys).tobytes())} {place}"
 
 
 def plain_tensors(names: Iterable[nn.Module]) -> Iterator[tuple[str, str, Tensor]]:

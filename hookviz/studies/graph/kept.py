@@ -774,12 +774,8 @@ def _neighbours(middle: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, 
 
 def largest_tap(products: Tensor) -> list[int]:
     """Return where in a kernel the largest product stands."""
-    flat = int(products.abs().nan_to_num(torch.inf).argmax())
-    tap: list[int] = []
-    for size in reversed(products.shape):
-        flat, place = divmod(flat, size)
-        tap.insert(0, place)
-    return tap
+    largest = products.abs().nan_to_num(torch.inf).argmax()
+    return [int(place) for place in torch.unravel_index(largest, products.shape)]
 
 
 def _versions(kept: _Call) -> list[int]:

@@ -449,7 +449,9 @@ class _Heads:
         if grid is None or len(grid) != len(size) or any(map(mod, size, grid)):
             return {}
         patch = list(map(floordiv, size, grid))
-        rule = dict(zip(RULE, (patch, patch, [0] * len(patch), list(size)), strict=True))
+        rule: dict[str, Any] = dict(
+            zip(RULE, (patch, patch, [0] * len(patch), list(size)), strict=True)
+        )
         return {column.name: rule for column in self.maps if column.dimensions == len(grid)}
 
 

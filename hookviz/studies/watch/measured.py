@@ -90,7 +90,7 @@ def _on_cpu(values: np.ndarray, by_channel: np.ndarray) -> np.ndarray | None:
             part = values[start : start + _CHUNK]
             from_mean = np.subtract(part, values.dtype.type(mean), out=away[: len(part)])
             spread = math.hypot(spread, math.sqrt(np.dot(from_mean, from_mean)))
-            nonzeros += np.count_nonzero(part != 0)
+            nonzeros += int(np.count_nonzero(part != 0))
             low, high = min(low, part.min()), max(high, part.max())
         if not math.isfinite(spread):
             return None

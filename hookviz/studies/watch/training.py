@@ -246,12 +246,13 @@ class Training:
 
     @property
     def verdict(self) -> str:
-        """The first NaN or Inf, or that none was seen, in one line."""
+        """The first NaN or Inf, or that none was seen, and what else is wrong, in one line."""
         if (trouble := self.first_trouble) is not None:
             return str(trouble)
         count = sum(len(self.history(phase).steps) for phase in PHASES)
         steps = f"{count:,} recorded step{'s' * (count != 1)}"
-        return f"no NaN or Inf in {steps}" if count else "no step has been recorded"
+        worst = next((f"; {each.title}" for each in self.findings if each.severity != "note"), "")
+        return f"no NaN or Inf in {steps}{worst}" if count else "no step has been recorded"
 
     @property
     def title(self) -> str:

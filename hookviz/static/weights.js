@@ -1,0 +1,152 @@
+// The kernels of the shown layer: in colour, as slices by input channel, or the row of a class.
+
+import { el, setAttribute, setText, visible } from "./dom.js";
+import { put } from "./levels.js";
+import { short } from "./numbers.js";
+
+/**
+ * @typedef {{layer: string, channel: number, words: string, kind: "colour" | "slices" | "row",
+ *   by: string, channels: number[], numbers: string[], total: number, size: number[],
+ *   facts: Array<[string, string]>, bins: {low: string, high: string, all: number[], own: number[]},
+ *   arrays: {tiles: {values: any}}}} Kernels
+ */
+
+/** A panel below the pictures; it follows the shown layer, channel and place while it is open. */
+export class Weights {
+  /**
+   * @param {import("./app.js").App} app
+   * @param {(values: any, height: number, width: number, label: string, diverging: boolean, all?: any) => HTMLElement} picture
+   */
+  constructor(app, picture) {
+    this.app = app;
+    this.picture = picture;
+    this.open = false;
+    this.drawn = "";
+    this.button = el("button", { class: "hv-toggle", type: "button", title: "the kernels of this layer" }, "weights");
+    this.button.addEventListener("click", () => {
+      this.open = !this.open;
+      this.drawn = "";
+      app.schedule();
+    });
+    this.words = el("div", { class: "hv-why-sum" });
+    this.facts = el("div", { class: "hv-dim" });
+    this.tiles = el("div", { class: "hv-kernels" });
+    this.bars = el("div", { class: "hv-histogram", role: "img" });
+    this.root = el(
+      "div",
+      { class: "hv-weights-panel", role: "region", "aria-label": "weights of the layer", hidden: true },
+      el("div", { class: "hv-why-head" }, el("b", {}, "weights"), this.words),
+      this.facts,
+      el("div", { class: "hv-weights" }, this.tiles, this.bars),
+    );
+    app.parts.heading.words.after(this.button);
+  }
+
+  /** @param {import("./layer.js").Layer | null} data */
+  show(data) {
+    const { app } = this;
+    const { at, source } = app;
+    visible(this.button, Boolean(source.why && !data?.header.query));
+    setAttribute(this.button, "aria-pressed", this.open ? "true" : "false");
+    visible(this.root, this.open);
+    if (!this.open || !source.why) return;
+    const { layer, call, channel, sample, depth, place } = at;
+    const question = { ask: "weights", layer, call, channel, sample, depth, place };
+    const found = source.why(question, at);
+    const key = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark}`;
+    if (!found || key === this.drawn) return;
+    this.drawn = key;
+    if (found.none !== undefined) return this.say(found.none);
+    this.fill(found);
+  }
+
+  /** @param {string} words */
+  say(words) {
+    setText(this.words, words);
+    setText(this.facts, "");
+    this.tiles.replaceChildren();
+    this.bars.replaceChildren();
+  }
+
+  /** @param {Kernels} found */
+  fill(found) {
+    const { kind, channels, total, by, facts } = found;
+    setText(this.words, found.words);
+    const count = channels.length < total ? `${channels.length} of ${total}` : `all ${total}`;
+    const what = { colour: "kernels", slices: "slices by input channel", row: "weights by input channel" }[kind];
+    setText(this.facts, [`${count} ${what}, the largest ${by} first`, ...facts.map(([name, value]) => `${name} ${short(Number(value))}`)].join(" · "));
+    const make = kind === "row" ? this.row(found) : channels.map((_, place) => this.tile(found, place));
+    this.tiles.classList.toggle("hv-kernel-row", kind === "row");
+    this.tiles.replaceChildren(...make);
+    this.histogram(found);
+  }
+
+  /**
+   * @param {Kernels} found
+   * @param {number} place
+   */
+  tile({ kind, channel, channels, numbers, size, arrays, by }, place) {
+    const [height = 1, width = 1] = size;
+    const own = /** @type {number} */ (channels[place]);
+    const planes = kind === "colour" ? 3 : 1;
+    const area = planes * height * width;
+    const values = arrays.tiles.values.subarray(place * area, (place + 1) * area);
+    const said = `${kind === "colour" ? "kernel of channel" : "slice of input channel"} ${own}, ${by} ${short(Number(numbers[place]))}`;
+    const shown = kind === "colour" ? coloured(values, height, width, arrays.tiles.values, said) : this.picture(values, height, width, said, true, arrays.tiles.values);
+    const name = el("span", { class: "hv-dim" }, String(own));
+    if (kind !== "colour") return el("span", { class: "hv-kernel", title: said }, shown, name);
+    const made = el("button", { type: "button", class: "hv-kernel", title: said, "aria-pressed": own === channel ? "true" : "false" }, shown, name);
+    made.addEventListener("click", () => this.app.state.set({ channel: own }));
+    return made;
+  }
+
+  /** @param {Kernels} found */
+  row({ channels, numbers }) {
+    const most = Math.max(...numbers.map((each) => Math.abs(Number(each))).filter(Number.isFinite), 1e-30);
+    return channels.map((own, place) => {
+      const value = Number(numbers[place]);
+      const inner = el("i", { class: value < 0 ? "hv-less" : "hv-more" });
+      const wide = Number.isFinite(value) ? (50 * Math.abs(value)) / most : 50;
+      inner.style.width = `${wide}%`;
+      inner.style.left = `${value < 0 ? 50 - wide : 50}%`;
+      const bar = el("span", { class: "hv-why-bar", "aria-hidden": "true" });
+      bar.append(inner);
+      return el("div", { class: "hv-kernel-bar" }, el("span", {}, String(own)), bar, el("span", { class: "hv-why-number", title: String(value) }, short(value)));
+    });
+  }
+
+  /** @param {Kernels} found */
+  histogram({ bins, channel }) {
+    const { low, high, all, own } = bins;
+    const largest = (/** @type {number[]} */ counts) => Math.max(...counts, 1);
+    const column = (/** @type {number} */ count, /** @type {number} */ most, /** @type {string} */ name) => {
+      const made = el("i", { class: name });
+      made.style.height = `${(100 * count) / most}%`;
+      return made;
+    };
+    const bars = all.map((count, n) => el("span", {}, column(count, largest(all), "hv-all"), column(own[n] ?? 0, largest(own), "hv-own")));
+    const label = `distribution of the weights, ${short(Number(low))} to ${short(Number(high))}; the line is channel ${channel}`;
+    setAttribute(this.bars, "aria-label", label);
+    setAttribute(this.bars, "title", label);
+    const ends = el("div", { class: "hv-dim hv-histogram-ends" }, el("span", {}, short(Number(low))), el("span", {}, "all weights, and this channel's"), el("span", {}, short(Number(high))));
+    this.bars.replaceChildren(el("div", { class: "hv-histogram-bars" }, ...bars), ends);
+  }
+}
+
+/**
+ * A kernel of three input channels as a picture in its own colours; grey is zero.
+ * @param {any} values
+ * @param {number} height
+ * @param {number} width
+ * @param {any} all
+ * @param {string} label
+ */
+function coloured(values, height, width, all, label) {
+  const most = all.reduce((/** @type {number} */ one, /** @type {number} */ each) => (Number.isFinite(each) ? Math.max(one, Math.abs(each)) : one), 0) || 1;
+  const pixels = new Uint8ClampedArray(4 * height * width).fill(255);
+  for (let i = 0; i < height * width; i++)
+    for (let c = 0; c < 3; c++) pixels[4 * i + c] = Math.round(127.5 * (1 + values[c * height * width + i] / most));
+  const canvas = el("canvas", { width, height });
+  put(canvas, pixels, width, height);
+  return el("span", { class: "hv-why-picture", role: "img", "aria-label": label }, canvas);
+}
