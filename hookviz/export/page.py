@@ -42,7 +42,7 @@ from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import OUT, Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
-from .terms import held_terms
+from .terms import held_terms, kept_layers
 
 Packed = tuple[Coding, bytes]
 
@@ -120,6 +120,7 @@ def write_page(
         blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
     blocks["heatmaps"] = ({}, Stream.of(heats), [])
     blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
+    kept = kept_layers(view, names)
     network, small_pictures = _map(view, names)
     blocks["map"] = (network, Stream.of(small_pictures), [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
@@ -128,7 +129,7 @@ def write_page(
     program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     whole = sum(part.values.nbytes for part in parts)
-    facts["why"], terms = held_terms(view, names, room, whole)
+    facts["why"], terms = held_terms(view, names, kept, room, whole)
     for header, small, held in terms.values():
         room -= (len(small.data) + 120 * len(small.codings) + len(json.dumps(header))) * 0.8
         parts += held
@@ -300,7 +301,7 @@ def _heatmap(view: View, said: str) -> list[Packed]:
         return []
     _, low, high = heat_colours(values) or ("", 0.0, 1.0)
     ends = np.array([low], np.float32), np.array([high], np.float32)
-    packed = quantize(said, values[None], *ends)
+    packed = quantize(said, values[None], *ends, smooth=True)
     packed[1][0]["shape"] = list(values.shape)
     return packed
 

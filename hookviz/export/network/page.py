@@ -38,7 +38,7 @@ from ...view.view import View, for_layer
 from ..figure import still_png
 from ..packing import Stream, raw
 from ..page import chosen_layers, packed_block
-from ..terms import network_terms
+from ..terms import kept_layers, network_terms
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
@@ -121,7 +121,9 @@ def write_network_page(
     }
     facts["notes"] = facts["net"]["notes"]
     calls = [(each.name, each.layer, each.call) for each in network.layers]
-    facts["why"], (recipes, rules) = network_terms(view, calls, network.parts)
+    facts["why"], (recipes, rules) = network_terms(
+        view, kept_layers(view, names), calls, network.parts
+    )
     facts["net"]["parts"] = network.parts
     picture = picture_payload(view)
     facts["blind"] = picture is None

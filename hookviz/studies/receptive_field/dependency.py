@@ -43,11 +43,21 @@ class Uncertainty:
 
 @dataclass(eq=False)
 class _Footprint:
-    """The footprint of a memory: planes ``(P, numbers in it)``, which are never written into."""
+    """The footprint of a memory: planes, which are never written into.
+
+    They are ``(P, numbers in it)``, or ``(P, *shape)`` where a contiguous tensor is all of the
+    memory: that of a convolution is the same for all channels, and expanded takes no room.
+    """
 
     width: int  # bytes a number
     planes: Tensor
     doubt: Uncertainty | None
+
+    def flat(self) -> Tensor:
+        """Return planes with a number for each of the memory's, in their order."""
+        if self.planes.ndim != 2:
+            self.planes = self.planes.reshape(len(self.planes), -1).contiguous()
+        return self.planes
 
 
 class DependencyTracker(Listener):
@@ -89,6 +99,9 @@ class DependencyTracker(Listener):
             return None
         size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
         width, planes = tensor.element_size(), shade.planes
+        if width == shade.width and planes.shape[1:] == size and tensor.is_contiguous():
+            return planes
+        planes = shade.flat()
         if width == shade.width:
             size, stride = (self.planes, *size), (planes.stride(0), *stride)  # type: ignore[assignment]
             return planes.as_strided(size, stride, planes.storage_offset() + offset)
@@ -182,18 +195,18 @@ class DependencyTracker(Listener):
             return
         count = size // width
         if tensor.is_contiguous() and tensor.numel() == count:
-            flat = planes.reshape(self.planes, -1).contiguous()
+            found = planes.expand(-1, *tensor.shape)
         else:
             old = self._footprints.get(tensor)
             if old is not None and old.width != width:
                 doubt = Uncertainty("unknown", "memory is written as numbers of two widths")
             if old is not None and old.width == width:
-                flat, doubt = old.planes.clone(), _worst([doubt, old.doubt])
+                found, doubt = old.flat().clone(), _worst([doubt, old.doubt])
             else:
-                flat = planes.new_full((self.planes, count), -torch.inf)
+                found = planes.new_full((self.planes, count), -torch.inf)
             shape, stride = (self.planes, *tensor.shape), (count, *tensor.stride())
-            flat.as_strided(shape, stride, tensor.storage_offset()).copy_(planes)
-        self._footprints[tensor] = _Footprint(width, flat, doubt)
+            found.as_strided(shape, stride, tensor.storage_offset()).copy_(planes)
+        self._footprints[tensor] = _Footprint(width, found, doubt)
 
 
 class EscapeDetector(TorchFunctionMode):

@@ -131,3 +131,17 @@ def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Expand a footprint ``(P, *smaller)`` to a larger shape, as torch broadcasts tensors."""
     missing = len(shape) - (planes.ndim - 1)
     return planes[(slice(None), *[None] * missing)].expand(-1, *shape)
+
+
+def compact(planes: Tensor, *, keep: int = 0) -> Tensor:
+    """Return a footprint with one of each that an expanded dimension repeats.
+
+    The last ``keep`` dimensions stay as they are.
+
+    >>> compact(torch.zeros(8, 1, 1, 5, 5).expand(8, 2, 64, 5, 5)).shape
+    torch.Size([8, 1, 1, 5, 5])
+    """
+    for axis in range(1, planes.ndim - keep):
+        if planes.shape[axis] > 1 and planes.stride(axis) == 0:
+            planes = planes.narrow(axis, 0, 1)
+    return planes

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...run.recorder import tensors
-from .operation import EMPTY, TracedOperation, spread
+from .operation import EMPTY, TracedOperation, compact, spread
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
@@ -112,8 +112,11 @@ def convolution(operation: TracedOperation) -> Tensor:
     stride, padding, dilation = (
         _each(operation[name], count) for name in ("stride", "padding", "dilation")
     )
+    alike = zeros is None and compact(planes).shape[2] == 1  # all channels, so all groups
+    if alike:
+        groups, planes = 1, planes[:, :, :1]
     grouped = planes.unflatten(2, (groups, -1))
-    if zeros is None:
+    if zeros is None and not alike:
         grouped = grouped.amax(3, keepdim=True)
     if operation["transposed"]:
         more = _each(operation["output_padding"], count)
@@ -198,7 +201,9 @@ def pooled(operation: TracedOperation) -> Tensor:
     stride = _each(operation["stride"] or kernel, count)
     padding = _each(operation["padding"], count)
     dilation = _each(operation.argument.get("dilation", 1), count)
-    return slid(planes, kernel, stride, padding, dilation, operation.made[0].shape[-count:])
+    shape = operation.made[0].shape
+    found = slid(compact(planes, keep=count), kernel, stride, padding, dilation, shape[-count:])
+    return found.expand(-1, *shape)
 
 
 def adaptively_pooled(operation: TracedOperation) -> Tensor:
@@ -261,7 +266,8 @@ def padded(operation: TracedOperation) -> Tensor:
     """Pad with a constant."""
     pads = operation["pad"]
     before, after = list(pads[-2::-2]), list(pads[::-2])
-    return extended(operation.shade(operation["self"]), before, after)
+    planes = compact(operation.shade(operation["self"]), keep=len(before))
+    return extended(planes, before, after).expand(-1, *operation.made[0].shape)
 
 
 # Moves
@@ -352,8 +358,11 @@ _MASKED = -1e30  # added to a score, nothing is left of it; transformers take th
 
 def _hull(operation: TracedOperation, read: list[Tensor]) -> Tensor:
     shape = tuple(operation.made[0].shape)
-    parts = [spread(operation.shade(each), shape) for each in read]
-    return reduce(torch.maximum, parts, operation.nothing(shape))
+    known = [each for each in map(operation.footprints.of, read) if each is not None]
+    if not known:
+        return operation.nothing(shape)
+    parts = [compact(spread(each, shape)) for each in known]
+    return reduce(torch.maximum, parts).expand(-1, *shape)
 
 
 # Number by number
