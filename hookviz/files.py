@@ -73,7 +73,7 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            f"There is no folder {str(target.parent)!r} for {target.name}: make it."
+            f"Missing folder {str(target.parent)!r} for {target.name}: make it."
         )
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

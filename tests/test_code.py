@@ -682,10 +682,12 @@ def test_rare_views_are_refused_in_one_sentence(words):
 def test_other_edits_are_refused_in_one_sentence(change, where):
     explorer = hookviz.explore(MODEL, PICTURES[6])
     explorer.edit("stem.0", change, channels=2, where=where)
-    with pytest.raises(ValueError, match="no short code for the edit of stem.0, channel 2"):
+    with pytest.raises(ValueError, match="No short code exists for the edit of stem.0, channel 2"):
         explorer.code()
     explorer.version = "difference"
-    with pytest.raises(ValueError, match="no short code for a difference: set version='edited'"):
+    with pytest.raises(
+        ValueError, match="No short code exists for a difference: set version='edited'"
+    ):
         explorer.code()
     explorer.close()
 

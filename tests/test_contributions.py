@@ -204,7 +204,7 @@ def test_mistakes():
         ({"channel": 0, "position": (0, 3)}, "has no position 3"),
         ({"channel": 0, "position": (0, 0), "sample": 1}, "has no sample 1"),
         ({"channel": 0, "position": (0,)}, "is none of its map"),
-        ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: there is no call=1"),
+        ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: call=1 is out of range"),
     ]:
         with pytest.raises(ValueError, match=said):
             hookviz.contributions(model, x, "0", **options)

@@ -96,10 +96,10 @@ def test_arrays(array, pixel):
 @pytest.mark.parametrize(
     ("array", "words"),
     [
-        (np.zeros((2, 3, 5), "uint8"), r"shape \(2, 3, 5\) is no picture"),
-        (np.zeros((1, 2, 3, 3), "uint8"), "is no picture"),
-        (np.zeros((0, 3), "uint8"), "is no picture"),
-        (np.zeros((2, 3), "complex64"), "complex64 is no picture"),
+        (np.zeros((2, 3, 5), "uint8"), r"shape \(2, 3, 5\) is not a picture"),
+        (np.zeros((1, 2, 3, 3), "uint8"), "is not a picture"),
+        (np.zeros((0, 3), "uint8"), "is not a picture"),
+        (np.zeros((2, 3), "complex64"), "complex64 is not a picture"),
         (np.full((2, 3), 300), "from 300 to 300: scale them to 0 to 255"),
         (np.full((2, 3), 254.0), "from 254 to 254: scale them to 0 to 1"),
         (np.full((2, 3), np.nan), "6 NaN or infinite values"),
@@ -111,7 +111,7 @@ def test_arrays_that_are_no_pictures(array, words):
 
 
 def test_files_that_are_no_pictures(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no file '.*nowhere.png': check the path"):
+    with pytest.raises(FileNotFoundError, match="Missing file '.*nowhere.png': check the path"):
         load_picture(tmp_path / "nowhere.png")
     with pytest.raises(ValueError, match="is a folder"):
         load_picture(tmp_path)

@@ -317,7 +317,7 @@ def _run(
     source = _source(given)
     if source is None:
         raise ValueError(
-            "The model is given no floating-point tensor, so there are no pixels to be seen: a "
+            "The model is given no floating-point tensor, so no pixels can be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
     footprints = DependencyTracker(session.model, source, spatial(session))

@@ -49,7 +49,7 @@ class PictureFolder:
         files = sorted(path for path in top.rglob("*") if path.suffix.lower() in ENDINGS)
         if not files:
             raise ValueError(
-                f"No pictures in {str(folder)!r}, nor in folders in it: their names end "
+                f"Folder {str(folder)!r} and the folders in it hold no pictures: their names end "
                 f"in {', '.join(ENDINGS)}."
             )
         self.folder, self.files = top, files

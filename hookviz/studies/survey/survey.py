@@ -113,7 +113,7 @@ class Patches:
         try:
             inputs = self._reader.input(index)
             picture, _ = picture_of(inputs, 0, depth)
-            found = picture, _size(inputs), "" if picture is not None else "it is no picture"
+            found = picture, _size(inputs), "" if picture is not None else "it is not a picture"
         except ValueError as error:
             found = None, (), str(error)
         self._known[index, depth] = found

@@ -295,7 +295,9 @@ class Trace(Sequence[Event]):
         try:
             return self._events[place]
         except IndexError:
-            raise IndexError(f"There is no event {place}: this trace has {len(self)}.") from None
+            raise IndexError(
+                f"Event {place} is out of range: this trace has {len(self)}."
+            ) from None
 
     def records(self) -> list[dict[str, Any]]:
         """Every event as a dict of plain values: ``pandas.DataFrame(trace.records())``.

@@ -440,7 +440,7 @@ class AutoSaver:
     Raises
     ------
     ValueError
-        Missing folder for the file, or it is broken.
+        The file's folder is missing, or the file is broken.
     """
 
     def __init__(self, path: str | os.PathLike, pause: float = 60.0) -> None:
