@@ -398,8 +398,11 @@ def test_urls_that_are_no_picture(tmp_path):
     (tmp_path / "page.png").write_text("<html>")
     with pytest.raises(ValueError, match="cannot be read as a picture"):
         prepare_input((tmp_path / "page.png").as_uri(), model)
-    with pytest.raises(ValueError, match="cannot be read as a picture"):
+    with pytest.raises(ValueError, match=r"^b'<html>' \(6 bytes\) cannot be read as a picture"):
         prepare_input(b"<html>", model)
+    with pytest.raises(ValueError, match="not a format that Pillow reads") as error:
+        prepare_input(io.BytesIO(b"<html>" * 50), model)
+    assert str(error.value).startswith("'BytesIO' cannot") and "0x" not in str(error.value)
     with pytest.raises(ValueError, match="or a list of paths"):
         prepare_input(tmp_path, model)
 
