@@ -20,7 +20,7 @@ from .terms import (
     MemoryLayout,
     Move,
     Terms,
-    along,
+    along_axis,
     by_output,
     convolution_terms,
     linear_terms,
@@ -325,7 +325,7 @@ class KeptRun:
             raise ValueError(f"Layer {layer!r} {_MORE}")
         count = len(first) - 2
         along = {
-            name: [along(arguments[name], axis) for axis in range(count)]
+            name: [along_axis(arguments[name], axis) for axis in range(count)]
             for name in ("stride", "padding", "dilation")
         }
         groups, transposed = arguments["groups"], bool(arguments["transposed"])
@@ -391,7 +391,7 @@ class KeptRun:
         found = []
         for axis, (n, k) in enumerate(zip(value.index[2:], tap, strict=True)):
             stride, padding, dilation = (
-                along(arguments[name], axis) for name in ("stride", "padding", "dilation")
+                along_axis(arguments[name], axis) for name in ("stride", "padding", "dilation")
             )
             if arguments["transposed"]:
                 found.append((n + padding - k * dilation) // stride)

@@ -68,7 +68,7 @@ def _met(
     patch = given
     for axis, (width, place) in enumerate(zip(size, position, strict=True)):
         stride, padding, dilation = (
-            along(arguments[name], axis) for name in ("stride", "padding", "dilation")
+            along_axis(arguments[name], axis) for name in ("stride", "padding", "dilation")
         )
         tap = torch.arange(width, device=given.device)
         if arguments["transposed"]:
@@ -86,7 +86,7 @@ def _met(
     return _exact(patch)
 
 
-def along(value: Any, axis: int) -> int:
+def along_axis(value: Any, axis: int) -> int:
     """Return an argument, one number or one for each dimension, for a dimension."""
     values = [value] if isinstance(value, int) else list(value)
     return int(values[axis] if len(values) > 1 else values[0])
@@ -379,9 +379,12 @@ def _window(argument: dict[str, Any], read: Tensor, made: Tensor) -> Move:
     """Windows that step over a tensor."""
     axes = []
     for axis, (size, count) in enumerate(zip(read.shape[2:], made.shape[2:], strict=True)):
-        wide = along(argument["kernel_size"], axis)
-        stride = along(argument["stride"] or argument["kernel_size"], axis)
-        pad, apart = along(argument["padding"], axis), along(argument.get("dilation", 1), axis)
+        wide = along_axis(argument["kernel_size"], axis)
+        stride = along_axis(argument["stride"] or argument["kernel_size"], axis)
+        pad, apart = (
+            along_axis(argument["padding"], axis),
+            along_axis(argument.get("dilation", 1), axis),
+        )
         found = []
         for n in range(count):
             start = n * stride - pad
