@@ -381,7 +381,8 @@ def _window(argument: dict[str, Any], read: Tensor, made: Tensor) -> Move:
     for axis, (size, count) in enumerate(zip(read.shape[2:], made.shape[2:], strict=True)):
         wide = along_axis(argument["kernel_size"], axis)
         stride = along_axis(argument["stride"] or argument["kernel_size"], axis)
-        pad, apart = (
+        pad = along_axis(argument["padding"], axis)
+        apart = along_axis(argument.get("dilation", 1), axis)
             along_axis(argument["padding"], axis),
             along_axis(argument.get("dilation", 1), axis),
         )
