@@ -383,9 +383,6 @@ def _window(argument: dict[str, Any], read: Tensor, made: Tensor) -> Move:
         stride = along_axis(argument["stride"] or argument["kernel_size"], axis)
         pad = along_axis(argument["padding"], axis)
         apart = along_axis(argument.get("dilation", 1), axis)
-            along_axis(argument["padding"], axis),
-            along_axis(argument.get("dilation", 1), axis),
-        )
         found = []
         for n in range(count):
             start = n * stride - pad
