@@ -871,7 +871,7 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            The target is no difference of two, or no gradient arrives.
+            The target is not a difference of two, or no gradient arrives.
 
         Examples
         --------

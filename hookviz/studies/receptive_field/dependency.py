@@ -316,7 +316,7 @@ def _run(
     source = _source(given)
     if source is None:
         raise ValueError(
-            "The model is given no floating-point tensor, so there are no pixels to be seen: a "
+            "The model is given no floating-point tensor, so no pixels can be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
     footprints = DependencyTracker(session.model, source, spatial(session))
@@ -374,7 +374,7 @@ def _seen(
         patches = grid.of(tuple(tensor.shape))
         maps = [as_maps(plane, module, patches).amax((0, 1)) for plane in planes]
     except (ValueError, IndexError):
-        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is no map"
+        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is not a map"
         return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])
     return LayerFootprint(torch.stack(maps).cpu(), footprints.extent, doubt, [])
 

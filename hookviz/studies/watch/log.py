@@ -446,14 +446,14 @@ class AutoSaver:
     Raises
     ------
     ValueError
-        There is no folder for the file, or it is broken.
+        The file's folder is missing, or the file is broken.
     """
 
     def __init__(self, path: str | os.PathLike, pause: float = 60.0) -> None:
         self._path = Path(path).absolute()  # another folder may be the current one by then
         if not self._path.parent.is_dir():
             raise ValueError(
-                f"There is no folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
+                f"Missing folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
             )
         self.had = read_log(path) if self._path.exists() else None
         self._pause = pause
