@@ -121,7 +121,7 @@ strip, place, version : optional
     Raises
     ------
     FileNotFoundError, ValueError, TypeError, RuntimeError
-        The image is no image, the input does not fit, no such layer or class, the model
+        The image cannot be read, the input does not fit, a layer or class is unknown, the model
         raised: each in one sentence that says what to do. The model is as before.
 
     Examples
