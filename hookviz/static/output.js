@@ -12,7 +12,7 @@ import { Panel } from "./panel.js";
  * @typedef {{values?: Numbers, classes?: Numbers, pixels?: Numbers, none?: string}} Found
  * @typedef {{name: string, flat: boolean, labels: string[], picture: boolean, size: [number, number]}} DenseMap
  * @typedef {{corners: [number, number, number, number], label: string, score: number, target: string,
- *   points: Array<[number, number]>}} Box
+ *   points: Array<[number, number]>, pointTargets: string[]}} Box
  */
 
 const NAMED_CLASSES = 8; // classes that are named below a map
