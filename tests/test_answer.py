@@ -20,6 +20,8 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops import MultiScaleRoIAlign
 
 import hookviz
+from hookviz.draw.colours import class_colours
+from hookviz.export.figure import draw_panels
 from hookviz.run.output import leaves_of, read_output
 from hookviz.view.answer import SHOWN, map_values, read_answer
 from hookviz.view.reason import reason_payload
@@ -342,6 +344,37 @@ def test_why_of_a_score_that_one_part_of_the_picture_has():
     said, _ = reason_payload(explorer._now, term)
     row, column = said["position"]
     assert float(said["value"]) == pytest.approx(float(first[0, said["channel"], row, column]))
+    explorer.close()
+
+
+def test_the_plain_face_has_map_and_boxes(pnet):
+    """A map of all classes; with a target the channel and the position that it is in; boxes."""
+    picture = torch.rand(1, 3, 60, 48)
+    explorer = hookviz.explore(pnet, picture, face="plain")
+    (every,) = explorer.frame.outputs
+    with torch.no_grad():
+        boxes, faces = pnet(picture)
+    assert np.array_equal(every.pixels, class_colours(boxes[0].argmax(0).numpy()))
+    explorer.target = "output[1][0, 1, 12, 9]"
+    (panel,) = explorer.frame.outputs
+    assert (panel.name, panel.box) == ("output[1], channel 1", (9 / 19, 12 / 25, 1 / 19, 1 / 25))
+    assert np.array_equal(panel.values, faces[0, 1].numpy())
+    figure = draw_panels(explorer.frame)
+    shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    assert any(np.array_equal(each, panel.values) for each in shown)
+    explorer.close()
+
+    explorer = hookviz.explore(Parts().eval(), torch.rand(1, 3, 10, 20), face="plain")
+    assert explorer.frame.outputs == [] == explorer.frame.boxes
+    explorer.close()
+    torch.manual_seed(0)
+    model = small(RetinaNet, **SINGLE)
+    explorer = hookviz.explore(model, [torch.rand(3, 64, 96)], face="plain")
+    with torch.no_grad():
+        left, top, right, _ = model([explorer.inputs.args[0][0]])[0]["boxes"][0].tolist()
+    first = draw_panels(explorer.frame).axes[0].patches[0]
+    assert first.get_xy() == pytest.approx((left - 0.5, top - 0.5), abs=1e-4)
+    assert first.get_width() == pytest.approx(right - left, abs=1e-4)
     explorer.close()
 
 
