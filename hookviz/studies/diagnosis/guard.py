@@ -487,7 +487,7 @@ def _is_empty(args: Any, kwargs: Any) -> bool:
 _EMPTY = Finding(
     "empty",
     "error",
-    "The model was called with an empty batch: there is nothing in it to be looked at.",
+    "The model was called with an empty batch: it holds nothing to check.",
     "Leave empty batches out; look at how the data are divided into batches.",
 )
 

@@ -15,9 +15,18 @@ from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
-from .listening import INPUT, GraphListener, Place
-from .moves import Move, move_of, rule_of
-from .terms import MemoryLayout, Terms, by_output, convolution_terms, linear_terms
+from .provenance import INPUT, GraphListener, Place
+from .terms import (
+    MemoryLayout,
+    Move,
+    Terms,
+    along_axis,
+    by_output,
+    convolution_terms,
+    linear_terms,
+    move_of,
+    rule_of,
+)
 
 BUDGET = 1_000_000_000
 """The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
@@ -319,7 +328,7 @@ class KeptRun:
             raise ValueError(f"Layer {layer!r} {_MORE}")
         count = len(first) - 2
         along = {
-            name: [_along(arguments[name], axis) for axis in range(count)]
+            name: [along_axis(arguments[name], axis) for axis in range(count)]
             for name in ("stride", "padding", "dilation")
         }
         groups, transposed = arguments["groups"], bool(arguments["transposed"])
@@ -385,7 +394,7 @@ class KeptRun:
         found = []
         for axis, (n, k) in enumerate(zip(value.index[2:], tap, strict=True)):
             stride, padding, dilation = (
-                _along(arguments[name], axis) for name in ("stride", "padding", "dilation")
+                along_axis(arguments[name], axis) for name in ("stride", "padding", "dilation")
             )
             if arguments["transposed"]:
                 found.append((n + padding - k * dilation) // stride)
@@ -528,11 +537,11 @@ class KeptRun:
             if module is None or (self._only is not None and module not in self._only):
                 raise ValueError(f"Layer {layer!r} {NOT_LINEAR}")
             named = f"Layer {layer!r} ({type_name(module)})"
-            raise ValueError(f"{named} did not run: there is no value to take apart.")
+            raise ValueError(f"{named} did not run, so it has no value to take apart.")
         if not -len(calls) <= call < len(calls):
             named = f"Layer {layer!r} ({type_name(calls[0].module)})"
             times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
-            raise ValueError(f"{named} ran {times}: there is no call={call}.")
+            raise ValueError(f"{named} ran {times}: call={call} is out of range.")
         return calls[call]
 
     def _after(self, kept: _Call, offset: int) -> list[tuple[str, float]]:
@@ -763,7 +772,8 @@ class _Keeper(Listener):
 
 
 NOT_LINEAR = (
-    "is no convolution and no linear layer: contributions need a layer that is linear in its input."
+    "is neither a convolution nor a linear layer: contributions need a layer that is linear in its "
+    "input."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
 
@@ -797,11 +807,6 @@ def _memory(event: _Call | _Passage | _Overwritten) -> int:
 
 def _operation(event: Any) -> int:
     return event.operation if isinstance(event, _Passage) else -1
-
-
-def _along(value: Any, axis: int) -> int:
-    values = [value] if isinstance(value, int) else list(value)
-    return int(values[axis] if len(values) > 1 else values[0])
 
 
 def _index(
