@@ -217,7 +217,7 @@ const LANGUAGES = {
     value: "Wert",
     "the maps as returned, or as the network goes on with them": "die Karten, wie zurückgegeben, oder wie das Netz mit ihnen weiterrechnet",
     "as returned": "wie zurückgegeben",
-    "after BatchNorm": "nach BatchNorm",
+    "after normalization": "nach der Normierung",
     "after activation": "nach der Aktivierung",
     "{n} of {n}": "{} von {}",
     "all channels": "alle Kanäle",
