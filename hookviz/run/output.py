@@ -95,7 +95,7 @@ class Output:
         Raises
         ------
         ValueError
-            There is no such key, index or attribute; the message says which there are.
+            Unknown key, index or attribute; the message says which there are.
         """
         if self._base is None or self._step is None:
             return output

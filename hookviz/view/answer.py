@@ -355,7 +355,7 @@ def _without_overlap(corners: Tensor, labels: Tensor) -> list[int]:
 
 
 def answer_payload(answer: ShownOutput, sample: int) -> dict[str, Any] | None:
-    """Return maps and boxes in words, as JSON values; None if the output is no picture."""
+    """Return maps and boxes in words, as JSON values; None if the output is not a picture."""
     if not answer:
         return None
     return {

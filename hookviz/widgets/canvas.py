@@ -18,6 +18,7 @@ from ..hooking.edit import LayerEdit
 from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
+from ..view.heatmaps import shown_sides
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
 from ..view.payload import (
@@ -30,7 +31,6 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.reason import kept_run, reason_payload, weights_payload, without_payload
-from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
