@@ -231,7 +231,13 @@ def test_a_value_ends_where_several_are_mixed(mix):
     assert kept.origins(kept.value("two", 0, (2, 3)), 1, (0, 0)) == []
 
 
-@pytest.mark.parametrize("go", [F.hardswish, nn.PReLU(), F.gelu, nn.Dropout(), F.relu6, nn.SiLU()])
+@pytest.mark.parametrize(
+    "go",
+    [
+        *(F.hardswish, F.hardsigmoid, F.hardshrink, F.gelu, F.relu6, F.elu, F.celu, F.selu, F.mish),
+        *(F.softplus, F.leaky_relu, F.logsigmoid, nn.PReLU(), nn.Dropout(), nn.SiLU()),
+    ],
+)
 def test_a_value_goes_on_number_by_number(go):
     kept = kept_of(Mixing(go), torch.randn(1, 2, 4, 4))
     value = kept.value("one", 1, (2, 3))

@@ -106,7 +106,7 @@ def test_a_brush_on_the_input(open_notebook, shots):
     first = app.locator(".hv-prediction", has_text="moon")
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     moon = {each.name: each for each in twin.frame.predictions}["moon"]
-    assert f"{100 * moon.value:.1f} %" in first.inner_text()
+    wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
     app.get_by_role("button", name="brush").click()
     app.get_by_label("brush, or a window to drag").select_option("window")
     box = app.locator(".hv-input .hv-frame").bounding_box()
@@ -131,8 +131,14 @@ def test_a_brush_on_the_input(open_notebook, shots):
     follows(twin)
     chip = app.locator(".hv-edit", has_text="input, 2,352 pixels: grey")
     chip.wait_for()
-    pixels = canvas_pixels(app.locator(".hv-input .hv-map"))[..., :3]
-    assert (pixels[28:70, 28:84] == 128).all() and not (pixels[:28] == 128).all()
+    input_map = app.locator(".hv-input .hv-map")
+
+    def window_is_grey():
+        """Tell whether the window, and nothing above it, is grey in the picture."""
+        pixels = canvas_pixels(input_map)[..., :3]
+        return (pixels[28:70, 28:84] == 128).all() and not (pixels[:28] == 128).all()
+
+    wait_for(window_is_grey, "the grey window in the picture")
     # Over it, a colour by keyboard; then what was below it again.
     app.get_by_label("brush, or a window to drag").select_option("freehand")
     app.get_by_label("what the brush does").select_option("draw")
@@ -142,7 +148,7 @@ def test_a_brush_on_the_input(open_notebook, shots):
     red = app.locator(".hv-edit", has_text="pixels: draw")
     red.wait_for()
     wait_for(
-        lambda: (canvas_pixels(app.locator(".hv-input .hv-map"))[56, 56, :3] == (255, 0, 0)).all(),
+        lambda: (canvas_pixels(input_map)[56, 56, :3] == (255, 0, 0)).all(),
         "the colour",
     )
     page.screenshot(path=shots / "brush.png")

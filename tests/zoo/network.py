@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 import torchvision
 from torch import Tensor, fx, nn
@@ -228,6 +227,8 @@ class Taken(nn.Module):
 
 def answered(network: Any, x: Tensor, classes: int) -> tuple[dict[str, np.ndarray], float]:
     """Return all outputs for one class, and the seconds that they took on one thread."""
+    import onnxruntime  # here, since the oldest versions that are tested have none
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
     session = onnxruntime.InferenceSession(network.model, options)

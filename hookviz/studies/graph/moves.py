@@ -14,15 +14,10 @@ from ...run.recorder import Operation
 Index = tuple[int, ...]
 
 _POINTWISE = {
-    "to_copy",
-    "copy",
-    "lift_fresh",
-    "dropout",
-    "hardswish",
-    "prelu",
-    "prelu_kernel",
-    "gelu",
-    "constant_pad_nd",
+    *("to_copy", "copy", "lift_fresh", "dropout", "constant_pad_nd", "masked_fill"),
+    *("hardtanh", "hardswish", "hardsigmoid", "hardshrink", "softshrink", "threshold"),
+    *("leaky_relu", "prelu", "prelu_kernel", "elu", "celu", "selu", "gelu", "mish", "softplus"),
+    "log_sigmoid_forward",
 }
 """Number by number, without torch's tag for it in every version."""
 
