@@ -45,6 +45,8 @@ from .transform import page_transform
 
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
+RUNNING = "scorecam", "occlusion"
+"""The heatmaps for which the page runs its network many times, see ``running.js``."""
 
 
 def write_network_page(
@@ -98,9 +100,20 @@ def write_network_page(
     facts: dict[str, Any] = {**model_payload(view), "run": 1, "edits": [], "versions": []}
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
     left_out = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
+    scored = "logits" in network.outputs
+    picture = picture_payload(view)
+    added = RUNNING if scored and picture is not None else ()
+    facts["methods"] = [each for each in facts["methods"] if each not in RUNNING]
     facts["choices"] = facts["choices"] | {
-        "heatmap": [each for each in facts["choices"]["heatmap"] if each not in left_out],
-        "order": [each for each in facts["choices"]["order"] if each != ABLATION],
+        "heatmap": [
+            *(each for each in facts["choices"]["heatmap"] if each not in {*left_out, *RUNNING}),
+            *added,
+        ],
+        "order": [
+            each
+            for each in facts["choices"]["order"]
+            if each != ABLATION or (scored and "scales" in network.inputs)
+        ],
         "normalize": [each for each in facts["choices"]["normalize"] if each != "network"],
     }
     facts["language"] = known_language(language)
@@ -123,7 +136,6 @@ def write_network_page(
     calls = [(each.name, each.layer, each.call) for each in network.layers]
     facts["why"], (recipes, rules) = network_terms(view, calls, network.parts)
     facts["net"]["parts"] = network.parts
-    picture = picture_payload(view)
     facts["blind"] = picture is None
     said, pixels = picture or ({}, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
