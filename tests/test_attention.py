@@ -549,9 +549,9 @@ def test_patches_of_a_query():
     assert maps.grid == (4, 4)
     assert torch.equal(maps.patches(name), tensor[:, :, 0, 1:].unflatten(-1, (4, 4)))
     assert torch.equal(maps.patches(name, (1, 2)), tensor[:, :, 1 + 6, 1:].unflatten(-1, (4, 4)))
-    with pytest.raises(ValueError, match="is no patch"):
+    with pytest.raises(ValueError, match="is not a patch"):
         maps.patches(name, (4, 0))
-    with pytest.raises(ValueError, match="is no token"):
+    with pytest.raises(ValueError, match="is not one of the"):
         maps.patches(name, 17)
 
 

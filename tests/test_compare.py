@@ -61,7 +61,7 @@ def test_numbers(dtype):
 def test_numbers_that_are_none():
     a, b = torch.tensor([1.0, math.nan, math.inf, 2.0]), torch.tensor([1.0, math.nan, 3.0, 2.0])
     found = difference(a, b)
-    assert (found.odd, found.share, found.relative) == (1, 0.25, 0.0)
+    assert (found.nonfinite_mismatch, found.share, found.relative) == (1, 0.25, 0.0)
     assert found.distance == math.inf
     assert difference(a, a).equal
     assert difference(torch.zeros(3), torch.ones(3)).relative == math.inf

@@ -565,7 +565,7 @@ def test_calls_of_a_reused_layer():
     x = torch.rand(1, 2, 9, 9)
     sizes = [hookviz.receptive_field(model, x, "0", call=call).size for call in (0, 1, -1)]
     assert sizes == [(3, 3), (5, 5), (5, 5)]
-    with pytest.raises(ValueError, match=r"Layer '0' ran 2 times: there is no call=2\."):
+    with pytest.raises(ValueError, match=r"Layer '0' ran 2 times: call=2 is out of range\."):
         hookviz.receptive_field(model, x, "0", call=2)
 
 

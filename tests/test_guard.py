@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from copy import deepcopy
@@ -630,3 +631,151 @@ def test_a_loss_within_the_model(wrong):
         model(torch.randn(8, 4), torch.arange(8) % 3)[0].backward()
     assert findings.healthy is not wrong
     assert [each.operation for each in findings if each.kind == "loss"] == ["log_softmax"] * wrong
+
+
+def test_all_inputs_may_go_to_one_expert():
+    """The owner reads from its numbers which experts run: what gets nothing is no fault."""
+
+    class Routed(nn.Module):
+        def __init__(self, *, forgotten: bool = False) -> None:
+            super().__init__()
+            self.gate, self.experts = nn.Linear(4, 3), nn.ModuleList(nn.Linear(4, 4) for _ in "abc")
+            nn.init.constant_(self.gate.bias[1:], -50.0)
+            self.forgotten = forgotten
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.forgotten:
+                return self.experts[0](x) * self.gate(x).mean()
+            weight, chosen = self.gate(x).softmax(1).max(1)
+            given = torch.zeros_like(x)
+            for place, expert in enumerate(self.experts):
+                mine = chosen == place
+                if mine.any():
+                    given[mine] = expert(x[mine]) * weight[mine, None]
+            return given
+
+    x = torch.randn(16, 4)
+    for findings in (
+        hookviz.diagnose(Routed(), x, cross_entropy), guarded(Routed(), cross_entropy, x),
+    ):  # fmt: skip
+        assert findings.healthy, findings
+    (found,) = hookviz.diagnose(Routed(forgotten=True), x, cross_entropy)
+    assert (found.kind, found.severity) == ("unused", "warning")
+    assert found.layers == ["experts.1", "experts.2"]
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_frozen_layer_that_never_runs_is_a_note(learns):
+    class Spare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.spare = nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(learns)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.first(x)
+
+    findings = hookviz.diagnose(Spare(), torch.randn(16, 4), cross_entropy)
+    told = {each.severity for each in findings if each.kind == "unused"}
+    assert told == {"warning" if learns else "note"} and findings.healthy is not learns
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_a_choice_in_eval_mode_has_no_slope_and_needs_none(mode):
+    class Choosing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(nn.functional.one_hot(self.first(x).argmax(1), 8).float())
+
+    findings = hookviz.diagnose(Choosing().train(mode), torch.randn(16, 4), cross_entropy)
+    assert [(each.kind, each.severity) for each in findings] == [
+        ("no gradient", "warning" if mode else "note")
+    ]
+
+
+def test_a_margin_that_all_answers_keep_is_no_dead_layer():
+    """The loss rectifies what the model returns, which has no channels of its own there."""
+    model, x = nn.Linear(8, 10), torch.randn(32, 8)
+    with torch.no_grad():
+        model.weight.mul_(1e-3)
+
+    def margin(output: torch.Tensor) -> torch.Tensor:
+        return (nn.functional.relu(output - 2.0) + nn.functional.relu(0.9 - output)).mean()
+
+    assert hookviz.diagnose(model, x, margin).healthy
+
+
+def test_one_of_two_samples_is_left_out():
+    def first(output: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(output[:1], torch.tensor([1]))
+
+    def against(output: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(output[:1], output[1:].detach())
+
+    x = torch.randn(2, 4)
+    for loss, told in ((first, ["no gradient"]), (against, [])):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+        for findings in (hookviz.diagnose(model, x, loss), guarded(model, loss, x)):
+            assert [each.kind for each in findings] == told
+            assert all("1 of 2 samples, since slice" in each.message for each in findings)
+
+
+def test_a_guard_sees_a_variance_that_was_lost():
+    torch.manual_seed(0)
+    model = net().eval()
+    for module in model:
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_var.zero_()
+    told = [each for each in guarded(model, cross_entropy) if each.severity == "warning"]
+    assert {each.kind for each in told} == {"batchnorm"}
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_pairs_within_the_model(module):
+    """(N, 1) against (N,) in a loss that the model computes itself."""
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.loss = nn.Linear(4, 1), nn.MSELoss()
+
+        def forward(self, x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+            loss = self.loss if module else nn.functional.mse_loss
+            return loss(self.net(x), truth)
+
+    given = torch.randn(8, 4), torch.randn(8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        once, model = hookviz.diagnose(Own(), given), Own()
+        with hookviz.diagnose(model) as guard:
+            model(*given).backward()
+    for findings in (once, guard):
+        (found,) = findings
+        assert found.kind == "loss" and "(N, N)" in found.message
+
+
+def test_what_a_loss_is_given_holds_nan_and_has_a_line():
+    truth = torch.full((16, 4), torch.nan)
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        return F.mse_loss(output, truth)  # read here
+
+    once = hookviz.diagnose(net(), pictures(), loss)
+    for findings in (once, guarded(net(), loss)):
+        (found,) = [each for each in findings if each.severity == "error"]
+        assert found.kind == "nan" and "beside the model's output" in found.message
+        assert found.code.endswith("# read here")
+
+
+def test_a_model_that_is_called_without_a_graph_has_its_line():
+    model = net()
+    findings = hookviz.diagnose(model)
+    with pytest.raises(RuntimeError), findings:
+        with torch.no_grad():  # planted
+            output = model(pictures())
+        cross_entropy(output).backward()
+    found = findings[0]
+    assert (found.severity, found.operation) == ("error", "no_grad")
+    assert found.code.endswith("# planted")

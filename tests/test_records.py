@@ -201,7 +201,7 @@ def test_a_page_is_one_file(result, tmp_path):
         return
     path = tmp_path / "page.html"
     if name == "survey":
-        with pytest.raises(ValueError, match="knows its inputs by their numbers|no picture"):
+        with pytest.raises(ValueError, match="only the numbers of its inputs|not a picture"):
             replace(found, reader=None).to_html(path)
     assert found.to_html(path, title="<b>A page</b>") is None
     page = path.read_text(encoding="utf-8")

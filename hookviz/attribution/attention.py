@@ -361,10 +361,12 @@ class Attention(TablePage, Mapping[str, Tensor]):
         if isinstance(query, tuple):
             row, column = query
             if not (0 <= row < grid[0] and 0 <= column < grid[1]):
-                raise ValueError(f"query={query} is no patch: there are {grid[0]}×{grid[1]}.")
+                raise ValueError(f"query={query} is not a patch; the grid has {grid[0]}×{grid[1]}.")
             query = tensor.shape[-2] - math.prod(grid) + row * grid[1] + column
         if not -tensor.shape[-2] <= query < tensor.shape[-2]:
-            raise ValueError(f"query={query} is no token of {name!r}: it has {tensor.shape[-2]}.")
+            raise ValueError(
+                f"query={query} is not one of the {tensor.shape[-2]} tokens of {name!r}."
+            )
         return tensor[..., query, before:].unflatten(-1, grid)
 
     # In words and numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,12 +52,19 @@ def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding,
 
 
 def quantize(
-    name: str, maps: np.ndarray, low: np.ndarray, high: np.ndarray, steps: int = COLOURS
+    name: str,
+    maps: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    steps: int = COLOURS,
+    *,
+    smooth: bool = False,
 ) -> list[tuple[Coding, bytes]]:
     """Quantize maps ``(C, H, W)`` in steps between each one's ends: ends, then one byte a value.
 
     252 steps are the palette's levels: colours between these ends do not change. Zeros, NaN and
-    infinite values are kept.
+    infinite values are kept. ``smooth`` tells that differences of neighbours are smaller, which
+    is tried otherwise.
     """
     levels = to_levels(maps, low[:, None, None], high[:, None, None])
     finite = levels < COLOURS
@@ -64,7 +72,7 @@ def quantize(
     levels[maps == 0] = GAP
     differences = np.diff(levels.ravel(), prepend=np.uint8(0))
     plain, delta = levels.tobytes(), differences.tobytes()
-    smaller = len(zlib.compress(delta[:PROBE], 1)) < len(zlib.compress(plain[:PROBE], 1))
+    smaller = smooth or len(zlib.compress(delta[:PROBE], 1)) < len(zlib.compress(plain[:PROBE], 1))
     coding: Coding = {"name": name, "kind": "u1", "shape": list(maps.shape), "steps": steps}
     coding |= {"bytes": len(plain), "delta": smaller}
     ends = raw(f"{name} ends", np.array([low, high], np.float32), planes=True)
@@ -135,20 +143,27 @@ class PackedTensor:
     def size(self) -> int:
         """An estimate of the bytes of `stream`, for a fraction of its work."""
         if self.quality not in self._guessed:
-            exact = self.quality == EXACT  # most bytes, and not all have to be arranged
-            self._guessed[self.quality] = (
-                _guess_planes(self.values)
-                if exact
-                else sum(_guess(data) for _, data in self._arrays())
-            )
+            self._guessed[self.quality] = self._estimated()
         return self._guessed[self.quality]
+
+    def _estimated(self) -> int:
+        if self.quality == OUT:
+            return 0
+        if self.quality == EXACT:  # most bytes, and not all have to be arranged
+            return _guess_planes(self.values)
+        return _guess_levels(self.values, self.low, self.high, *self._reduction)
+
+    @property
+    def _reduction(self) -> tuple[int, int]:
+        """The factor by which maps are averaged, and the steps."""
+        return (2, 64) if self.quality == AVERAGED else (1, COLOURS)
 
     def _arrays(self) -> list[tuple[Coding, bytes]]:
         if self.quality == OUT:
             return []
         if self.quality == EXACT:
             return [raw(self.name, self.values, planes=True)]
-        factor, steps = (2, 64) if self.quality == AVERAGED else (1, COLOURS)
+        factor, steps = self._reduction
         return quantize(self.name, averaged(self.values, factor), self.low, self.high, steps)
 
     def can(self, quality: int) -> bool:
@@ -170,6 +185,13 @@ class PackedTerms(PackedTensor):
     """
 
     given: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0), np.float32))
+
+    def _estimated(self) -> int:
+        if self.quality in (EXACT, OUT):
+            return super()._estimated() + (
+                _guess_planes(self.given) if self.quality == EXACT else 0
+            )
+        return super()._estimated() + _guess_levels(self.given, *ends_of(self.given))
 
     def _arrays(self) -> list[tuple[Coding, bytes]]:
         if self.quality == OUT:
@@ -239,6 +261,21 @@ def _lower(order: list[PackedTensor], aim: int) -> None:
                 size -= part.size
                 part.quality = quality
                 size += part.size
+
+
+def _guess_levels(
+    values: np.ndarray, low: np.ndarray, high: np.ndarray, factor: int = 1, steps: int = COLOURS
+) -> int:
+    """Estimate as `_guess` does the size of rounded maps, from some of them."""
+    count = -(-PROBE // max(math.prod(values.shape[1:]), 1))
+    middle, end = (len(values) - count) // 2, len(values) - count
+    if 3 * count >= len(values):
+        chosen = np.arange(len(values))
+    else:
+        chosen = np.concatenate([np.arange(at, at + count) for at in (0, middle, end)])
+    part = quantize("", averaged(values[chosen], factor), low[chosen], high[chosen], steps)
+    size = sum(_guess(data) for _, data in part)
+    return size * len(values) // max(len(chosen), 1)
 
 
 def _guess(data: bytes) -> int:

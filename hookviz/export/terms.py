@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..studies.graph.kept import KeptRun
 from ..studies.graph.recipe import Recipe, recipe_of
 from ..view.exploration import ViewDifference
+from ..view.map import share_graph
 from ..view.view import View
 from .packing import PackedTerms, Stream, ends_of, raw
 
@@ -22,17 +23,28 @@ NO_ROOM = "its weights and inputs do not fit into this page."
 Block = tuple[dict[str, Any], Stream, list[PackedTerms]]
 
 
-def kept_layers(view: View, names: Sequence[str]) -> KeptRun:
-    """Run the view's network once more, with the inputs of these layers and the last kept."""
+def kept_layers(view: View, names: Sequence[str]) -> KeptRun | str:
+    """Run the view's network once more, with the inputs of these layers and the last kept.
+
+    The map of the network uses its graph. Returns why, if there is no such run.
+    """
+    if isinstance(view, ViewDifference):
+        return "this page shows a difference of two."
     modules = [
         view.cache[name].module for name in names if not hasattr(view.cache[name], "attends")
     ]
     linear = [m for m in view.session.model.modules() if isinstance(m, nn.Linear)]
-    return KeptRun(view.session, only={*(m for m in modules if m is not None), *linear[-1:]})
+    only = {*(m for m in modules if m is not None), *linear[-1:]}
+    try:
+        kept = KeptRun(view.session, only=only)
+    except Exception as error:  # the page is worth having without
+        return str(error)
+    share_graph(view, kept.graph)
+    return kept
 
 
 def held_terms(
-    view: View, names: Sequence[str], room: float, maps: int
+    view: View, names: Sequence[str], kept: KeptRun | str, room: float, maps: int
 ) -> tuple[dict[str, Any], dict[str, Block]]:
     """Return what a page holds for why, for each of its layers and for the predictions.
 
@@ -41,6 +53,8 @@ def held_terms(
     view : View
     names : sequence of str
         The page's layers.
+    kept : KeptRun or str
+        Of `kept_layers`.
     room : float
         The bytes that there are for all of the page's numbers.
     maps : int
@@ -53,15 +67,11 @@ def held_terms(
         layer whose channels are the model's outputs, or None. And the blocks by id: header, small
         arrays, and what is packed into the page's budget.
     """
-    if isinstance(view, ViewDifference):
-        return {"layers": {}, "output": None, "none": "this page shows a difference of two."}, {}
+    if isinstance(kept, str):
+        return {"layers": {}, "output": None, "none": kept}, {}
     at = view.settings
     reasons: dict[str, str] = {}
     recipes: dict[str, Recipe] = {}
-    try:
-        kept = kept_layers(view, names)
-    except Exception as error:  # the page is worth having without
-        return {"layers": {}, "output": None, "none": str(error)}, {}
     for name in names:
         call = min(at.call, len(view.cache[name].calls) - 1)
         try:
@@ -84,13 +94,15 @@ def held_terms(
 
 
 def network_terms(
-    view: View, calls: Sequence[tuple[str, str, int]], parts: Sequence[str]
+    view: View, kept: KeptRun | str, calls: Sequence[tuple[str, str, int]], parts: Sequence[str]
 ) -> tuple[dict[str, Any], tuple[dict[str, Any], Stream]]:
     """Return how the layers of a page that runs its network compute; the numbers are its outputs.
 
     Parameters
     ----------
     view : View
+    kept : KeptRun or str
+        Of `kept_layers`.
     calls : sequence of (str, str, int)
         The names of the layers' calls in the page, the layers' own, and the calls.
     parts : sequence of str
@@ -104,11 +116,8 @@ def network_terms(
     sample = view.settings.sample
     reasons: dict[str, str] = {}
     recipes: dict[str, Recipe] = {}
-    names = [layer for _, layer, _ in calls]
-    try:
-        kept = kept_layers(view, names)
-    except Exception as error:  # the page is worth having without
-        return {"layers": {}, "output": None, "none": str(error)}, ({}, Stream.of([]))
+    if isinstance(kept, str):
+        return {"layers": {}, "output": None, "none": kept}, ({}, Stream.of([]))
     for name, layer, call in calls:
         try:
             recipes[name] = recipe_of(kept, layer, sample, call)

@@ -159,6 +159,14 @@ def no_grad_line(frame: FrameType | None) -> tuple[str, int]:
     return "", 0
 
 
+def caller() -> FrameType | None:
+    """Return the innermost frame that is not hookviz's, of the code that runs now."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _whose(frame.f_code.co_filename) == "hookviz":
+        frame = frame.f_back
+    return frame
+
+
 @lru_cache(maxsize=64)
 def _without_graph(source: str) -> list[tuple[int, int, int]]:
     r"""List the blocks of a source without a graph: first and last line, and the line that says so.

@@ -19,6 +19,8 @@ const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 104, height: 100 };
 const PLAIN = { width: 104, height: 50 };
 const JOIN = { width: 78, height: 40 };
+const DRAG = 4; // pixels; below them it is a click
+const LEAST = 0.1; // zoom
 const BOLD = "600 11px";
 const SMALL = "10px";
 
@@ -44,6 +46,7 @@ export class NetworkMap {
     /** @type {Placed | null} */
     this.places = null;
     this.laid = "";
+    this.room = 0; // pixels across, when it was laid out
     this.shape = "";
     /** @type {Drawn | undefined} In which the chosen channel is shown. */
     this.painted = undefined;
@@ -73,6 +76,7 @@ export class NetworkMap {
       act("−", "make the map smaller (key −)", () => this.zoomTo(this.zoom / 1.25)),
       act("+", "make the map larger (key +)", () => this.zoomTo(this.zoom * 1.25)),
       act("1:1", "the map in its own size (key 0)", () => this.zoomTo(1)),
+      act("fit", "the whole map at once (key f)", () => this.fit()),
       act("fold", "close all that was opened", () => this.foldAll()),
     );
     this.root = el("div", { class: "hv-net", role: "region", "aria-label": "map of the network", hidden: true }, this.head, this.view);
@@ -128,7 +132,9 @@ export class NetworkMap {
   take(found) {
     this.failed = found.none ?? "";
     if (this.failed) return;
+    const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;
+    if (same) return this.repaint(); // another picture: the boxes stay where they are
     const first = !this.tree;
     const shape = JSON.stringify([found.edges, found.nodes.map((/** @type {any} */ each) => each.name)]);
     if (shape !== this.shape) {
@@ -149,6 +155,12 @@ export class NetworkMap {
         this.app.schedule();
       },
     );
+  }
+
+  /** Other pictures in the same boxes. */
+  repaint() {
+    this.painted = undefined;
+    for (const { unit, picture } of this.drawn) if (picture) this.paintPicture(picture, this.pictured(unit));
   }
 
   /** @param {string} words */
@@ -185,9 +197,10 @@ export class NetworkMap {
     for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
     const isOpen = (/** @type {Unit} */ unit) => !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
     const { boxes } = visibleUnits(tree, isOpen);
-    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found)}`;
+    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found.nodes)}`;
     if (key === this.laid) return;
     this.laid = key;
+    this.room = room;
     this.marked = "";
     const focused = this.drawn.find(({ root }) => root.matches(":focus"))?.unit.key;
     const edges = reduced(boxes.length, lifted(boxes, this.found.edges));
@@ -326,33 +339,84 @@ export class NetworkMap {
       const zooms = /** @type {Record<string, number>} */ ({ "+": this.zoom * 1.25, "-": this.zoom / 1.25, "−": this.zoom / 1.25, 0: 1 });
       if (towards && stop) this.walk(stop, ...towards);
       else if (zooms[event.key]) this.zoomTo(/** @type {number} */ (zooms[event.key]));
+      else if (event.key === "f") this.fit();
       else if (event.key === "Escape") this.leave(stop);
       else if (event.key !== "Enter" && event.key !== " ") return;
       event.stopPropagation();
       if (event.key !== "Enter" && event.key !== " ") event.preventDefault();
     });
-    /** @type {{x: number, y: number, left: number, top: number} | null} */
-    let held = null;
+    this.listenToPointer();
+    new ResizeObserver(() => this.open && this.app.schedule()).observe(this.view);
+  }
+
+  /** A drag moves the map, Ctrl and the wheel or two fingers zoom it at their place. One finger scrolls, as anywhere. */
+  listenToPointer() {
     const { view } = this;
+    /** @type {{x: number, y: number, left: number, top: number, moved: boolean} | null} */
+    let held = null;
+    let dragged = false; // then the click at its end opens no box
     view.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
-      if (event.button || event.pointerType !== "mouse" || /** @type {Element} */ (event.target).closest("button")) return;
-      held = { x: event.clientX, y: event.clientY, left: view.scrollLeft, top: view.scrollTop };
-      view.setPointerCapture(event.pointerId);
+      dragged = false;
+      if (event.button || event.pointerType === "touch") return;
+      held = { x: event.clientX, y: event.clientY, left: view.scrollLeft, top: view.scrollTop, moved: false };
     });
     view.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
-      if (held) view.scrollTo(held.left + held.x - event.clientX, held.top + held.y - event.clientY);
+      if (!held) return;
+      const [across, down] = [held.x - event.clientX, held.y - event.clientY];
+      if (!held.moved && Math.hypot(across, down) < DRAG) return;
+      if (!held.moved) view.setPointerCapture(event.pointerId);
+      held.moved = true;
+      view.scrollTo(held.left + across, held.top + down);
     });
-    for (const over of ["pointerup", "pointercancel"]) view.addEventListener(over, () => (held = null));
+    for (const over of ["pointerup", "pointercancel"]) {
+      view.addEventListener(over, () => {
+        dragged = Boolean(held?.moved);
+        held = null;
+      });
+    }
+    view.addEventListener(
+      "click",
+      (/** @type {MouseEvent} */ event) => {
+        if (dragged) event.stopPropagation();
+        dragged = false;
+      },
+      { capture: true },
+    );
     view.addEventListener(
       "wheel",
       (/** @type {WheelEvent} */ event) => {
         if (!event.ctrlKey) return; // else the map, or the page, is scrolled
         event.preventDefault();
-        this.zoomTo(this.zoom * Math.exp(-event.deltaY / 300));
+        this.zoomTo(this.zoom * Math.exp(-event.deltaY / 300), event);
       },
       { passive: false },
     );
-    new ResizeObserver(() => this.open && this.app.schedule()).observe(view);
+    /** @type {{far: number, zoom: number, x: number, y: number} | null} */
+    let pinched = null;
+    const between = (/** @type {TouchList} */ touches) => {
+      const [one, other] = [sure(touches[0]), sure(touches[1])];
+      return {
+        far: Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY),
+        clientX: (one.clientX + other.clientX) / 2,
+        clientY: (one.clientY + other.clientY) / 2,
+      };
+    };
+    view.addEventListener("touchstart", ({ touches }) => {
+      if (touches.length !== 2) return;
+      const { far, clientX, clientY } = between(touches);
+      pinched = { far: Math.max(far, 1), zoom: this.zoom, ...this.placeAt({ clientX, clientY }) };
+    });
+    view.addEventListener(
+      "touchmove",
+      (event) => {
+        if (!pinched || event.touches.length !== 2) return;
+        event.preventDefault();
+        const { far, ...centre } = between(event.touches);
+        this.zoomTo((pinched.zoom * far) / pinched.far, centre, pinched);
+      },
+      { passive: false },
+    );
+    for (const over of ["touchend", "touchcancel"]) view.addEventListener(over, () => (pinched = null));
   }
 
   /** Close the opened unit around a box; then the map. @param {Element | null} stop */
@@ -459,21 +523,42 @@ export class NetworkMap {
 
   // The sheet
 
-  /** @param {number} zoom */
-  zoomTo(zoom) {
+  /** The place of the sheet below a pointer. @param {{clientX: number, clientY: number}} pointer */
+  placeAt({ clientX, clientY }) {
     const { view } = this;
-    const before = this.zoom;
-    this.zoom = Math.min(Math.max(zoom, 0.25), 4);
-    const at = { x: (view.scrollLeft + view.clientWidth / 2) / before, y: (view.scrollTop + view.clientHeight / 2) / before };
+    const box = view.getBoundingClientRect();
+    return { x: (clientX - box.left + view.scrollLeft) / this.zoom, y: (clientY - box.top + view.scrollTop) / this.zoom };
+  }
+
+  /**
+   * @param {number} zoom
+   * @param {{clientX: number, clientY: number}} [pointer] Stays where it is on the map; the middle of what is seen if none is given.
+   * @param {{x: number, y: number}} [place] Comes below the pointer; what is there if none is given.
+   */
+  zoomTo(zoom, pointer, place) {
+    const { view } = this;
+    const box = view.getBoundingClientRect();
+    const { clientX, clientY } = pointer ?? { clientX: box.left + view.clientWidth / 2, clientY: box.top + view.clientHeight / 2 };
+    const { x, y } = place ?? this.placeAt({ clientX, clientY });
+    this.zoom = Math.min(Math.max(zoom, LEAST), 4);
     this.scale();
-    view.scrollTo(at.x * this.zoom - view.clientWidth / 2, at.y * this.zoom - view.clientHeight / 2);
+    view.scrollTo(x * this.zoom - (clientX - box.left), y * this.zoom - (clientY - box.top));
+  }
+
+  /** So small that all of it is seen, or as large as it is. */
+  fit() {
+    if (!this.places) return;
+    const { view } = this;
+    const high = Number.parseFloat(getComputedStyle(view).maxHeight) || view.clientHeight;
+    this.zoomTo(Math.min(1, view.clientWidth / this.places.width, high / this.places.height));
+    view.scrollTo(0, 0);
   }
 
   scale() {
     if (!this.places) return;
     const { width, height } = this.places;
     const size = /** @type {HTMLElement} */ (this.sheet.parentElement);
-    size.style.width = `${width * this.zoom}px`;
+    size.style.width = `${Math.max(width, this.room) * this.zoom}px`; // else what is at the right could not stay below the pointer
     size.style.height = `${height * this.zoom}px`;
     this.sheet.style.transform = `scale(${this.zoom})`;
     this.drawEdges();

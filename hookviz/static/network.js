@@ -3,7 +3,8 @@
 
 import { paintDisc } from "./intake.js";
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
-import { Layer } from "./layer.js";
+import { averaged, Layer } from "./layer.js";
+import { toLevels } from "./levels.js";
 import { layerArrays } from "./measures.js";
 import { pictureOf } from "./pictures.js";
 import { numbersOf, prepared } from "./resize.js";
@@ -21,6 +22,7 @@ import { answered } from "./terms.js";
  */
 
 const TOP = 5; // classes that are shown
+const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.map`
 
 /** The network, its input, its factors and its answers. */
 export class NetworkSource {
@@ -29,9 +31,13 @@ export class NetworkSource {
    * @param {import("./runner.js").Runner} runner
    * @param {Input} input
    * @param {{header: any, arrays: any}} rules How the layers compute, see `terms.js`.
+   * @param {any} graph That of the map: nodes, edges, and the sizes of the layers' pictures.
    */
-  constructor(facts, runner, input, rules) {
+  constructor(facts, runner, input, rules, graph) {
     this.rules = rules;
+    this.graph = graph;
+    /** @type {any} The map as it was last. */
+    this.drawn = null;
     this.facts = facts;
     this.first = { predictions: facts.predictions, verdict: facts.verdict };
     this.runner = runner;
@@ -311,6 +317,49 @@ export class NetworkSource {
     return at.heatmap !== "occlusion" && facts.shape.length !== 3 ? "no map that could lie over the picture" : "";
   }
 
+  /**
+   * The map of the network, with a picture of each layer from this page's own run; until that is
+   * there the pictures of the run before.
+   * @param {any} at
+   */
+  map(at) {
+    if (this.graph.none) return this.graph;
+    const answer = this.version(at) === "original" ? this.answers.original : this.answers.edited;
+    const shown = Object.keys(this.graph.sizes).map((layer) => this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer))));
+    if (!answer.get(shown.map(({ name }) => `activation:${name}`))) {
+      this.pump();
+      return this.drawn;
+    }
+    const made = () => ({ ...this.graph, arrays: { pictures: { values: this.pictures(answer, shown, at.depth ?? 0) } } });
+    this.drawn = answer.once(`map ${at.call ?? 0} ${at.depth ?? 0}`, made);
+    return this.drawn;
+  }
+
+  /**
+   * Each layer's mean over channels, small, as levels between its own ends; one behind the other.
+   * @param {Answer} answer
+   * @param {LayerFacts[]} layers
+   * @param {number} depth
+   */
+  pictures(answer, layers, depth) {
+    /** @type {[number, number][]} */
+    const sizes = Object.values(this.graph.sizes);
+    const levels = new Uint8Array(sizes.reduce((sum, [height, width]) => sum + height * width, 0));
+    let start = 0;
+    for (const [n, facts] of layers.entries()) {
+      const [high, wide] = /** @type {[number, number]} */ (sizes[n]);
+      if (!high) continue;
+      const volume = facts.shape.length === 4;
+      const slice = volume ? Math.min(depth, /** @type {number} */ (facts.shape[1]) - 1) : 0;
+      const maps = arranged(/** @type {Tensor} */ (answer.known.get(`activation:${facts.name}`)), facts, slice);
+      const [count, height, width] = flatShape(facts.shape);
+      const small = averaged(meanOver(maps, count), height, width, Math.ceil(Math.max(height, width) / MAP_SIDE)).values;
+      levels.set(toLevels(small, endsOf(small)), start);
+      start += high * wide;
+    }
+    return levels;
+  }
+
   /** @param {any} at */
   field(at) {
     return this.callOf(at.layer, 0).header.field ?? null;
@@ -523,6 +572,34 @@ export class NetworkSource {
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
 const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
+
+/**
+ * The mean of maps that stand one behind the other.
+ * @param {Float32Array} maps
+ * @param {number} count
+ */
+function meanOver(maps, count) {
+  const size = maps.length / count;
+  const mean = new Float64Array(size);
+  for (let i = 0; i < maps.length; i++) mean[i % size] = /** @type {number} */ (mean[i % size]) + /** @type {number} */ (maps[i]);
+  return Float32Array.from(mean, (sum) => sum / count);
+}
+
+/**
+ * The least and the largest finite value; 0 and 1 without any.
+ * @param {Float32Array} values
+ * @returns {import("./levels.js").Range}
+ */
+function endsOf(values) {
+  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) return { low: 0, high: 1, precision: "double" };
+  return { low, high: high > low ? high : low + 1, precision: "single" };
+}
 
 /**
  * One channel behind the other: a linear layer's are last.

@@ -207,7 +207,7 @@ export function masking(answer, { maps, count, height, width }) {
       withInput(answer, (values) => {
         const map = own(channel);
         const mask = upsampled(map, height, width, tall, wide);
-        const [low, high] = endsOf(mask);
+        const [low, high] = maskEnds(mask);
         const span = map.every((value) => value === map[0]) ? Infinity : high - low;
         for (let i = 0; i < values.length; i++) values[i] = numberIn(values, i) * ((numberIn(mask, i % mask.length) - low) / span);
       }),
@@ -226,7 +226,7 @@ export function masking(answer, { maps, count, height, width }) {
 }
 
 /** @param {Float32Array} values @returns {[number, number]} */
-function endsOf(values) {
+function maskEnds(values) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) {
     if (value < low) low = value;

@@ -119,6 +119,8 @@ const LANGUAGES = {
     "make the map smaller (key −)": "die Karte verkleinern (Taste −)",
     "make the map larger (key +)": "die Karte vergrößern (Taste +)",
     "the map in its own size (key 0)": "die Karte in ihrer eigenen Größe (Taste 0)",
+    fit: "ganz",
+    "the whole map at once (key f)": "die ganze Karte auf einmal (Taste f)",
     "close all that was opened": "alles Geöffnete schließen",
     "the map is being made …": "die Karte entsteht …",
     "zoom; without Ctrl once a picture was clicked": "vergrößern; ohne Strg, sobald ein Bild angeklickt wurde",

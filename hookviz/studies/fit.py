@@ -81,3 +81,17 @@ class WatchedFit:
             if not self.findings.healthy:
                 said = f"hookviz.diagnose of the first step: {self.findings.verdict}"
                 warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+class FitResults:
+    """A callback's results, as its `WatchedFit` has them."""
+
+    _fit: WatchedFit
+
+    @property
+    def watch(self) -> Watch | None:
+        return self._fit.watch
+
+    @property
+    def findings(self) -> Diagnosis | None:
+        return self._fit.findings

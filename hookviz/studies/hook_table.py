@@ -518,8 +518,8 @@ def _wanted_kinds(kinds: str | Iterable[str] | None) -> set[str] | None:
     for kind in named:
         if kind not in (*KINDS, "global"):
             raise ValueError(
-                f"kinds={kind!r} is no kind of hook; there are: {', '.join(KINDS)}; and global "
-                "for all of these last ones."
+                f"kinds={kind!r} is not a kind of hook; the kinds are: {', '.join(KINDS)}; and "
+                "global for all of these last ones."
             )
     return {each for kind in named for each in (every if kind == "global" else (kind,))}
 

@@ -73,7 +73,7 @@ class ViewDifference(View):
             raise ValueError(
                 f"Layer {self.layer_name!r} has maps of {map_size(one.maps)} in the "
                 f"{self.versions[1]} run and of {map_size(other.maps)} in the {self.versions[0]} "
-                "one: there is no difference to show."
+                "one, so they have no difference to show."
             )
         maps = one.maps - other.maps
         gradients = weights = None

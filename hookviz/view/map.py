@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from ..draw.colours import averaged, colour_ranges, to_levels
 from ..hooking.interrupts import allow_interrupts
@@ -19,25 +20,41 @@ SIDE = 32
 
 
 def graph_in(view: View) -> Graph:
-    """Return the graph of the view's network: the kept run's, or that of one more forward.
+    """Return the graph of the view's network: a kept run's, or that of one more forward.
 
     Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
     """
-    named = module_names(view.session.model)
-    layers = chosen_layers(view.session.model, None)
-    captured = {
-        module: names[0]
-        for module, names in named.items()
-        if not set(names).isdisjoint(view.layers) and next(module.children(), None) is None
-    }
     kept = view.memo.get("kept", None)
-    if kept is not None and captured.keys() <= layers.keys():
-        return kept.graph
+    if kept is not None:
+        share_graph(view, kept.graph)
+    layers = chosen_layers(view.session.model, None) | _captured(view)
 
     def run() -> Graph:
-        return allow_interrupts(graph_of, view.session, layers | captured)
+        return allow_interrupts(graph_of, view.session, layers)
 
     return view.memo.get_or_compute("graph", None, run)
+
+
+def share_graph(view: View, graph: Graph) -> None:
+    """Use the graph of a run that was made anyway as the map's, if it has all of the map's layers.
+
+    Parameters
+    ----------
+    view : View
+    graph : Graph
+        That of `hookviz.graph` for the view's session.
+    """
+    if _captured(view).keys() <= chosen_layers(view.session.model, None).keys():
+        view.memo.get_or_compute("graph", None, lambda: graph)
+
+
+def _captured(view: View) -> dict[nn.Module, str]:
+    """Return the captured modules that hold no others, and their names."""
+    return {
+        module: names[0]
+        for module, names in module_names(view.session.model).items()
+        if not set(names).isdisjoint(view.layers) and next(module.children(), None) is None
+    }
 
 
 def map_payload(

@@ -219,7 +219,7 @@ def _patches_field(view: View) -> dict[str, Any]:
     main = view.session.inputs.main
     size = [*view.layer.maps.shape[1:]]
     if main is None or main.ndim < 4:
-        return {"status": "unknown", "why": "a token is no part of a picture", "ends": None}
+        return {"status": "unknown", "why": "a token is not a part of a picture", "ends": None}
     ends = []
     for along, count in enumerate(size):
         edges = np.linspace(0, main.shape[along - 2], count + 1)

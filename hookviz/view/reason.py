@@ -36,7 +36,7 @@ def chosen_position(view: View, kept: KeptRun, layer: str, call: int) -> tuple[i
     if not sizes:
         return ()
     if place is None:
-        raise ValueError("There is no position: choose a place in the map, or give position=.")
+        raise ValueError("No position is chosen: choose a place in the map, or give position=.")
     fractions = (*([0.0] if len(sizes) > 2 else []), *place)[-len(sizes) :]
     found = [int(part * size) for part, size in zip(fractions, sizes, strict=True)]
     if len(sizes) > 2:

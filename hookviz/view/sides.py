@@ -41,7 +41,7 @@ class Sides:
 
 
 def two_targets(view: View) -> tuple[Target, Target] | None:
-    """Return the two sides of the target; None if it is no difference of two."""
+    """Return the two sides of the target; None if it is not a difference of two."""
     target = view.settings.target
     if isinstance(target, list):
         target = target[min(view.input_sample, len(target) - 1)]
@@ -53,7 +53,7 @@ def two_targets(view: View) -> tuple[Target, Target] | None:
 
 
 def side_names(view: View) -> tuple[str, str] | None:
-    """Return the names of the two sides; None if the target is no difference of two."""
+    """Return the names of the two sides; None if the target is not a difference of two."""
     if (targets := two_targets(view)) is None:
         return None
     names = view.session.class_names
@@ -67,12 +67,12 @@ def shown_sides(view: View) -> Sides:
     Raises
     ------
     ValueError
-        The target is no difference of two, or the layer has no heatmap of one.
+        The target is not a difference of two, or the layer has no heatmap of one.
     """
     targets, names = two_targets(view), side_names(view)
     if targets is None or names is None:
         raise ValueError(
-            f"target={view.settings.target!r} is no difference of two: give a tuple of two "
+            f"target={view.settings.target!r} is not a difference of two: give a tuple of two "
             "classes, or one number in the output less another."
         )
     if isinstance(view, ViewDifference):

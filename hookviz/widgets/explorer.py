@@ -248,7 +248,7 @@ class Explorer(LiveWidget, SettingTraits):
         self, session: Session, target: Target, settings: dict[str, Any], face: FaceName | None
     ) -> None:
         first = Settings("", target=target)
-        self._settle(self._ran(session, first), None)
+        self._set_view(self._ran(session, first), None)
         self._quiet = False
         for name in sorted(
             settings, key=SETTINGS.index
@@ -257,7 +257,7 @@ class Explorer(LiveWidget, SettingTraits):
         if self.order == SIMILARITY and "like" not in settings:
             self.like = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
-            self._settle(self._now.with_settings(channel=int(self._now.channels[0])), None)
+            self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
@@ -371,10 +371,10 @@ class Explorer(LiveWidget, SettingTraits):
     def _go_to(self, view: View) -> None:
         """Update settings, controls and pictures to this view."""
         frame = allow_interrupts(build_frame, view) if self.children else None
-        self._settle(view, frame)
+        self._set_view(view, frame)
         self._show()
 
-    def _settle(self, view: View, frame: Frame | None) -> None:
+    def _set_view(self, view: View, frame: Frame | None) -> None:
         self._view, self._frame = view, frame
         with self._quietly():
             for name in SETTINGS:
@@ -420,7 +420,7 @@ class Explorer(LiveWidget, SettingTraits):
         for name in SETTINGS:  # the layer first: it sets the other ranges
             if name in settings and settings[name] != getattr(view.settings, name):
                 view = view.with_settings(**{name: check(name, settings[name], view)})
-        self._settle(view.fitted(), None)
+        self._set_view(view.fitted(), None)
         self._show_below()
 
     @staticmethod
@@ -871,7 +871,7 @@ class Explorer(LiveWidget, SettingTraits):
         Raises
         ------
         ValueError
-            The target is no difference of two, or no gradient arrives.
+            The target is not a difference of two, or no gradient arrives.
 
         Examples
         --------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for
 
@@ -90,6 +92,123 @@ def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):
     assert page.evaluate(across) <= 0
     view = page.locator(".hv-net-view")
     assert view.evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+
+
+VIEW = "document.querySelector('.hv-net-view')"
+STATE = f"""(() => {{
+  const box = {VIEW}.getBoundingClientRect();
+  const sheet = document.querySelector('.hv-net-sheet').getBoundingClientRect();
+  return {{
+    zoom: new DOMMatrix(getComputedStyle(document.querySelector('.hv-net-sheet')).transform).a,
+    x: sheet.left - box.left, y: sheet.top - box.top,
+    left: box.left, top: box.top, wide: {VIEW}.clientWidth, high: {VIEW}.clientHeight,
+    width: {VIEW}.scrollWidth, height: {VIEW}.scrollHeight,
+  }};
+}})()"""
+
+
+def under(state, x, y):
+    """The place of the map, in its own pixels, that lies below a place of the view."""
+    return (x - state["x"]) / state["zoom"], (y - state["y"]) / state["zoom"]
+
+
+def test_wheel_zooms_at_the_pointer_and_a_drag_moves(shown, explorer_page):
+    page = shown(explorer_page.read_text(encoding="utf-8"))
+    page.locator(".hv-tile").first.wait_for()
+    app = page.locator(".hookviz-app")
+    opened(page, app)
+    page.locator(".hv-net-view").scroll_into_view_if_needed()
+    first = page.evaluate(STATE)
+    assert first["zoom"] == 1
+    at = 0.7 * first["wide"], 0.6 * first["high"]
+    page.mouse.move(first["left"] + at[0], first["top"] + at[1])
+
+    # The wheel alone scrolls; with Ctrl it enlarges what is below the pointer.
+    page.keyboard.down("Control")
+    before = first
+    for turn in (-200, -100, 150):
+        page.mouse.wheel(0, turn)
+        page.wait_for_function(f"({STATE}).zoom !== {before['zoom']}")
+        now = page.evaluate(STATE)
+        assert now["zoom"] == pytest.approx(before["zoom"] * math.exp(-turn / 300), rel=1e-4)
+        assert under(now, *at) == pytest.approx(under(before, *at), abs=1.5)
+        before = now
+    page.keyboard.up("Control")
+
+    # A drag moves the map as far as the pointer, from a box too, which it does not open.
+    boxes, layer = page.locator(".hv-net-box").count(), layer_of(app)
+    box = page.locator(".hv-net-box").evaluate_all(
+        f"""boxes => boxes.map(each => each.getBoundingClientRect())
+          .map(({{left, top, width, height}}) => [left + width / 2, top + height / 2])
+          .find(([x, y]) => {{
+            const view = {VIEW}.getBoundingClientRect();
+            return x > view.left + 90 && x < view.right - 90 && y > view.top + 60
+              && y < Math.min(view.bottom, innerHeight) - 60;
+          }})"""
+    )
+    page.mouse.move(*box)
+    page.mouse.down()
+    page.mouse.move(box[0] + 20, box[1] + 10, steps=3)
+    page.mouse.move(box[0] + 61, box[1] + 37, steps=5)
+    page.mouse.up()
+    moved = page.evaluate(STATE)
+    assert (moved["x"] - now["x"], moved["y"] - now["y"]) == pytest.approx((61, 37), abs=1)
+    assert (page.locator(".hv-net-box").count(), layer_of(app)) == (boxes, layer)
+    page.mouse.click(box[0] + 61, box[1] + 37)  # without a drag it acts as ever
+    wait_for(
+        lambda: (page.locator(".hv-net-box").count(), layer_of(app)) != (boxes, layer),
+        "a click on the box",
+    )
+
+    # By keys: larger, smaller, its own size, all of it.
+    page.locator(".hv-net-box.hv-on").focus()
+    page.keyboard.press("0")
+    assert page.evaluate(STATE)["zoom"] == 1
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    assert page.evaluate(STATE)["zoom"] == pytest.approx(1.25**2)
+    page.keyboard.press("-")
+    assert page.evaluate(STATE)["zoom"] == pytest.approx(1.25)
+    page.keyboard.press("f")
+    whole = page.evaluate(STATE)
+    assert whole["zoom"] <= 1
+    assert whole["width"] <= whole["wide"]
+    assert whole["height"] <= whole["high"] + 1
+    app.get_by_role("button", name="the map in its own size").click()
+    assert page.evaluate(STATE)["zoom"] == 1
+
+
+def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
+    page = shown(explorer_page.read_text(encoding="utf-8"), has_touch=True)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.locator(".hv-tile").first.wait_for()
+    opened(page, page.locator(".hookviz-app"))
+    page.locator(".hv-net-view").evaluate("each => each.scrollIntoView({block: 'center'})")
+    before = page.evaluate(STATE)
+    assert before["zoom"] == 1
+    touch = page.context.new_cdp_session(page)
+
+    def fingers(kind, *places):
+        points = [
+            {"x": before["left"] + x, "y": before["top"] + y, "id": n}
+            for n, (x, y) in enumerate(places)
+        ]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    fingers("touchStart", (140, 120), (180, 120))
+    for step in range(1, 6):  # apart, to both sides alike
+        fingers("touchMove", (140 - 4 * step, 120), (180 + 4 * step, 120))
+    fingers("touchEnd")
+    now = page.evaluate(STATE)
+    assert now["zoom"] == pytest.approx(2, rel=1e-3)  # 80 pixels, where they were 40
+    assert under(now, 160, 120) == pytest.approx(under(before, 160, 120), abs=1.5)
+
+    fingers("touchStart", (200, 150))
+    for step in range(1, 9):
+        fingers("touchMove", (200 - 10 * step, 150))
+    fingers("touchEnd")
+    wait_for(lambda: page.evaluate(STATE)["x"] < now["x"] - 30, "a finger moves the map")
+    assert page.evaluate(STATE)["zoom"] == now["zoom"]
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")

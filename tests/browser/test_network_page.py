@@ -16,8 +16,10 @@ from torchvision import transforms
 
 import hookviz
 from hookviz.attribution.perturbation import ablation_scores
+from hookviz.draw.colours import SEQUENTIAL, palette
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
+from hookviz.view.map import map_payload
 
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
@@ -165,6 +167,69 @@ def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, sh
     page.screenshot(path=shots / "network-page.png")
     chip.click()
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-edit')"))
+
+
+BOXES = """() => Array.from(document.querySelectorAll(".hv-net-box"), (box) => {
+  const canvas = box.querySelector("canvas");
+  if (!canvas || box.dataset.kind !== "node" || box.classList.contains("hv-on")) return null;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return [box.dataset.name, canvas.width, canvas.height, [...data]];
+}).filter(Boolean)"""
+
+
+def map_in_python(model, picture):
+    """The picture of each layer in the map: its levels."""
+    explorer = hookviz.explore(model, picture)
+    header, arrays = map_payload(explorer._now)
+    explorer.close()
+    ends = np.cumsum([height * width for height, width in header["sizes"].values()])
+    parts = np.split(arrays["pictures"], ends)
+    sizes = header["sizes"].items()
+    return {name: part.reshape(size) for (name, size), part in zip(sizes, parts, strict=False)}
+
+
+def as_drawn(boxes, wanted):
+    """Whether the boxes show these levels, up to a level where float32 rounds otherwise."""
+    colours = palette(SEQUENTIAL)
+    shown = [each for each in boxes if each[0] in wanted]
+    for name, width, height, pixels in shown:
+        levels = wanted[name].astype(int)
+        if levels.shape != (height, width):
+            return False
+        found = np.array(pixels, np.uint8).reshape(height, width, 4)
+        near = [colours[np.clip(levels + by, 0, 251)] for by in (-1, 0, 1)]
+        if not np.any([(found == each).all(-1) for each in near], axis=0).all():
+            return False
+    return len(shown) > 4
+
+
+def test_the_map_shows_this_pages_own_run(written, shown, shots):
+    page = shown(written, color_scheme="light")
+    page.locator(".hv-tile").first.wait_for()
+    model = hookviz.demo_model()
+    page.keyboard.press("m")
+    for block in ("layer1.0", "layer2.1"):
+        page.locator(f'.hv-net-box[data-name="{block}"]').click()
+        page.locator(f'.hv-net-box[data-name="{block}.conv2"]').wait_for()
+    first = map_in_python(model, hookviz.demo_images()[6])
+    wait_for(lambda: as_drawn(page.evaluate(BOXES), first), "the first picture's maps in the boxes")
+    page.evaluate("box = document.querySelector('.hv-net-box')")
+
+    picture = hookviz.models.photographs()["chelsea"]
+    give(page, picture)
+    other = map_in_python(model, picture)
+    wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the other picture's maps")
+    assert page.evaluate("box.isConnected")  # the boxes are the same, with other pictures
+    page.screenshot(path=shots / "network-page-map.png")
+
+    page.locator('.hv-net-box[data-name="layer3.0"]').click()
+    page.locator('.hv-net-box[data-name="layer3.0.conv2"]').click()
+    layer = page.locator(".hv-name")
+    wait_for(lambda: layer.inner_text() == "layer3.0.conv2", "the layer of the box")
+    sources = {name for name, _ in hookviz.graph(model, picture).sources("layer3.0.conv2")}
+    boxes = page.locator(".hv-net-box.hv-source").all()
+    assert {each.get_attribute("data-name") for each in boxes} == sources
+    wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the maps of the opened block")
 
 
 def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):

@@ -98,7 +98,7 @@ def _said(edit: LayerEdit) -> str:
 
 
 def _refusal(edit: LayerEdit, why: str) -> ValueError:
-    return ValueError(f"There is no short code for the edit of {_said(edit)}: {why}.")
+    return ValueError(f"No short code exists for the edit of {_said(edit)}: {why}.")
 
 
 def hook_lines(context: CodeContext) -> list[str]:
@@ -338,7 +338,7 @@ def write_source(view: View, given: Given) -> str:
     """
     context = CodeContext(view, given)
     for rare in _rarities(context):
-        raise ValueError(f"There is no short code for {rare}")
+        raise ValueError(f"No short code exists for {rare}")
     edits = edit_lines(context)
     lines = [*input_lines(context), *([""] if edits else []), *edits, *hook_lines(context), ""]
     lines += [*run_lines(context), "", *map_lines(context), *heatmap_lines(context), ""]

@@ -27,7 +27,7 @@ def error_chart(rows: Sequence[LayerDifference]) -> ShownFigure:
     for (name, found), mark in zip(columns.items(), ("o", "."), strict=True):
         heights = np.clip(found, low, high)
         axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
-    axes.plot([min(row.explained, high) for row in rows], ":", color="gray", label="explained")
+    axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
     first = next((place for place, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)

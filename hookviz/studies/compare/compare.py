@@ -353,7 +353,7 @@ def _heads(
                     place[1],
                     head,
                     each,
-                    ROUNDINGS * each.epsilon if row is None else row.explained,
+                    ROUNDINGS * each.epsilon if row is None else row.tolerance,
                 )
                 for head, each in enumerate(apart)
             ]

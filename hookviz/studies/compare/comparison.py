@@ -79,7 +79,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         """Return the layer in which the difference arises; None if there is none.
 
         Without a tolerance it is the first whose relative difference, ``‖a − b‖ / ‖a‖``, is more
-        than `LayerDifference.explained`: 16 roundings of the coarser type and 8 times the
+        than `LayerDifference.tolerance`: 16 roundings of the coarser type and 8 times the
         difference of its inputs. So what a layer only passes on is not its own. Is it a block, of
         whose layers each passes its inputs on, then it arises in the block's own code: an addition,
         an interpolation between its layers. Whether the ``inputs_differ`` already, the layer says.
@@ -115,7 +115,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         Parameters
         ----------
         tolerance : float, optional
-            The relative difference of its weights that is allowed, instead of what is explained.
+            The relative difference of its weights that is allowed, instead of that of rounding.
 
         Examples
         --------
@@ -179,10 +179,11 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         -------
         list of dict
             With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
-            cosine, share, odd, as in `TensorDifference`; inputs_relative, gradient_relative (None
-            where either had none), and why they cannot be compared; and, the same in all rows,
-            changed_answers, how many samples are answered otherwise (None without classes), and
-            worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"`` or ``"-inf"``.
+            cosine, share, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
+            gradient_relative (None where either had none), and why they cannot be compared; and,
+            the same in all rows, changed_answers, how many samples are answered otherwise (None
+            without classes), and worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"``
+            or ``"-inf"``.
         """
         changed = None if self._scores is None else len(self.changed)
         answers = {"changed_answers": changed, "worst_sample": self.worst}

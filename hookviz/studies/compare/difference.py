@@ -33,7 +33,7 @@ class TensorDifference:
         ``a·b / (‖a‖ ‖b‖)``, NaN if either is all zeros.
     share : float
         Share of places, 0 to 1, at which they differ at all. NaN is equal to NaN.
-    odd : int
+    nonfinite_mismatch : int
         At how many places only one of them is finite, or they are not the same NaN or Inf.
     epsilon : float
         The rounding of the coarser of both types, relative to a: the distance from 1 to the next
@@ -47,7 +47,7 @@ class TensorDifference:
     relative: float = math.nan
     cosine: float = math.nan
     share: float = math.nan
-    odd: int = 0
+    nonfinite_mismatch: int = 0
     epsilon: float = 0.0
     why: str = ""
 
@@ -61,7 +61,7 @@ class TensorDifference:
     @property
     def distance(self) -> float:
         """``relative``; Inf if they cannot be compared, or where one of them alone is finite."""
-        return math.inf if self.why or self.odd else self.relative
+        return math.inf if self.why or self.nonfinite_mismatch else self.relative
 
     @property
     def equal(self) -> bool:
@@ -92,7 +92,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
     if not sums:
         return TensorDifference(0.0, 0.0, 0.0, math.nan, 0.0, 0, epsilon)
     largest = max(each[0] for each in sums)
-    total, apart, ours, theirs, both, differing, odd = map(
+    total, apart, ours, theirs, both, differing, mismatched = map(
         math.fsum, list(zip(*sums, strict=True))[1:]
     )
     if ours:
@@ -103,23 +103,32 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
         math.sqrt(apart / ours) if ours else (math.inf if apart else 0.0),
         both / math.sqrt(ours * theirs) if ours * theirs else math.nan,
         differing / len(a),
-        int(odd),
+        int(mismatched),
         epsilon,
     )
 
 
 def _sums(a: Tensor, b: Tensor) -> list[float]:
-    """Measure a part: largest |a − b|; sums of it, (a − b)², a², b², ab; counts of ≠ and odd."""
+    """Measure a part: largest |a − b|; sums of it, (a − b)², a², b², ab; two counts of ≠."""
     # MPS has no double precision.
     a, b = (each.float() if each.device.type == "mps" else each.double() for each in (a, b))
     differing = (a != b) & ~(a.isnan() & b.isnan())
     finite = a.isfinite() & b.isfinite()
-    odd = (differing & ~finite).sum()
+    mismatched = (differing & ~finite).sum()
     if not finite.all():
         a, b = a.where(finite, 0), b.where(finite, 0)
     apart = a - b
     size = apart.abs()
-    found = size.max(), size.sum(), apart @ apart, a @ a, b @ b, a @ b, differing.sum(), odd
+    found = (
+        size.max(),
+        size.sum(),
+        apart @ apart,
+        a @ a,
+        b @ b,
+        a @ b,
+        differing.sum(),
+        mismatched,
+    )
     return torch.stack([each.double().cpu() for each in found]).tolist()
 
 
@@ -216,7 +225,7 @@ class LayerDifference:
     gradient: TensorDifference | None = None
 
     @property
-    def explained(self) -> float:
+    def tolerance(self) -> float:
         """The relative difference that rounding explains: ``16 ε + 8 d``.
 
         ε is the rounding of the coarsest type among what it was given, what it returned and its
@@ -232,8 +241,8 @@ class LayerDifference:
         return given is not None and given.distance > ROUNDINGS * given.epsilon
 
     def differs(self, tolerance: float | None = None) -> bool:
-        """Return True if it differs by more than the tolerance, or than is explained."""
-        allowed = self.explained if tolerance is None else tolerance
+        """Return True if it differs by more than the tolerance, or than rounding explains."""
+        allowed = self.tolerance if tolerance is None else tolerance
         return not self.output.distance <= allowed
 
     def record(self) -> dict[str, Any]:
@@ -258,8 +267,8 @@ class LayerDifference:
             numbers = [out.why, *[""] * 5]
         elif out.equal:
             numbers = ["equal", *[""] * 5]
-        elif out.odd:
-            numbers[0] = f"{out.odd} not finite in one"
+        elif out.nonfinite_mismatch:
+            numbers[0] = f"{out.nonfinite_mismatch} not finite in one"
         others = [_in_short(each) for each in (self.inputs, self.gradient)]
         name = f"{self.layer or '(model)'}{as_partner}{call}"
         return name, self.type, "×".join(map(str, self.shape)), *numbers, *others
@@ -276,8 +285,8 @@ class HeadDifference:
     call, head : int
     output : TensorDifference
         Of the weights after softmax, over all samples, queries and keys.
-    explained : float
-        As of a layer, see `LayerDifference.explained`: that of the module that attends.
+    tolerance : float
+        As of a layer, see `LayerDifference.tolerance`: that of the module that attends.
     """
 
     layer: str
@@ -285,20 +294,20 @@ class HeadDifference:
     call: int
     head: int
     output: TensorDifference
-    explained: float
+    tolerance: float
 
     def differs(self, tolerance: float | None = None) -> bool:
-        """Return True if it differs by more than the tolerance, or than is explained."""
-        return not self.output.distance <= (self.explained if tolerance is None else tolerance)
+        """Return True if it differs by more than the tolerance, or than rounding explains."""
+        return not self.output.distance <= (self.tolerance if tolerance is None else tolerance)
 
     def record(self) -> dict[str, Any]:
         """One flat dict of strict JSON."""
         found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "head")}
         found |= {name: getattr(self.output, name) for name in _TOLD}
-        return plain(found | {"explained": self.explained, "why": self.output.why})
+        return plain(found | {"tolerance": self.tolerance, "why": self.output.why})
 
 
-_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "odd")
+_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "nonfinite_mismatch")
 
 
 def _in_short(known: TensorDifference | None) -> str:

@@ -262,7 +262,9 @@ def similarity(
     for each, constant in zip(models, alignment.constant(), strict=True):
         never = [name for name, still in zip(each.names, constant.tolist(), strict=True) if still]
         if never:
-            notes.append(f"{', '.join(never)} of {each.session.name} never varied: there is no CKA")
+            notes.append(
+                f"{', '.join(never)} of {each.session.name} never varied, so they have no CKA"
+            )
     for note in notes:
         warnings.warn(f"similarity: {note}.", RuntimeWarning, stacklevel=2)
     return Similarity(alignment.matrix(), models[0].names, models[1].names, samples, notes)

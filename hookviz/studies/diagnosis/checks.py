@@ -107,13 +107,17 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each.kind != "vanishing"]
     if any(each.evidence.get("slope") == 0 for each in found):  # the operation is named
         found = [each for each in found if not _without_slope(each)]
+    if any(_too_large(each) for each in found):
+        found = [each for each in found if not _of_large_numbers(each)]
     return found
 
 
 def _closed(finding: Finding) -> bool:
     """Return whether a layer lets nothing through, or so little since its channels are alike."""
     whole = finding.evidence.get("channels") == finding.evidence.get("of")
-    return finding.kind in ("zero weights", "same channels") or (finding.kind == "dead" and whole)
+    return finding.kind in ("zero weights", "same channels") or (
+        finding.kind in ("dead", "constant") and whole
+    )
 
 
 def _without_slope(finding: Finding) -> bool:
@@ -121,6 +125,19 @@ def _without_slope(finding: Finding) -> bool:
     gone = math.isinf(finding.evidence.get("factor", 0.0))
     told = finding.kind == "vanishing" and finding.phase == "backward" and gone
     return told or (finding.kind == "no gradient" and "samples" in finding.evidence)
+
+
+def _too_large(finding: Finding) -> bool:
+    """Return whether a BatchNorm, or the input, makes numbers far too large."""
+    return finding.kind == "input scale" or (
+        finding.kind == "batchnorm" and "factor" in finding.evidence
+    )
+
+
+def _of_large_numbers(finding: Finding) -> bool:
+    """Return whether it is what numbers that are far too large lead to."""
+    idle = finding.kind == "no gradient" and "samples" in finding.evidence
+    return idle or (finding.kind == "saturated" and finding.severity == "warning")
 
 
 _TO_INF = " In the end it is more than the type holds, and NaN comes of it."

@@ -24,7 +24,7 @@ from ...hooking.handles import HookManager
 from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
 from ...hooking.tensors import tensors_in
-from ...run.errors import first_sentence
+from ...run.errors import caller, first_sentence, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
@@ -112,6 +112,7 @@ class Guard(HookManager, Diagnosis):
         self._silent: tuple[int, Tensor] | None = None  # samples, and how many got no gradient
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
+        self._ungraded = "", 0  # the line of the no_grad() under which the model was called last
         self._calls: list[RecordedCall] = []
         self._seen = 0  # calls of the model
 
@@ -148,6 +149,7 @@ class Guard(HookManager, Diagnosis):
     def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._seen += 1
         self._first = True
+        self._ungraded = ("", 0) if torch.is_grad_enabled() else no_grad_line(caller())
         self._outside.muted = True
         for each in modes_apart(self._core.training, self._acting):
             self._modes.setdefault(each.message, each)
@@ -288,7 +290,7 @@ class Guard(HookManager, Diagnosis):
             stepped = bool(calls) and bool(self._changed(calls[-1]))
             cut = self._loss.cut
             if cut is None and calls and "does not require grad" in str(error):
-                cut = self._cut_within(calls[-1])
+                cut = _no_grad(self._ungraded) or self._cut_within(calls[-1])
             outside = raised_outside(error, within, cut, stepped=stepped)
             self.set_findings([outside, *self], self.looked_at)
 
@@ -311,6 +313,7 @@ class Guard(HookManager, Diagnosis):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
                 seen.zeroed, seen.sliced = self._loss.zeroed, self._loss.sliced
+                seen.taken = self._loss.taken
                 for made in wired:
                     _locate(made, seen)
                 found = [each for each in found if each.kind != "loss"]
@@ -344,7 +347,7 @@ class Guard(HookManager, Diagnosis):
         if cut is not None and self._silent is not None:
             known = Observation(self._model, self._names)
             known.samples, known.idle = self._silent[0], int(self._silent[1])
-            known.backward, known.sliced = True, cut
+            known.backward, known.sliced, known.taken = True, cut, self._loss.taken
             yield from idle_samples(known) if known.idle < known.samples else ()
 
     def _lacking(self) -> bool:
@@ -424,6 +427,11 @@ class Guard(HookManager, Diagnosis):
         return seen
 
 
+def _no_grad(line: tuple[str, int]) -> OperationRecord | None:
+    """Describe the ``torch.no_grad()`` of a line; None without one."""
+    return OperationRecord(0, "no_grad", file=line[0], line=line[1]) if line[0] else None
+
+
 UNEVEN = 1e5
 """Between layers whose outputs, or whose weights' gradients, are so many times as large in the mean
 a step is examined again."""
@@ -434,7 +442,17 @@ def _suspicious(names: dict[nn.Module, str]) -> bool:
     alike = any(isinstance(module, LINEAR) and _two_alike(module.weight) for module in names)
     own = (each for m in names for name, each in vars(m).items() if name != "_parameters")
     plain = (each for *_, each in plain_tensors(names) if each.ndim > 1)
-    return alike or any(_holds_layers(each, names) for each in own) or next(plain, None) is not None
+    lists = any(_holds_layers(each, names) for each in own) or next(plain, None) is not None
+    return alike or lists or any(map(_without_variance, names))
+
+
+def _without_variance(module: nn.Module) -> bool:
+    """Return whether most of the variances by which a BatchNorm divides are next to zero."""
+    if not isinstance(module, _BatchNorm) or module.training:
+        return False
+    variance = module.running_var
+    usual = isinstance(variance, Tensor) and variance.numel() > 0 and not variance.is_meta
+    return usual and float(variance.median()) < module.eps  # type: ignore[union-attr]
 
 
 def _two_alike(weight: Any) -> bool:
@@ -469,7 +487,7 @@ def _is_empty(args: Any, kwargs: Any) -> bool:
 _EMPTY = Finding(
     "empty",
     "error",
-    "The model was called with an empty batch: there is nothing in it to be looked at.",
+    "The model was called with an empty batch: it holds nothing to check.",
     "Leave empty batches out; look at how the data are divided into batches.",
 )
 

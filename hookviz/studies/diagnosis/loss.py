@@ -112,7 +112,9 @@ MANY = 16
 def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
-    if not seen.backward or seen.error is not None or idle <= count / 2:
+    # Of a batch in two halves one may be a target: then something takes the other one, too.
+    half = 2 * idle == count and seen.sliced is not None and seen.taken == 1
+    if not seen.backward or seen.error is not None or not (half or 2 * idle > count):
         return
     if idle == count:
         # A loss with a margin is 0 once all answers of a small batch are right beyond it.
@@ -142,6 +144,7 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
         if there
         else "Nothing, if the loss has a margin; else look for a clamp or an index in it.",
         **{**there, "phase": "backward"},
+        evidence={"samples": idle},
     )
 
 
@@ -157,6 +160,8 @@ class LossListener(Listener):
         be wired in a wrong way.
     sliced, zeroed : OperationRecord or None
         What took only some of the samples that the model returned, and what multiplied with 0.
+    taken : int
+        How many slices of these samples were taken.
     cut : OperationRecord or None
         What came last of all at which autograd's graph ends.
     last : torch.Tensor or None
@@ -170,6 +175,7 @@ class LossListener(Listener):
         self.doubtful = False
         self.sliced: OperationRecord | None = None
         self.zeroed: OperationRecord | None = None
+        self.taken = 0
         self.cut: OperationRecord | None = None
         self.last: Tensor | None = None
         self._root: Tensor | None = None  # what backward() was called on
@@ -229,6 +235,7 @@ class LossListener(Listener):
             count = self._returned.get(given)
             if count and (not first.ndim or len(first) != count):
                 self.sliced = self.sliced or record_of(operation, -1)
+                self.taken += operation.name != "index"
         if by_zero(operation):
             self.zeroed = record_of(operation, 0)
         elif masks_samples(operation, self._samples):
@@ -246,7 +253,7 @@ class LossListener(Listener):
         made = [ends for each in operation.outputs if (ends := ends_of(each)) is not None]
         if operation.is_view or not made:
             return
-        given = [self._writers.get(each) or self._given(each) for each in operation.inputs]
+        given = [self._writers.get(t) or self._given(t, operation) for t in operation.inputs]
         found = _Measured(record_of(operation, len(self._measured)), made, given)
         self._measured.append(found)
         for each in operation.outputs:
@@ -254,11 +261,12 @@ class LossListener(Listener):
         if operation.phase == "forward" and not operation.outputs[0].ndim:
             self.last = operation.outputs[0].detach()
 
-    def _given(self, tensor: Tensor) -> _Measured | None:
-        """Measure what no operation of the loss has made, such as its labels."""
+    def _given(self, tensor: Tensor, operation: Operation) -> _Measured | None:
+        """Measure what no operation of the loss has made, such as its labels, where it is read."""
         if current_backward() != FORWARD or (ends := ends_of(tensor)) is None:
             return None
-        source = OperationRecord(-1, "truth", OUTSIDE)
+        file, line = operation.line
+        source = OperationRecord(-1, "truth", OUTSIDE, file=file, line=line)
         self._writers[tensor] = found = _Measured(source, [ends], [])
         return found
 
@@ -346,7 +354,8 @@ def _wired_within(node: Any) -> bool:
         if node is None or not node.next_functions:
             return False
         given = node.next_functions[0][0]
-        if (_title(node), _title(given)) in WIRED:
+        spread = _title(given) == "expand" and _title(node) in PAIRED
+        if spread or (_title(node), _title(given)) in WIRED:
             return True
         node = given
     return False

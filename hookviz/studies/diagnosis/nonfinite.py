@@ -12,7 +12,7 @@ import torch
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import Observation
-from .operations import HALF, OperationRecord, Range
+from .operations import HALF, OUTSIDE, OperationRecord, Range
 
 Given = Sequence[Range]
 MOST = 3
@@ -63,7 +63,10 @@ def _finding(operation: OperationRecord, seen: Observation, more: int) -> Findin
     word = "NaN" if operation.nan else "Inf"
     if operation.name in SOURCES:
         named = operation.facts.get("name", "")
-        message, advice = (each.format(word=word, named=named) for each in SOURCES[operation.name])
+        # A number from beside the model's operations is a constant of the code, or the truth.
+        outside = operation.name == "constant" and operation.layer == OUTSIDE and not named
+        source = SOURCES["truth" if outside else operation.name]
+        message, advice = (each.format(word=word, named=named) for each in source)
     else:
         why = cause(operation)
         forward = operation.phase == "forward"
@@ -110,7 +113,7 @@ SOURCES = {
     ),
     "truth": (
         "What the loss is given beside the model's output holds {word} already.",
-        "Clean the labels first, and look where they come from.",
+        "Clean the labels first, and look where they, and the loss's weights, come from.",
     ),
     "constant": (
         "A constant in the code holds {word}.",

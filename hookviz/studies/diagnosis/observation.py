@@ -143,11 +143,13 @@ class Observation:
     )  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     drew: bool = False  # whether a lone random number was drawn, as to leave out a layer
+    decided: set[str] = field(default_factory=set)  # layers whose forward reads its numbers
     backward: bool = False  # whether there was one
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
     sliced: OperationRecord | None = None  # what took some of the samples for the score
+    taken: int = 0  # how many slices of the samples were taken
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
@@ -379,6 +381,8 @@ class RunObserver(Listener):
         self._kept = address_of_result(operation)
         if record.phase == "forward" and operation.call is None and returned:
             self._note_slice(record, operation)
+        if operation.name in _DECIDING and operation.call is not None:
+            self.found.decided.add(operation.call.layer)
         if operation.is_view or not returned:
             return
         if operation.name in _DRAWING and returned[0].numel() == 1:
@@ -493,12 +497,16 @@ class RunObserver(Listener):
                 taken = operation.outputs[0]
                 if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
                     self.found.sliced = self.found.sliced or record
+                    self.found.taken += operation.name != "index"
         if operation.call is None and operation.name == "mul":
             if by_zero(operation):
                 self.found.zeroed = record
             if masks_samples(operation, self.found.samples):
                 self.found.sliced = self.found.sliced or record
 
+
+_DECIDING = {"local_scalar_dense", "nonzero"}
+"""Operations that take a number, or where it stands, out of a tensor: what runs depends on it."""
 
 _DRAWING = {"rand", "rand_like", "randint", "bernoulli", "uniform", "random", "randperm"}
 

@@ -295,8 +295,8 @@ FAR = 1.0
 def look_at_maps(seen: Seen) -> None:
     """Facts about an operation's channels: how many there are, how many are the same throughout."""
     record, output = seen.record, seen.output
-    if "ranges" not in record.facts:
-        return
+    if "ranges" not in record.facts or record.layer == OUTSIDE:
+        return  # a loss with a margin is 0 where the answers are beyond it
     rectified = record.name in RECTIFIERS and record.made[0].low == 0
     if rectified or (record.name in MAPS and not _begins_at_zero(seen.given)):
         least, most = record.facts["ranges"]
@@ -566,7 +566,8 @@ def look_at_wiring(seen: Seen) -> None:
     if name == "nll_loss_forward" and "wired" not in record.facts:
         record.facts["positive"] = _above_zero(seen.given[0])
     _look_at_divergence(seen)
-    if name in PAIRED and record.layer == OUTSIDE and len(seen.given) > 1:
+    # Within a model a difference of all with all may be meant.
+    if name in PAIRED and (record.layer == OUTSIDE or name != "sub") and len(seen.given) > 1:
         record.facts["pairs"] = _pairs(seen)
 
 

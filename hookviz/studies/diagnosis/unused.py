@@ -31,6 +31,8 @@ def unused(seen: Observation) -> Iterator[Finding]:
         why = "routed" if _is_routed(seen, name) else "unused"
         if why == "unused" and training and seen.drew:
             why = "left out"
+        if why == "unused" and not any(p.requires_grad for p in module.parameters()):
+            why = "frozen"
         yield Finding(
             "unused",
             "warning" if training and why == "unused" else "note",
@@ -47,19 +49,26 @@ _UNUSED = {
     "one.",
     "left out": "Nothing, if layers are left out at random, as this model draws numbers to do; "
     "else call it in forward.",
+    "frozen": "Nothing, if it is kept for later: its weights are frozen.",
     "unused": "Call it in forward, or remove it: its weights are never trained.",
 }
 
 
 def _is_routed(seen: Observation, name: str) -> bool:
-    """Return True if layers beside this one share the batch among them, as experts do."""
+    """Return True if layers beside this one share the batch among them, as experts do.
+
+    One of them may get it all: then their owner reads from its numbers which of them are to run.
+    """
     beside = name.rpartition(".")[0]
     rows: dict[str, int] = {}
     for each in seen.calls:
         if each.layer.rpartition(".")[0] == beside and each.given and each.given[0]:
             rows[each.layer] = rows.get(each.layer, 0) + each.given[0][0]
     shares = set(rows.values())
-    return bool(beside and shares) and (len(shares) > 1 or max(shares) < seen.samples)
+    if not (beside and shares):
+        return False
+    decided = bool({beside, beside.rpartition(".")[0]} & seen.decided)
+    return decided or len(shares) > 1 or max(shares) < seen.samples
 
 
 def no_gradient(seen: Observation) -> Iterator[Finding]:
@@ -93,11 +102,15 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     for name in _outermost(lacking.values()):
         module = next(each for each, known in lacking.items() if known == name)
         why, advice, cut = _reason(module, name, seen)
+        # A model may choose in eval mode where it draws, or rounds softly, in training.
+        answers = advice is _SOFT and not next(iter(seen.names)).training
         yield Finding(
             "no gradient",
-            "warning",
+            "note" if answers else "warning",
             f"No gradient reaches the weights of {name or 'the model'!r}: {why}.",
-            advice,
+            "Nothing, if that is so in eval mode alone; in training mode look again."
+            if answers
+            else advice,
             name,
             phase="backward",
             cause=why,

@@ -237,7 +237,7 @@ class Graph:
             raise ValueError(f"No layer {layer!r} is in this graph; {close_names(layer, names)}.")
         if not -len(calls) <= call < len(calls):
             times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
-            raise ValueError(f"Layer {layer!r} ran {times}: there is no call={call}.")
+            raise ValueError(f"Layer {layer!r} ran {times}: call={call} is out of range.")
         return layer, calls[call]
 
     @property

@@ -525,11 +525,11 @@ class KeptRun:
             if module is None or (self._only is not None and module not in self._only):
                 raise ValueError(f"Layer {layer!r} {NOT_LINEAR}")
             named = f"Layer {layer!r} ({type_name(module)})"
-            raise ValueError(f"{named} did not run: there is no value to take apart.")
+            raise ValueError(f"{named} did not run, so it has no value to take apart.")
         if not -len(calls) <= call < len(calls):
             named = f"Layer {layer!r} ({type_name(calls[0].module)})"
             times = f"{len(calls)} time{'s' * (len(calls) != 1)}"
-            raise ValueError(f"{named} ran {times}: there is no call={call}.")
+            raise ValueError(f"{named} ran {times}: call={call} is out of range.")
         return calls[call]
 
     def _after(self, kept: _Call, offset: int) -> list[tuple[str, float]]:
@@ -757,7 +757,8 @@ class _Keeper(Listener):
 
 
 NOT_LINEAR = (
-    "is no convolution and no linear layer: contributions need a layer that is linear in its input."
+    "is neither a convolution nor a linear layer: contributions need a layer that is linear in its "
+    "input."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
 

@@ -181,13 +181,13 @@ class Provenance:
         self, operation: Operation, rule: object, read: list[Tensor], made: list[Tensor]
     ) -> list[int | Tensor]:
         """As the receptive field's rules have it, with a plane for each source."""
-        everything = self._number(self.of(*read))
-        sources = list(self._sets[everything])
+        all_sources = self._number(self.of(*read))
+        sources = list(self._sets[all_sources])
         traced = TracedOperation(_Planes(self, sources), operation)
         traced.made = made
         found = rule(traced) if callable(rule) else NotImplemented
         if found is NotImplemented:
-            return [everything] * len(made)
+            return [all_sources] * len(made)
         several = found if isinstance(found, list) else [found] * len(made)
         return [NOTHING if each is None else self._from_planes(each, sources) for each in several]
 

@@ -3,7 +3,7 @@ and by it what the positions of a layer see, and by which rule.
 
 Beside each number stands from where to where in the input lies what it was made of. The model runs
 as always, under a mode that sees each operation: what an operation makes depends on all that went
-into it, so its footprint is the hull of theirs. `rules.py` says, by kinds of operations, what goes
+into it, so its footprint is the union of theirs. `rules.py` says, by kinds of operations, what goes
 into what. Weights count as if none of them were zero, gates and maxima as if they let all through:
 so the footprint is what the structure lets be seen, whatever the numbers are.
 
@@ -43,11 +43,21 @@ class Uncertainty:
 
 @dataclass(eq=False)
 class _Footprint:
-    """The footprint of a memory: planes ``(P, numbers in it)``, which are never written into."""
+    """The footprint of a memory: planes, which are never written into.
+
+    They are ``(P, numbers in it)``, or ``(P, *shape)`` where a contiguous tensor is all of the
+    memory: that of a convolution is the same for all channels, and expanded takes no room.
+    """
 
     width: int  # bytes a number
     planes: Tensor
     doubt: Uncertainty | None
+
+    def flat(self) -> Tensor:
+        """Return planes with a number for each of the memory's, in their order."""
+        if self.planes.ndim != 2:
+            self.planes = self.planes.reshape(len(self.planes), -1).contiguous()
+        return self.planes
 
 
 class DependencyTracker(Listener):
@@ -55,7 +65,7 @@ class DependencyTracker(Listener):
 
     It has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
     in each of them; and both once more as if the input and all maps went on past their borders,
-    +inf where that has no end, NaN where it is not known. Nothing is −inf: so the hull of several
+    +inf where that has no end, NaN where it is not known. Nothing is −inf: so the union of several
     is their maximum.
 
     Parameters
@@ -89,6 +99,9 @@ class DependencyTracker(Listener):
             return None
         size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
         width, planes = tensor.element_size(), shade.planes
+        if width == shade.width and planes.shape[1:] == size and tensor.is_contiguous():
+            return planes
+        planes = shade.flat()
         if width == shade.width:
             size, stride = (self.planes, *size), (planes.stride(0), *stride)  # type: ignore[assignment]
             return planes.as_strided(size, stride, planes.storage_offset() + offset)
@@ -153,7 +166,7 @@ class DependencyTracker(Listener):
             if torch.Tag.dynamic_output_shape in operation.function.tags:
                 status, why = "data-dependent", f"{operation.name} finds what depends on numbers"
             operation.doubt = status, why
-            found = operation.everything()
+            found = operation.all_inputs()
         return found if isinstance(found, list) else [found] * len(made)
 
     def _decomposed(self, running: Operation, operation: TracedOperation) -> Any:
@@ -182,18 +195,18 @@ class DependencyTracker(Listener):
             return
         count = size // width
         if tensor.is_contiguous() and tensor.numel() == count:
-            flat = planes.reshape(self.planes, -1).contiguous()
+            found = planes.expand(-1, *tensor.shape)
         else:
             old = self._footprints.get(tensor)
             if old is not None and old.width != width:
                 doubt = Uncertainty("unknown", "memory is written as numbers of two widths")
             if old is not None and old.width == width:
-                flat, doubt = old.planes.clone(), _worst([doubt, old.doubt])
+                found, doubt = old.flat().clone(), _worst([doubt, old.doubt])
             else:
-                flat = planes.new_full((self.planes, count), -torch.inf)
+                found = planes.new_full((self.planes, count), -torch.inf)
             shape, stride = (self.planes, *tensor.shape), (count, *tensor.stride())
-            flat.as_strided(shape, stride, tensor.storage_offset()).copy_(planes)
-        self._footprints[tensor] = _Footprint(width, flat, doubt)
+            found.as_strided(shape, stride, tensor.storage_offset()).copy_(planes)
+        self._footprints[tensor] = _Footprint(width, found, doubt)
 
 
 class EscapeDetector(TorchFunctionMode):
@@ -239,12 +252,12 @@ class LayerFootprint:
     Attributes
     ----------
     planes : torch.Tensor or None
-        The hull ``(P, *places)`` over all channels, as in `DependencyTracker`; None if the layer
+        The union ``(P, *places)`` over all channels, as in `DependencyTracker`; None if the layer
         has no places, and then ``doubt`` says why.
     input_size : tuple of int
-    doubt : Doubt or None
+    doubt : Uncertainty or None
     rules : list of Rule or None
-        For each dimension of the input, once `settled`.
+        For each dimension of the input, once they are known.
     """
 
     planes: Tensor | None
@@ -282,9 +295,9 @@ def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Laye
     usable = {key: each for key, each in found.items() if _usable(each)}
     for each in usable.values():
         each.rules = [_fitted(each, axis) for axis in range(len(each.input_size))]
-    unsettled = {key: each for key, each in usable.items() if _unsettled(each)}
-    if unsettled:
-        _settle(session, layers, unsettled)
+    undetermined = {key: each for key, each in usable.items() if _undetermined(each)}
+    if undetermined:
+        _determine_on_larger(session, layers, undetermined)
     return found
 
 
@@ -304,7 +317,7 @@ def _run(
     source = _source(given)
     if source is None:
         raise ValueError(
-            "The model is given no floating-point tensor, so there are no pixels to be seen: a "
+            "The model is given no floating-point tensor, so no pixels can be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
     footprints = DependencyTracker(session.model, source, spatial(session))
@@ -362,7 +375,7 @@ def _seen(
         patches = grid.of(tuple(tensor.shape))
         maps = [as_maps(plane, module, patches).amax((0, 1)) for plane in planes]
     except (ValueError, IndexError):
-        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is no map"
+        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is not a map"
         return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])
     return LayerFootprint(torch.stack(maps).cpu(), footprints.extent, doubt, [])
 
@@ -418,7 +431,7 @@ _MOST_PIXELS = 700_000
 _LARGER = 8
 
 
-def _unsettled(seen: LayerFootprint) -> bool:
+def _undetermined(seen: LayerFootprint) -> bool:
     assert seen.planes is not None
     if seen.planes.ndim - 1 != len(seen.input_size):
         return False
@@ -430,8 +443,8 @@ def _unsettled(seen: LayerFootprint) -> bool:
     return False
 
 
-def _settle(
-    session: Session, layers: Mapping[nn.Module, str], unsettled: dict[Key, LayerFootprint]
+def _determine_on_larger(
+    session: Session, layers: Mapping[nn.Module, str], undetermined: dict[Key, LayerFootprint]
 ) -> None:
     """Look for rules on a larger input, and take those that hold on the given one, too."""
     inputs, count = session.inputs, spatial(session)
@@ -444,11 +457,11 @@ def _settle(
     larger = copy.copy(session)
     tiled = picture.repeat(*[1] * (picture.ndim - count), *[factor] * count)
     larger.inputs = replace(inputs, args=(tiled,))
-    names = {name for name, _ in unsettled}
+    names = {name for name, _ in undetermined}
     chosen = {module: name for module, name in layers.items() if name in names}
-    for key, found in _run(larger, chosen, set(unsettled)).items():
-        if key in unsettled and _usable(found):
-            seen = unsettled[key]
+    for key, found in _run(larger, chosen, set(undetermined)).items():
+        if key in undetermined and _usable(found):
+            seen = undetermined[key]
             for axis, rule in enumerate(seen.rules):
                 fitted = _fitted(found, axis)
                 if rule is None and fitted is not None and _holds(seen, axis, fitted, even=True):

@@ -332,7 +332,7 @@ def receptive_field(
     if not runs:
         raise ValueError(f"Layer {name!r} did not run: it has no field for this input.")
     if not -len(runs) <= call < len(runs):
-        raise ValueError(f"Layer {name!r} ran {len(runs)} times: there is no call={call}.")
+        raise ValueError(f"Layer {name!r} ran {len(runs)} times: call={call} is out of range.")
     found = seen[runs[call]]
     if found.planes is None:
         raise ValueError(f"Layer {name!r} {found.doubt.why}: it has no positions.")  # type: ignore[union-attr]

@@ -96,18 +96,18 @@ class TracedOperation:
         found = self.constant(factor) & (factor == 0)
         return found if found.any() else None
 
-    def everything(self) -> list[Tensor | None]:
-        """All that it was given, for all that it made; how it goes on is not known."""
+    def all_inputs(self) -> list[Tensor | None]:
+        """Return all inputs for each output: the footprint of an operation without a rule."""
         parts = [self.footprints.of(each) for each in self.given]
-        hulls = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
-        union_interval = reduce(torch.maximum, hulls)
+        intervals = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
+        union_interval = reduce(torch.maximum, intervals)
         union_interval[len(union_interval) // 2 :] = torch.nan
         return [spread(union_interval, tuple(each.shape)) for each in self.made]
 
     def routed(self) -> list[Tensor | None]:
         """Return the footprint of a lookup by numbers: all of the input, and an uncertainty."""
         self.doubt = "data-dependent", f"{self.name} looks where computed numbers say"
-        return self.everything()
+        return self.all_inputs()
 
     def union_interval(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
         """Unite footprints along some dimensions, which are kept.
@@ -131,3 +131,17 @@ def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Expand a footprint ``(P, *smaller)`` to a larger shape, as torch broadcasts tensors."""
     missing = len(shape) - (planes.ndim - 1)
     return planes[(slice(None), *[None] * missing)].expand(-1, *shape)
+
+
+def compact(planes: Tensor, *, keep: int = 0) -> Tensor:
+    """Return a footprint with one of each that an expanded dimension repeats.
+
+    The last ``keep`` dimensions stay as they are.
+
+    >>> compact(torch.zeros(8, 1, 1, 5, 5).expand(8, 2, 64, 5, 5)).shape
+    torch.Size([8, 1, 1, 5, 5])
+    """
+    for axis in range(1, planes.ndim - keep):
+        if planes.shape[axis] > 1 and planes.stride(axis) == 0:
+            planes = planes.narrow(axis, 0, 1)
+    return planes

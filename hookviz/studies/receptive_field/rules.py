@@ -11,14 +11,14 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ...run.recorder import tensors
-from .operation import EMPTY, TracedOperation, spread
+from .operation import EMPTY, TracedOperation, compact, spread
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
@@ -61,42 +61,35 @@ def _steps(edge: Tensor, step: Tensor, count: int, axis: int) -> Tensor:
     return edge + step * numbers.view(shape)
 
 
-def slid(
-    planes: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    before: Sequence[int],
-    dilation: Sequence[int],
-    size: Sequence[int],
-) -> Tensor:
-    """Unite the footprints in each window over the last dimensions, of which ``size`` result."""
-    planes = _ready(planes, kernel, stride, before, dilation, size)
-    count = len(kernel)
+class Windows(NamedTuple):
+    """Windows over the last dimensions; ``before`` is the padding, ``size`` their number."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    before: Sequence[int]
+    dilation: Sequence[int]
+    size: Sequence[int]
+
+
+def sliding_max(planes: Tensor, windows: Windows) -> Tensor:
+    """Unite the footprints in each window."""
+    planes, count = _ready(planes, windows), len(windows.kernel)
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
     flat = planes.reshape(-1, 1, *planes.shape[-count:])
-    found = pool(flat, tuple(kernel), tuple(stride), 0, tuple(dilation))
-    return found.view(*planes.shape[:-count], *size)
+    found = pool(flat, tuple(windows.kernel), tuple(windows.stride), 0, tuple(windows.dilation))
+    return found.view(*planes.shape[:-count], *windows.size)
 
 
-def _ready(
-    planes: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    before: Sequence[int],
-    dilation: Sequence[int],
-    size: Sequence[int],
-) -> Tensor:
+def _ready(planes: Tensor, windows: Windows) -> Tensor:
     """Pad so that there are as many windows as asked for."""
-    there = planes.shape[-len(kernel) :]
+    there = planes.shape[-len(windows.kernel) :]
     after = [
-        (windows - 1) * step + gap * (width - 1) + 1 - length - first
-        for windows, step, gap, width, length, first in zip(
-            size, stride, dilation, kernel, there, before, strict=True
-        )
+        (count - 1) * step + gap * (width - 1) + 1 - length - first
+        for width, step, first, gap, count, length in zip(*windows, there, strict=True)
     ]
-    if not any(before) and not any(after):
+    if not any(windows.before) and not any(after):
         return planes
-    return extended(planes, before, after)
+    return extended(planes, windows.before, after)
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -112,8 +105,11 @@ def convolution(operation: TracedOperation) -> Tensor:
     stride, padding, dilation = (
         _each(operation[name], count) for name in ("stride", "padding", "dilation")
     )
+    alike = zeros is None and compact(planes).shape[2] == 1  # all channels, so all groups
+    if alike:
+        groups, planes = 1, planes[:, :, :1]
     grouped = planes.unflatten(2, (groups, -1))
-    if zeros is None:
+    if zeros is None and not alike:
         grouped = grouped.amax(3, keepdim=True)
     if operation["transposed"]:
         more = _each(operation["output_padding"], count)
@@ -125,13 +121,12 @@ def convolution(operation: TracedOperation) -> Tensor:
     else:
         before = padding
     made = operation.made[0]
-    size = made.shape[2:]
+    windows = Windows(kernel, stride, before, dilation, made.shape[2:])
     if zeros is None:
-        found = slid(grouped[:, :, :, 0], kernel, stride, before, dilation, size)
-        found = found[:, :, :, None].expand(-1, -1, -1, made.shape[1] // groups, *size)
+        found = sliding_max(grouped[:, :, :, 0], windows)
+        found = found[:, :, :, None].expand(-1, -1, -1, made.shape[1] // groups, *windows.size)
     else:
-        ready = _ready(grouped, kernel, stride, before, dilation, size)
-        found = _tapped(ready, zeros.unflatten(0, (groups, -1)), stride, dilation, size)
+        found = _tapped(_ready(grouped, windows), zeros.unflatten(0, (groups, -1)), windows)
     found = found.reshape(len(planes), *made.shape)
     for each in (weight, operation["bias"]):
         own = None if each is None else operation.footprints.of(each)
@@ -165,14 +160,9 @@ def _stuffed(
     return found, before
 
 
-def _tapped(
-    planes: Tensor,
-    zeros: Tensor,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    size: Sequence[int],
-) -> Tensor:
+def _tapped(planes: Tensor, zeros: Tensor, windows: Windows) -> Tensor:
     """Unite ``(P, N, G, C, *spatial)`` where weights ``(G, O, C, *kernel)`` are not zero."""
+    _, stride, _, dilation, size = windows
     shape = (*planes.shape[:3], zeros.shape[1], *size)
     found = planes.new_full(shape, EMPTY)
     for tap in itertools.product(*map(range, zeros.shape[3:])):
@@ -182,11 +172,10 @@ def _tapped(
         part, off = planes[cut], zeros[here]  # off (G, O, C)
         patterns, which = off.transpose(0, 1).unique(dim=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
-            union_interval = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY).amax(
-                3, keepdim=True
-            )
+            masked = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY)
             outputs = which == number
-            found[:, :, :, outputs] = torch.maximum(found[:, :, :, outputs], union_interval)
+            united = torch.maximum(found[:, :, :, outputs], masked.amax(3, keepdim=True))
+            found[:, :, :, outputs] = united
     return found
 
 
@@ -198,7 +187,10 @@ def pooled(operation: TracedOperation) -> Tensor:
     stride = _each(operation["stride"] or kernel, count)
     padding = _each(operation["padding"], count)
     dilation = _each(operation.argument.get("dilation", 1), count)
-    return slid(planes, kernel, stride, padding, dilation, operation.made[0].shape[-count:])
+    shape = operation.made[0].shape
+    windows = Windows(kernel, stride, padding, dilation, shape[-count:])
+    found = sliding_max(compact(planes, keep=count), windows)
+    return found.expand(-1, *shape)
 
 
 def adaptively_pooled(operation: TracedOperation) -> Tensor:
@@ -261,7 +253,8 @@ def padded(operation: TracedOperation) -> Tensor:
     """Pad with a constant."""
     pads = operation["pad"]
     before, after = list(pads[-2::-2]), list(pads[::-2])
-    return extended(operation.shade(operation["self"]), before, after)
+    planes = compact(operation.shade(operation["self"]), keep=len(before))
+    return extended(planes, before, after).expand(-1, *operation.made[0].shape)
 
 
 # Moves
@@ -350,10 +343,13 @@ def _looked_up(operation: TracedOperation, where: list[Tensor]) -> Any:
 _MASKED = -1e30  # added to a score, nothing is left of it; transformers take the least number
 
 
-def _hull(operation: TracedOperation, read: list[Tensor]) -> Tensor:
+def _united(operation: TracedOperation, read: list[Tensor]) -> Tensor:
     shape = tuple(operation.made[0].shape)
-    parts = [spread(operation.shade(each), shape) for each in read]
-    return reduce(torch.maximum, parts, operation.nothing(shape))
+    known = [each for each in map(operation.footprints.of, read) if each is not None]
+    if not known:
+        return operation.nothing(shape)
+    parts = [compact(spread(each, shape)) for each in known]
+    return reduce(torch.maximum, parts).expand(-1, *shape)
 
 
 # Number by number
@@ -361,12 +357,12 @@ def _hull(operation: TracedOperation, read: list[Tensor]) -> Tensor:
 
 def pointwise(operation: TracedOperation) -> Tensor:
     """Each number that it makes is made of those in the same place."""
-    return _hull(operation, operation.given)
+    return _united(operation, operation.given)
 
 
 def overwritten(operation: TracedOperation) -> Tensor:
     """Nothing is left of what was there."""
-    return _hull(operation, [each for each in operation.given if each is not operation["self"]])
+    return _united(operation, [each for each in operation.given if each is not operation["self"]])
 
 
 def unread(operation: TracedOperation) -> list[None]:
@@ -399,8 +395,8 @@ def chosen(operation: TracedOperation) -> Tensor:
         where, yes, no = operation["condition"], operation["self"], operation["other"]
     else:
         where, yes, no = operation["mask"], operation["value"], operation["self"]
-    one, two = (_hull(operation, tensors([each])) for each in (yes, no))
-    either = torch.maximum(_hull(operation, [where]), torch.maximum(one, two))
+    one, two = (_united(operation, tensors([each])) for each in (yes, no))
+    either = torch.maximum(_united(operation, [where]), torch.maximum(one, two))
     return torch.where(operation.constant(where), torch.where(where.bool(), one, two), either)
 
 
@@ -523,7 +519,7 @@ def multiplied(operation: TracedOperation) -> Tensor:
         parts.append(_picked(operation, columns, rows))
     parts = [each.expand(-1, *shape).reshape(len(each), *operation.made[0].shape) for each in parts]
     if operation.name.startswith(("add", "badd")):
-        parts.append(_hull(operation, [operation["self"]]))
+        parts.append(_united(operation, [operation["self"]]))
     return reduce(torch.maximum, parts)
 
 

@@ -591,7 +591,7 @@ class LayerSurvey:
             ``q`` is not from 0 to 1.
         """
         if not 0 <= q <= 1:
-            raise ValueError(f"q={q} is no share: give 0 for the smallest to 1 for the largest.")
+            raise ValueError(f"q={q} is not a share: give 0 for the smallest to 1 for the largest.")
         if channel is not None:
             self._check(channel)
         largest = self.data["values"][0].double()
@@ -608,7 +608,7 @@ class LayerSurvey:
             There is no such order.
         """
         if by not in ORDERS:
-            raise ValueError(f"There is no order {by!r}: give one of {', '.join(ORDERS)}.")
+            raise ValueError(f"Unknown order {by!r}: give one of {', '.join(ORDERS)}.")
         if by == "number":
             return list(range(len(self)))
         share = {"zeros": self.zeros, "largest value": self.data["values"][0]}.get(by)

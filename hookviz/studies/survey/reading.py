@@ -45,11 +45,11 @@ class PictureFolder:
     def __init__(self, folder: str | PathLike) -> None:
         top = Path(folder)
         if not top.is_dir():
-            raise ValueError(f"There is no folder {str(folder)!r}: give one with pictures in it.")
+            raise ValueError(f"Missing folder {str(folder)!r}: give one with pictures in it.")
         files = sorted(path for path in top.rglob("*") if path.suffix.lower() in ENDINGS)
         if not files:
             raise ValueError(
-                f"There are no pictures in {str(folder)!r}, nor in folders in it: their names end "
+                f"Folder {str(folder)!r} and the folders in it hold no pictures: their names end "
                 f"in {', '.join(ENDINGS)}."
             )
         self.folder, self.files = top, files
@@ -192,7 +192,7 @@ class Reader:
         if isinstance(given, Mapping) and all(isinstance(v, Tensor) for v in given.values()):
             return {key: value[None] for key, value in given.items()}
         raise TypeError(
-            f"a {type(given).__name__} is no picture, tensor or dict of tensors: give transform="
+            f"a {type(given).__name__} is not a picture, tensor or dict of tensors: give transform="
         )
 
 

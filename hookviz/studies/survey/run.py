@@ -192,9 +192,7 @@ def _own_shard() -> tuple[int, int]:
 def _file_of(path: Path, rank: int, parts: int) -> Path:
     """Return the file of a shard."""
     if not path.parent.is_dir():
-        raise ValueError(
-            f"There is no folder {str(path.parent)!r} for path={str(path)!r}: make it."
-        )
+        raise ValueError(f"Missing folder {str(path.parent)!r} for path={str(path)!r}: make it.")
     return path if parts == 1 else path.with_name(f"{path.stem}.{rank}-of-{parts}{path.suffix}")
 
 

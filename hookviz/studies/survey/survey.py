@@ -54,7 +54,7 @@ from .file import (
 from .reading import Reader, as_data_set
 
 NO_PICTURES = (
-    "This survey knows its inputs by their numbers only: load it with the data set, "
+    "This survey holds only the numbers of its inputs: load it with the data set, "
     "hookviz.load(path, inputs=…), to see them."
 )
 
@@ -113,7 +113,7 @@ class Patches:
         try:
             inputs = self._reader.input(index)
             picture, _ = picture_of(inputs, 0, depth)
-            found = picture, _size(inputs), "" if picture is not None else "it is no picture"
+            found = picture, _size(inputs), "" if picture is not None else "it is not a picture"
         except ValueError as error:
             found = None, (), str(error)
         self._known[index, depth] = found
@@ -453,12 +453,12 @@ class Survey(PatchMixin):
             There is no such class, or the data set came without labels.
         """
         if not 0 < share <= 1:
-            raise ValueError(f"share={share} is no part of the top inputs: give 0 < share <= 1.")
+            raise ValueError(f"share={share} is not a share of the inputs: give 0 < share <= 1.")
         labels = self.channels.data["labels"]
         highest = int(labels.max()) if labels.numel() else -1
         if highest < 0:
             raise ValueError(
-                "This survey knows of no classes: the items of the data set must be (input, class "
+                "This survey has no classes: the items of the data set must be (input, class "
                 "number), or the pictures lie in one folder for each class."
             )
         count = max(highest + 1, len(self.class_names))
@@ -627,7 +627,7 @@ def check_survey(survey: Any, model: nn.Module | None = None) -> None:
     """
     if not isinstance(survey, Survey):
         raise TypeError(
-            f"A {type(survey).__name__} is no survey: give what hookviz.survey or "
+            f"A {type(survey).__name__} is not a survey: give what hookviz.survey or "
             "hookviz.load returned."
         )
     known = {} if model is None else model_marks(model)

@@ -67,7 +67,7 @@ def write_page(
     ``start`` the index of the event that it begins with.
     """
     if not len(trace):
-        raise ValueError("There is no event to show: take a longer part of the trace.")
+        raise ValueError("This part of the trace is empty: take a longer part of the trace.")
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
     still = html.data_url(small_png(_figure(trace)))
@@ -295,7 +295,9 @@ class Trace(Sequence[Event]):
         try:
             return self._events[place]
         except IndexError:
-            raise IndexError(f"There is no event {place}: this trace has {len(self)}.") from None
+            raise IndexError(
+                f"Event {place} is out of range: this trace has {len(self)}."
+            ) from None
 
     def records(self) -> list[dict[str, Any]]:
         """Every event as a dict of plain values: ``pandas.DataFrame(trace.records())``.

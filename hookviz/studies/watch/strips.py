@@ -46,7 +46,7 @@ def strip(
         Where there were NaN or Inf, bool.
     """
     if statistic not in NAMES:
-        raise ValueError(f"There is no statistic {statistic!r}: there are {', '.join(NAMES)}.")
+        raise ValueError(f"Unknown statistic {statistic!r}: there are {', '.join(NAMES)}.")
     steps = training.recorded(phase)
     rows = training.rows(phase)
     if statistic in NORMS:
