@@ -200,6 +200,21 @@ def test_weights_in_fewer_bytes_and_the_difference_is_measured():
     assert exported[2].farthest == "0"
 
 
+def test_a_linear_layers_weights_are_stored_once():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
+    model = nn.Sequential(*layers, nn.Linear(1024, 100)).eval()
+    x = torch.randn(1, 3, 12, 12)
+    network, _ = ran(model, x)
+    weights = 4 * sum(each.numel() for each in model.parameters())
+    assert len(network.model) < weights + 50_000
+    found = answer(network, x, 2, classes=100)
+    with hookviz.capture(model) as cache:
+        logits = model(x)
+        logits[0, 2].backward()
+    assert close(found["logits"], logits) and close(found["gradient:0"], cache["0"].gradient)
+
+
 class Branching(nn.Module):
     def __init__(self) -> None:
         super().__init__()

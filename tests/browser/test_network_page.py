@@ -290,11 +290,9 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
-    layer = "layer3.1.conv2"
+    layer = "layer1.0.conv1"
     x = prepare_input(picture, model).args[0]
     number = int(model(x).argmax())
-    wanted = hookviz.attribution.occlusion(model, picture, number)
-    assert close(values(page, "heatmap", layer, "occlusion"), wanted[0])
     masked = hookviz.attribution.scorecam(model, picture, layer, number)
     assert close(values(page, "heatmap", layer, "scorecam"), masked[0])
     gradcam = hookviz.heatmap(as_torch(model, x, number)[1][layer], "gradcam")
