@@ -418,7 +418,7 @@ def graphs() -> dict:
     import torchvision
 
     import hookviz
-    from hookviz.studies.graph.payload import graph_payload
+    from hookviz.studies.graph.graph import graph_payload
 
     torch.manual_seed(0)
     models = {

@@ -1,8 +1,8 @@
 // A source of pictures that runs the network itself, in a worker: another input, another class, or
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
-import { paintDisc } from "./intake.js";
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
+import { paintDisc } from "./intake.js";
 import { averaged, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
 import { layerArrays } from "./measures.js";
@@ -38,8 +38,10 @@ export class NetworkSource {
     this.graph = graph;
     /** @type {any} The map as it was last. */
     this.drawn = null;
+    /** @type {Map<string, import("./output.js").Found>} The maps of the output as they were last. */
+    this.shownAnswers = new Map();
     this.facts = facts;
-    this.first = { predictions: facts.predictions, verdict: facts.verdict };
+    this.first = { predictions: facts.predictions, verdict: facts.verdict, answer: facts.answer };
     this.runner = runner;
     this.running = new Running(this);
     this.live = true;
@@ -123,8 +125,10 @@ export class NetworkSource {
     const versions = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
-    const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER];
-    this.facts = { ...this.facts, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
+    const boxed = !own && this.first.answer?.boxes.length;
+    const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
+    const answer = own ? this.first.answer : this.first.answer && { ...this.first.answer, boxes: [] };
+    this.facts = { ...this.facts, answer, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
     this.answers.edited.get(["logits"]);
     if (this.edits.length) this.answers.original.get(["logits"]);
     this.pump();
@@ -360,6 +364,26 @@ export class NetworkSource {
     return levels;
   }
 
+  /**
+   * A map of the output, the same object as long as it does not change; until it is there that of
+   * the run before.
+   * @param {number} which
+   * @param {number | null} channel
+   */
+  answer(which, channel) {
+    const map = this.facts.answer?.maps[which];
+    if (!map) return null;
+    const key = `answer ${which} ${channel ?? "all"}`;
+    const found = this.answers.edited.get([`answer:${which}`]);
+    if (!found) {
+      this.pump();
+      return this.shownAnswers.get(key) ?? null;
+    }
+    const made = this.answers.edited.once(key, () => drawnOutput(map, /** @type {Tensor} */ (found[0]).values, channel));
+    this.shownAnswers.set(key, made);
+    return made;
+  }
+
   /** @param {any} at */
   field(at) {
     return this.callOf(at.layer, 0).header.field ?? null;
@@ -571,7 +595,37 @@ export class NetworkSource {
 }
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
+const NO_BOXES = "Boxes of another picture, or after an edit, need the notebook.";
 const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
+
+/**
+ * What is drawn of a map of the output, as `hookviz.view.answer.map_values` has it.
+ * @param {import("./output.js").DenseMap} map
+ * @param {Float32Array} values All channels.
+ * @param {number | null} channel
+ * @returns {import("./output.js").Found}
+ */
+function drawnOutput({ size: [height, width], picture }, values, channel) {
+  const area = height * width;
+  const count = values.length / area;
+  const shape = [height, width];
+  if (channel !== null) return { values: { shape, values: values.slice(channel * area, (channel + 1) * area) } };
+  const at = (/** @type {number} */ c, /** @type {number} */ place) => /** @type {number} */ (values[c * area + place]);
+  if (picture) {
+    const { low, high } = endsOf(values);
+    const share = (/** @type {number} */ value) => (Number.isNaN(value) ? 0 : (value - low) / (high - low));
+    const pixels = new Uint8ClampedArray(3 * area);
+    for (let n = 0; n < pixels.length; n++) pixels[n] = 255 * share(at(count === 1 ? 0 : n % 3, Math.floor(n / 3)));
+    return { pixels: { shape: [...shape, 3], values: pixels } };
+  }
+  const classes = new Uint32Array(area);
+  for (let place = 0; place < area; place++)
+    for (let c = 1; c < count; c++) {
+      const most = at(/** @type {number} */ (classes[place]), place);
+      if (at(c, place) > most || (Number.isNaN(at(c, place)) && !Number.isNaN(most))) classes[place] = c; // as torch: NaN is the largest
+    }
+  return { classes: { shape, values: classes } };
+}
 
 /**
  * The mean of maps that stand one behind the other.

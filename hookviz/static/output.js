@@ -86,7 +86,7 @@ export class OutputPanel {
   /** @param {import("./colours.js").Colours} colours */
   show(colours) {
     const { answer } = this.source.facts;
-    const maps = this.source.answer ? (answer?.maps ?? []) : []; // a page that runs the network has none
+    const maps = this.source.answer ? (answer?.maps ?? []) : [];
     visible(this.panel.root, maps.length > 0);
     if (!maps.length) return;
     this.list(maps);

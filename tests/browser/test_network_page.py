@@ -5,18 +5,19 @@ from __future__ import annotations
 import base64
 import io
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from front_end import wait_for
+from front_end import canvas_pixels, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error
 from torchvision import transforms
 
 import hookviz
 from hookviz.attribution.perturbation import ablation_scores
-from hookviz.draw.colours import SEQUENTIAL, palette
+from hookviz.draw.colours import DIVERGING, SEQUENTIAL, palette, to_levels
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.view.map import map_payload
@@ -188,6 +189,11 @@ def map_in_python(model, picture):
     return {name: part.reshape(size) for (name, size), part in zip(sizes, parts, strict=False)}
 
 
+def rounded(levels):
+    """The levels, and those where float32 rounds otherwise."""
+    return [np.clip(levels.astype(int) + by, 0, 251) for by in (-1, 0, 1)]
+
+
 def as_drawn(boxes, wanted):
     """Whether the boxes show these levels, up to a level where float32 rounds otherwise."""
     colours = palette(SEQUENTIAL)
@@ -197,7 +203,7 @@ def as_drawn(boxes, wanted):
         if levels.shape != (height, width):
             return False
         found = np.array(pixels, np.uint8).reshape(height, width, 4)
-        near = [colours[np.clip(levels + by, 0, 251)] for by in (-1, 0, 1)]
+        near = [colours[each] for each in rounded(levels)]
         if not np.any([(found == each).all(-1) for each in near], axis=0).all():
             return False
     return len(shown) > 4
@@ -230,6 +236,76 @@ def test_the_map_shows_this_pages_own_run(written, shown, shots):
     boxes = page.locator(".hv-net-box.hv-source").all()
     assert {each.get_attribute("data-name") for each in boxes} == sources
     wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the maps of the opened block")
+
+
+class Painter(torch.nn.Module):
+    """A network whose outputs are pictures: scores of five classes, and the input again."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 6, 3, padding=1)
+        self.scores = torch.nn.Conv2d(6, 5, 1)
+        self.again = torch.nn.Conv2d(6, 3, 1)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        return {"out": self.scores(x), "again": self.again(x)}
+
+
+def as_output(canvas, model, x, which, channel):
+    """Whether a canvas shows a map of the output."""
+    found = canvas_pixels(canvas)
+    name = ("out", "again")[which]
+    with torch.no_grad():
+        values = model(x)[name][0].numpy()
+    if found.shape[:2] != values.shape[1:]:
+        return False
+    if channel is not None:
+        low, most = values[channel].min(), np.abs(values[channel]).max()
+        wanted = rounded(to_levels(values[channel], -most if low < 0 else low, most))
+        colours = palette(DIVERGING if low < 0 else SEQUENTIAL)[:, :3]
+        return bool(np.any([(found[..., :3] == colours[each]).all(-1) for each in wanted], 0).all())
+    if which:
+        shares = (values - values.min()) / (values.max() - values.min())
+        wanted = np.rint(255 * shares).transpose(1, 2, 0)
+        return bool(np.abs(found[..., :3] - wanted).max() <= 1)
+    classes = values.argmax(0)
+    colour_of = {number: tuple(found[classes == number][0]) for number in np.unique(classes)}
+    distinct = len(set(colour_of.values())) == len(colour_of) > 1
+    return distinct and all((found[classes == n] == c).all() for n, c in colour_of.items())
+
+
+def test_outputs_that_are_pictures_follow_the_input(shown, shots):
+    torch.manual_seed(0)
+    model = Painter().eval()
+    first = torch.rand(1, 3, 24, 32)
+    explorer = hookviz.explore(model, first, hookviz.output["out"][0, 2, 5, 6])
+    page = shown(explorer.to_html(network=True), color_scheme="light")
+    explorer.close()
+    output = page.locator(".hv-output")
+    menu = output.get_by_role("combobox", name="map of the output")
+    menu.wait_for()
+    canvas = output.locator("canvas").first
+    every = {(0, None): "0 all", (0, 2): "0 2", (1, None): "1 all", (1, 1): "1 1"}
+
+    def follows(x):
+        for (which, channel), option in every.items():
+            menu.select_option(option)
+            shows = partial(as_output, canvas, model, x, which, channel)
+            wait_for(shows, f"map {option} of the output")
+
+    follows(first)
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
+    pixels[:, 16:] //= 8
+    give(page, Image.fromarray(pixels))
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    assert np.abs(values(page, "input") - x.numpy()).max() < 1e-6  # one rounds at /255
+    follows(x)
+    page.screenshot(path=shots / "network-page-output.png")
+
+    page.evaluate("hookviz.scale('first', 3, 0)")
+    with hookviz.edit(model, "first", 0, channels=3):
+        follows(x)
 
 
 def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...run.output import Output
 from ...run.session import Run, Session
 from ...run.target import Target, class_index
 from .traced import NetworkError, NetworkLayer, TracedNetwork, operation_in, trace_network
@@ -37,7 +38,7 @@ class ExportedNetwork:
     model : bytes
         The file. Its inputs are ``input`` ``(1, …)``, for a classifier with gradients ``classes``
         ``(1, K)``, and ``scales`` ``(S,)``; its outputs ``logits`` ``(1, K)``, and for each layer
-        ``activation:NAME`` and ``gradient:NAME``; and ``parts``.
+        ``activation:NAME`` and ``gradient:NAME``; ``answer:0`` and so on; and ``parts``.
     layers : list of NetworkLayer
         Each call of each layer.
     inputs : dict of str to tuple of int
@@ -106,6 +107,7 @@ def export_network(
     sample: int = 0,
     target: Target = None,
     precision: Precision = "float32",
+    answers: Sequence[Output] = (),
 ) -> ExportedNetwork:
     """Export a session's model, with the outputs and the gradients of these layers.
 
@@ -126,6 +128,8 @@ def export_network(
     precision : str
         Of the weights: ``"float32"``; ``"float16"``; or ``"int8"``, in 255 steps for each output
         channel. The network computes in float32 in any case.
+    answers : sequence of Output
+        As in `trace_network`.
 
     Raises
     ------
@@ -136,7 +140,7 @@ def export_network(
     """
     check_installed()
     check_precision(precision)
-    options: dict[str, Any] = {"sample": sample, "target": target}
+    options: dict[str, Any] = {"sample": sample, "target": target, "answers": answers}
     note = ""
     try:
         traced = trace_network(session, names, **options)

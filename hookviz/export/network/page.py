@@ -83,7 +83,13 @@ def write_network_page(
     at, session = view.settings, view.session
     on_progress(0.05)
     network = export_network(
-        session, view.run, names, sample=at.sample, target=at.target, precision=precision
+        session,
+        view.run,
+        names,
+        sample=at.sample,
+        target=at.target,
+        precision=precision,
+        answers=[each.at for each in view.answer.maps],
     )
     on_progress(0.8)
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()

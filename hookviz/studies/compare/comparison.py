@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 from torch import Tensor
 
 from ...draw.document import TablePage
@@ -215,8 +216,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def figure(self) -> Figure:
         """Draw the relative differences along the layers, activations and gradients."""
-        from .chart import error_chart
-
         return error_chart(self)
 
     def _heading(self) -> str:
@@ -284,3 +283,37 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def _repr_html_(self) -> str:
         return html_table(self.verdict, HEADER, [row.cells() for row in self])
+
+
+def error_chart(rows: Sequence[LayerDifference]) -> Figure:
+    """Relative differences of activations and gradients along the layers, on a logarithmic scale.
+
+    What is equal stands at the bottom; what cannot be compared, or is infinite, at the top.
+    """
+    from ...draw.figures import ShownFigure, layer_label  # matplotlib
+
+    columns = {
+        "activations": [row.output.distance for row in rows],
+        "gradients": [row.gradient.distance if row.gradient else math.nan for row in rows],
+    }
+    finite = [each for found in columns.values() for each in found if 0 < each < math.inf]
+    low, high = (min(finite) / 10, max(finite) * 10) if finite else (1e-8, 1.0)
+    figure = ShownFigure(figsize=(max(6.0, min(14.0, 0.09 * len(rows) + 3)), 4.2), layout="tight")
+    axes = figure.add_subplot()
+    for (name, found), mark in zip(columns.items(), ("o", "."), strict=True):
+        heights = np.clip(found, low, high)
+        axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
+    axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
+    first = next((place for place, row in enumerate(rows) if row.differs()), None)
+    if first is not None:
+        axes.axvline(first, color="#d97706", lw=1)
+        axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")
+    axes.set_yscale("log")
+    axes.set_ylim(low / 2, high * 2)
+    step = max(1, math.ceil(len(rows) / 40))
+    axes.set_xticks(range(0, len(rows), step))
+    names = [layer_label(row.layer) for row in rows[::step]]
+    axes.set_xticklabels(names, rotation=90, fontsize="xx-small")
+    axes.set_ylabel("‖a − b‖ / ‖a‖")
+    axes.legend(fontsize="small")
+    return figure

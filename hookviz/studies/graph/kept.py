@@ -15,9 +15,18 @@ from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
-from .listening import INPUT, GraphListener, Place
-from .moves import Move, move_of, rule_of
-from .terms import MemoryLayout, Terms, by_output, convolution_terms, linear_terms
+from .provenance import INPUT, GraphListener, Place
+from .terms import (
+    MemoryLayout,
+    Move,
+    Terms,
+    along_axis,
+    by_output,
+    convolution_terms,
+    linear_terms,
+    move_of,
+    rule_of,
+)
 
 BUDGET = 1_000_000_000
 """The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
@@ -316,7 +325,7 @@ class KeptRun:
             raise ValueError(f"Layer {layer!r} {_MORE}")
         count = len(first) - 2
         along = {
-            name: [_along(arguments[name], axis) for axis in range(count)]
+            name: [along_axis(arguments[name], axis) for axis in range(count)]
             for name in ("stride", "padding", "dilation")
         }
         groups, transposed = arguments["groups"], bool(arguments["transposed"])
@@ -382,7 +391,7 @@ class KeptRun:
         found = []
         for axis, (n, k) in enumerate(zip(value.index[2:], tap, strict=True)):
             stride, padding, dilation = (
-                _along(arguments[name], axis) for name in ("stride", "padding", "dilation")
+                along_axis(arguments[name], axis) for name in ("stride", "padding", "dilation")
             )
             if arguments["transposed"]:
                 found.append((n + padding - k * dilation) // stride)
@@ -792,11 +801,6 @@ def _memory(event: _Call | _Passage | _Overwritten) -> int:
 
 def _operation(event: Any) -> int:
     return event.operation if isinstance(event, _Passage) else -1
-
-
-def _along(value: Any, axis: int) -> int:
-    values = [value] if isinstance(value, int) else list(value)
-    return int(values[axis] if len(values) > 1 else values[0])
 
 
 def _index(

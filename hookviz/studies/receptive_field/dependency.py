@@ -27,8 +27,7 @@ from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, shar
 from ...run.inputs import dimensions, first_convolution
 from ...run.recorder import Listener, Operation, OperationRecorder, tensors
 from ...run.session import Session
-from .operation import TracedOperation
-from .rules import rule_of
+from .rules import TracedOperation, rule_of
 
 _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
