@@ -37,7 +37,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     alone : list of (str, str, str)
         What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
     logits : tuple of (torch.Tensor or None)
-        The class scores ``(N, K)`` of both; None if it is no classifier.
+        The class scores ``(N, K)`` of both; None if it is not a classifier.
     heads : list of HeadDifference
         Of each head of the modules that attend in both, in the order in which they ran.
     worst : int or None
@@ -136,7 +136,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def changed(self) -> list[int]:
         """The samples of the batch to which a and b give another answer: another top class.
 
-        Empty if the models are no classifiers, or have other classes.
+        Empty if the models are not classifiers, or have other classes.
 
         Examples
         --------
@@ -159,7 +159,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         """The classes that either puts among its first three, and their probability in both.
 
         They are those of the sample `worst`, or of the first one, a's favourite first; empty if the
-        models are no classifiers, or have other classes.
+        models are not classifiers, or have other classes.
         """
         if (both := self._scores) is None:
             return []
@@ -208,7 +208,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         Raises
         ------
         ValueError
-            There is no such layer.
+            Unknown layer.
         """
         if self._explore is None:
             raise ValueError("These are numbers alone: ask hookviz.compare() for them again.")

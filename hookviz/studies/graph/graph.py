@@ -267,7 +267,7 @@ class Graph:
         list of dict
             ``index name layer call operation module shape failed``, ``inputs`` (the indices of
             the nodes from which edges lead here), ``sources`` (as `sources`, None where the node
-            is no layer) and ``after``.
+            is not a layer) and ``after``.
         """
         found = []
         for number, node in enumerate(self.nodes):
@@ -388,7 +388,7 @@ def graph_payload(graph: Graph, model: nn.Module) -> dict[str, Any]:
     dict
         ``nodes``, in the order in which they ran: ``name layer call operation shape after``,
         ``path`` (the module that the node is, or in whose code it ran), ``sources`` (indices of
-        nodes, None where the node is no layer) and ``failed``; ``edges``, pairs of indices;
+        nodes, None where the node is not a layer) and ``failed``; ``edges``, pairs of indices;
         ``modules``, the class by the name of each module that holds a node; ``verdict``.
 
     Examples

@@ -136,7 +136,7 @@ class MemoryLayout:
         return self.start + sum(n * stride for n, stride in zip(index, self.strides, strict=True))
 
 
-# The way of a number through an operation that is no layer
+# The way of a number through an operation that is not a layer
 
 
 Index = tuple[int, ...]

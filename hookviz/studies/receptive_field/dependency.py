@@ -311,7 +311,7 @@ class StopForward(BaseException):
 def _run(
     session: Session, layers: Mapping[nn.Module, str], wanted: set[Key] | None = None
 ) -> dict[Key, LayerFootprint]:
-    """One forward. With ``wanted`` it ends when those have run, and what then fails is no error."""
+    """One forward. With ``wanted`` it ends when those have run, and later failures are ignored."""
     given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
     source = _source(given)
     if source is None:
