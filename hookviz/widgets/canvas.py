@@ -205,7 +205,8 @@ class Canvas(anywidget.AnyWidget):
             self._on_edit("off", (question["layer"], question["channels"]))
         elif what == "picture":
             part = tuple(question[name] for name in ("name", "part", "parts"))
-            self._on_edit("picture", (*part, bytes(buffers[0])))
+            again = question.get("again", False)
+            self._on_edit("picture", (*part, bytes(buffers[0]), again))
         elif what == "stroke":
             mask = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"]).astype(bool)
             self._on_edit("stroke", (question["kind"], mask, question["colour"]))

@@ -54,6 +54,8 @@ class Origin:
         False if a pooling lies between; then ``position`` is that of its largest magnitude.
     windows : tuple of tuple of slice
         Of the first pooling on the way back, by axis and place.
+    sample : int
+        The row in the layer's batch, which is another one where it runs on parts of a picture.
     """
 
     layer: str
@@ -64,6 +66,7 @@ class Origin:
     value: float
     exact: bool
     windows: tuple[tuple[slice, ...], ...] = field(default=(), repr=False)
+    sample: int = 0
 
 
 @dataclass(eq=False)
@@ -579,7 +582,9 @@ class KeptRun:
                     inside = list(index[1:] if len(index) > 1 else index) or [0]
                     channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
                     way = list(path[::-1])
-                    yield Origin(*event.place, channel, tuple(inside), way, value, exact, windows)
+                    row = index[0] if len(index) > 1 else 0
+                    place = *event.place, channel, tuple(inside)
+                    yield Origin(*place, way, value, exact, windows, row)
                     return
                 continue
             layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
@@ -731,7 +736,8 @@ class _Keeper(Listener):
         for (each, move), source in zip(moves, sources, strict=True):
             assert move is not None
             # An in-place operation has overwritten what it read.
-            separate = (len(moves) > 1 or not move.exact) and not share_memory(each, made)
+            several = len(moves) > 1 or (len(read) > 1 and operation.name in ("add", "sub"))
+            separate = (several or not move.exact) and not share_memory(each, made)
             before = self._copy(each)[0] if separate else None
             self.events.append(
                 _Passage(
