@@ -287,7 +287,7 @@ def _with_parts(graph: torch.fx.GraphModule, outputs: list[str]) -> list[str]:
 
 
 def _parts_of(node: Any) -> dict[str, Any]:
-    """Return what a layer's output was computed from; empty if it is no convolution or product."""
+    """Return what a layer's output was computed from; empty for other operations."""
     aten = torch.ops.aten
     passed = (aten.mul.Tensor, aten.clone.default, aten.view.default, aten._unsafe_view.default)
     while node.op == "call_function" and node.target in passed:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 from torch import Tensor
 
 from ...draw.document import TablePage
@@ -36,7 +37,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     alone : list of (str, str, str)
         What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
     logits : tuple of (torch.Tensor or None)
-        The class scores ``(N, K)`` of both; None if it is no classifier.
+        The class scores ``(N, K)`` of both; None if it is not a classifier.
     heads : list of HeadDifference
         Of each head of the modules that attend in both, in the order in which they ran.
     worst : int or None
@@ -135,7 +136,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def changed(self) -> list[int]:
         """The samples of the batch to which a and b give another answer: another top class.
 
-        Empty if the models are no classifiers, or have other classes.
+        Empty if the models are not classifiers, or have other classes.
 
         Examples
         --------
@@ -158,7 +159,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         """The classes that either puts among its first three, and their probability in both.
 
         They are those of the sample `worst`, or of the first one, a's favourite first; empty if the
-        models are no classifiers, or have other classes.
+        models are not classifiers, or have other classes.
         """
         if (both := self._scores) is None:
             return []
@@ -207,7 +208,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         Raises
         ------
         ValueError
-            There is no such layer.
+            Unknown layer.
         """
         if self._explore is None:
             raise ValueError("These are numbers alone: ask hookviz.compare() for them again.")
@@ -215,8 +216,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def figure(self) -> Figure:
         """Draw the relative differences along the layers, activations and gradients."""
-        from .chart import error_chart
-
         return error_chart(self)
 
     def _heading(self) -> str:
@@ -284,3 +283,37 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def _repr_html_(self) -> str:
         return html_table(self.verdict, HEADER, [row.cells() for row in self])
+
+
+def error_chart(rows: Sequence[LayerDifference]) -> Figure:
+    """Relative differences of activations and gradients along the layers, on a logarithmic scale.
+
+    What is equal stands at the bottom; what cannot be compared, or is infinite, at the top.
+    """
+    from ...draw.figures import ShownFigure, layer_label  # matplotlib
+
+    columns = {
+        "activations": [row.output.distance for row in rows],
+        "gradients": [row.gradient.distance if row.gradient else math.nan for row in rows],
+    }
+    finite = [each for found in columns.values() for each in found if 0 < each < math.inf]
+    low, high = (min(finite) / 10, max(finite) * 10) if finite else (1e-8, 1.0)
+    figure = ShownFigure(figsize=(max(6.0, min(14.0, 0.09 * len(rows) + 3)), 4.2), layout="tight")
+    axes = figure.add_subplot()
+    for (name, found), mark in zip(columns.items(), ("o", "."), strict=True):
+        heights = np.clip(found, low, high)
+        axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
+    axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
+    first = next((place for place, row in enumerate(rows) if row.differs()), None)
+    if first is not None:
+        axes.axvline(first, color="#d97706", lw=1)
+        axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")
+    axes.set_yscale("log")
+    axes.set_ylim(low / 2, high * 2)
+    step = max(1, math.ceil(len(rows) / 40))
+    axes.set_xticks(range(0, len(rows), step))
+    names = [layer_label(row.layer) for row in rows[::step]]
+    axes.set_xticklabels(names, rotation=90, fontsize="xx-small")
+    axes.set_ylabel("‖a − b‖ / ‖a‖")
+    axes.legend(fontsize="small")
+    return figure

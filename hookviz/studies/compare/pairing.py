@@ -69,7 +69,7 @@ def paired(a: list[LayerRun], b: list[LayerRun], given: Mapping[str, str] | None
     Raises
     ------
     ValueError
-        A name in ``given`` is no layer that ran.
+        A name in ``given`` is not a layer that ran.
     """
     of_a, of_b = {each.name: each for each in a}, {each.name: each for each in b}
     partners = dict(given or {})

@@ -300,7 +300,7 @@ def receptive_field(
     ------
     ValueError
         The one layer is unknown (close names are told); it does not run, or not that often, or
-        its output is no map.
+        its output is not a map.
 
     Notes
     -----

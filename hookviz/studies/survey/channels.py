@@ -641,7 +641,7 @@ class LayerSurvey:
         Raises
         ------
         ValueError
-            There is no such order.
+            Unknown order.
         """
         if by not in ORDERS:
             raise ValueError(f"Unknown order {by!r}: give one of {', '.join(ORDERS)}.")

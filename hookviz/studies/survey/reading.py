@@ -39,7 +39,7 @@ class PictureFolder:
     Raises
     ------
     ValueError
-        There is no such folder, or no picture in it.
+        The folder does not exist, or holds no picture.
     """
 
     def __init__(self, folder: str | PathLike) -> None:

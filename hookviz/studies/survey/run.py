@@ -118,7 +118,7 @@ def survey(
     Warns
     -----
     RuntimeWarning
-        Layers whose output is no maps of the inputs are left out.
+        Layers whose output is not maps of the inputs are left out.
 
     Notes
     -----
