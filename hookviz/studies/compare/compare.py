@@ -51,14 +51,19 @@ class SharedTensorStore(TensorStore):
         known = self._known.get(tensor)
         if known is None:
             known = self._known[tensor] = {}
-        layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-        key, node = (tensor._version, tensor.requires_grad, *layout), tensor.grad_fn
+        key, node = (tensor.requires_grad, *_state(tensor)), tensor.grad_fn
         # A view of the whole has its own gradient.
         if key in known and known[key][0] is node:
             return known[key][1]
         taken = super().store(layer, path, tensor)
         known[key] = node, taken
         return taken
+
+
+def _state(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what tells a tensor from others, and from its former self, in the same memory."""
+    layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+    return (tensor._version, *layout)
 
 
 @dataclass(eq=False)
@@ -131,6 +136,7 @@ class ComparingCapture(QuietCapture):
         super().__init__(model, layers, TensorStore(), order)
         self._first, self._side = first, "outputs"
         self._partners = {"outputs": outputs, "inputs": inputs}
+        self._known: StorageMap[dict[Any, tuple[CapturedTensor, TensorDifference]]] = StorageMap()
 
     def _before(self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._side = "inputs"
@@ -150,11 +156,23 @@ class ComparingCapture(QuietCapture):
             first = firsts[place] if place < len(firsts) else None
             each = ComparedTensor(record.name, path, tensor.shape, tensor.dtype, 0, None)
             if first is not None and first.kept:
-                each.first, each.of_value = first, difference(first.value, tensor)
+                each.first, each.of_value = first, self._apart(first, first.value, tensor)
             taken.append(each)
         for (_, tensor), each in zip(found, taken, strict=True):
             self._hook_gradient(tensor, each, FORWARD)
         return tuple(taken)
+
+    def _apart(self, first: CapturedTensor, ours: Tensor, tensor: Tensor) -> TensorDifference:
+        """Measure a distance once: what a layer returns is mostly what the next one takes."""
+        if tensor.layout is not torch.strided:
+            return difference(ours, tensor)
+        known = self._known.get(tensor)
+        if known is None:
+            known = self._known[tensor] = {}
+        key = id(first), *_state(tensor)
+        if key not in known:
+            known[key] = first, difference(ours, tensor)
+        return known[key][1]
 
     def _call(self, record: LayerRecord) -> Call | None:
         name = self._partners[self._side].get(record.name)
@@ -167,7 +185,8 @@ class ComparingCapture(QuietCapture):
         taken.reached = True
         known = None if taken.first is None else taken.first.gradient
         if known is not None:
-            taken.of_gradient = difference(known, gradient)
+            assert taken.first is not None
+            taken.of_gradient = self._apart(taken.first, known, gradient)
 
 
 def compare(
