@@ -307,7 +307,7 @@ def error_chart(rows: Sequence[LayerDifference]) -> Figure:
         heights = np.clip(found, low, high)
         axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
     axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
-    first = next((place for place, row in enumerate(rows) if row.differs()), None)
+    first = next((index for index, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
         axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")

@@ -221,11 +221,11 @@ def write_page(
     def pages() -> Iterator[str]:
         for side, most in _levels(survey, every, whole, max_bytes - fixed):
             blocks = {}
-            for place, key in enumerate(keys):
+            for index, key in enumerate(keys):
                 channels = range(len(survey[key]))
                 made = [_channel(survey, key, channel, side, most, whole) for channel in channels]
-                blocks[f"layer-{place}"] = json_text(made)
-                on_progress((place + 1) / len(keys))
+                blocks[f"layer-{index}"] = json_text(made)
+                on_progress((index + 1) / len(keys))
             facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
             alt = f"{survey.title}: what its channels answer to"
             yield document(named, program, css, {"facts": facts, **blocks}, alt, still)

@@ -51,7 +51,7 @@ def strip(
     rows = training.rows(phase)
     if statistic in NORMS:
         rows = [Row(name) for name in dict.fromkeys(n for s in steps for n in s.layout.weighted)]
-    places = {row: place for place, row in enumerate(rows)}
+    places = {row: index for index, row in enumerate(rows)}
     values = np.full((len(rows), len(steps)), np.nan)
     wrong = np.zeros(values.shape, bool)
     name = statistic.removeprefix("gradient_")
