@@ -180,7 +180,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         -------
         list of dict
             With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
-            cosine, share, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
+            cosine, fraction, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
             gradient_relative (None where either had none), and why they cannot be compared; and,
             the same in all rows, changed_answers, how many samples are answered otherwise (None
             without classes), and worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"``

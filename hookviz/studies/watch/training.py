@@ -216,9 +216,9 @@ class Training:
         -------
         list of dict
             With ``step``, ``phase``, ``layer``, ``call``, ``path`` and ``type``; ``mean``, ``std``,
-            ``min``, ``max``, ``zeros`` (a share), ``nans``, ``infs`` and ``count`` of what it
+            ``min``, ``max``, ``zeros`` (a fraction), ``nans``, ``infs`` and ``count`` of what it
             returned; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
-            the share of channels that were zero everywhere; and the layer's ``weight_norm``,
+            the fraction of channels that were zero everywhere; and the layer's ``weight_norm``,
             ``weight_gradient_norm`` and ``update_ratio``. Missing values are None. Strict JSON: NaN
             is None, an infinity is ``"inf"`` or ``"-inf"``.
         """
