@@ -27,7 +27,7 @@ def badges(repository: str) -> str:
     button = "https://colab.research.google.com/assets/colab-badge.svg"
     lines = [
         f"[![tests]({source}/actions/workflows/tests.yml/badge.svg)]({source}/actions)",
-        f"[Documentation]({site}) · [try it without installing]({site}/live.html)",
+        f"[Documentation]({site}) · [try it without installing]({site}/index.html)",
         *(
             f"[![Open the {words} in Colab]({button})]({colab}/{notebook}.ipynb)"
             for notebook, words in NOTEBOOKS.items()

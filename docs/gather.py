@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import house
+import numpy as np
 from live_pages import write_pages
+from PIL import Image, ImageOps
 
 import hookviz
+from hookviz.draw.colours import palette, to_levels
 
 DOCS = Path(__file__).resolve().parent
 NOTEBOOKS = DOCS.parent / "notebooks"
@@ -26,6 +29,7 @@ def gather(app: Any = None) -> None:
     for name, text in wanted.items():
         write(DOCS / "notebooks" / name, text.encode())
     draw()
+    draw_gallery(DOCS / "extra" / "gallery")
     write(DOCS / "pictures" / "house.svg", house.drawing().encode())
     write_pages(DOCS / "extra" / "live", write)
 
@@ -63,6 +67,57 @@ def draw() -> None:
         explorer.figure().savefig(drawn, format="png", dpi=72)
         write(DOCS / "pictures" / f"{name}.png", drawn.getvalue())
     explorer.close()
+
+
+WIDE, HIGH = 300, 200
+"""Pixels of a thumbnail."""
+
+
+def draw_gallery(folder: Path) -> None:
+    """Draw the first page's thumbnails from runs of trained networks, a part of each view."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model, weights = hookviz.pretrained("efficientnet_lite0")
+    cat = hookviz.models.photographs()["chelsea"]
+    explorer = hookviz.explore(model, cat, weights=weights, layer="_blocks.4._depthwise_conv")
+    shown = {"maps": _mosaic(explorer.frame)}
+    explorer.layer = "_blocks.14._project_conv"
+    shown["heatmap"] = explorer.frame.overlay.pixels
+    explorer.layer, explorer.order = "_blocks.8._expand_conv", "weight"
+    gradient = explorer.frame.panels[1]
+    levels = to_levels(gradient.values, gradient.low, gradient.high)
+    shown["gradient"] = palette(gradient.cmap)[levels]
+    explorer.close()
+    transformer, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
+    explorer = hookviz.explore(transformer, digit)
+    shown["attention"] = _mosaic(explorer.frame)
+    explorer.close()
+    demo, fish = hookviz.demo_model(), hookviz.demo_images()[12]
+    explorer = hookviz.explore(demo, fish, layer="layer2.1.conv2")
+    shown["teach"] = explorer.frame.overlay.pixels
+    explorer.close()
+    why = hookviz.contributions(demo, fish, "layer2.1.conv2", channel=3, position=(14, 14))
+    most = why.by_channel.abs().argsort(descending=True)[:6]
+    terms = why.products[most].view(2, 3, 3, 3).permute(0, 2, 1, 3).reshape(6, 9).numpy()
+    end = float(abs(terms).max())
+    shown["why"] = palette("RdBu_r")[to_levels(terms, -end, end)]
+    for name, pixels in shown.items():
+        kept = io.BytesIO()
+        _thumbnail(pixels).quantize(128).save(kept, "PNG", optimize=True)
+        write(folder / f"{name}.png", kept.getvalue())
+
+
+def _mosaic(frame: Any) -> np.ndarray:
+    """Return the tiles of a frame, white between them."""
+    colours = palette(frame.tiles.cmap).copy()
+    colours[-1] = 255
+    return colours[frame.tiles.mosaic.levels]
+
+
+def _thumbnail(pixels: np.ndarray) -> Image.Image:
+    """Fill a thumbnail with the middle of a picture; its own pixels stay sharp if it is small."""
+    picture = Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
+    how = Image.Resampling.NEAREST if picture.width < 120 else Image.Resampling.LANCZOS
+    return ImageOps.fit(picture, (WIDE, HIGH), how, centering=(0.5, 0.2))
 
 
 VIEWS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,23 @@ STEPS, FAULT = 120, 90  # said in live.md, too
 def write_pages(folder: Path, write: Callable[[Path, bytes], None]) -> None:
     """All of them, into a folder that Sphinx copies as it is."""
     folder.mkdir(parents=True, exist_ok=True)
-    for make in (explorer, trace, survey, training):
+    for make in (network, explorer, trace, survey, training):
         write(folder / f"{make.__name__}.html", make().encode())
+
+
+def network() -> str:
+    """Return a page in which the demo network runs; without its runtime, of what it returned."""
+    model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
+    shown = hookviz.explore(model, fish, layer="layer2.1.conv2")
+    for name in ("onnxscript", "onnx_ir"):  # which tell each step
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        page = shown.to_html(network=True)
+    except (ImportError, OSError) as error:  # of onnx, and of the runtime
+        print(f"The first page shows a network that does not run: {error}")
+        page = shown.to_html(max_bytes=LARGEST)
+    shown.close()
+    return page or ""
 
 
 def explorer() -> str:

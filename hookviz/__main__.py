@@ -196,7 +196,7 @@ def page(options: argparse.Namespace) -> None:
     from .run.progress import Progress
     from .run.session import Session
     from .run.target import read_target
-    from .view.opening import opened
+    from .view.exploration import opened
     from .view.settings import Settings
     from .view.view import View
 
@@ -233,7 +233,7 @@ def survey(options: argparse.Namespace) -> None:
     if not folder or not (options.model or options.demo):
         raise CommandError("give a model and a folder, or --demo; see hookviz survey --help.")
     if not Path(folder).is_dir():
-        raise CommandError(f"there is no folder {folder!r}: give one with pictures in it.")
+        raise CommandError(f"missing folder {folder!r}: give one with pictures in it.")
     rank, count = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     torch.manual_seed(0)  # so that random weights are the same in each process and run
@@ -267,7 +267,7 @@ def chosen(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     if not name or not picture:
         raise CommandError("give a model and a picture, or --demo; see hookviz page --help.")
     if not Path(picture).is_file():
-        raise CommandError(f"there is no file {picture!r}: give the path of a picture.")
+        raise CommandError(f"missing file {picture!r}: give the path of a picture.")
     model, weights = model_of(options)
     return model, picture, weights
 
@@ -329,7 +329,7 @@ def load(model: Any, path: str) -> None:
     import torch
 
     if not Path(path).is_file():
-        raise CommandError(f"there is no file {path!r} of weights.")
+        raise CommandError(f"missing file {path!r} of weights.")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, EOFError):

@@ -42,7 +42,7 @@ def read_arrays(path: str | os.PathLike, formats: Mapping[str, Unpack[T]], kind:
         The file is broken, or of another ``kind``.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file {str(path)!r}: check the path.")
+        raise FileNotFoundError(f"Missing file {str(path)!r}: check the path.")
     try:
         with np.load(io.BytesIO(Path(path).read_bytes()), allow_pickle=False) as file:
             about = json.loads(str(file["about"]))
@@ -73,7 +73,7 @@ def write_whole(path: str | os.PathLike, content: bytes) -> None:
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(
-            f"There is no folder {str(target.parent)!r} for {target.name}: make it."
+            f"Missing folder {str(target.parent)!r} for {target.name}: make it."
         )
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from .results import Diagnosis, Watch
-from .studies.fit import WatchedFit
+from .studies.fit import FitResults, WatchedFit
 
 try:
     from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
@@ -24,7 +23,7 @@ except ImportError:
         Callback, LightningModule = object, nn.Module
 
 
-class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
+class WatchCallback(FitResults, Callback):  # pyright: ignore[reportGeneralTypeIssues]
     """Record what every layer does while Lightning's ``Trainer`` trains.
 
     Each batch of training and of validation is a block; see `hookviz.watch`, whose arguments it
@@ -61,14 +60,6 @@ class WatchCallback(Callback):  # pyright: ignore[reportGeneralTypeIssues]
                 "In a loop of your own put `with hookviz.watch(model):` around each step."
             )
         self._fit = WatchedFit(layers, every, diagnose, options)
-
-    @property
-    def watch(self) -> Watch | None:
-        return self._fit.watch
-
-    @property
-    def findings(self) -> Diagnosis | None:
-        return self._fit.findings
 
     def on_fit_start(self, trainer: Any, module: Any) -> None:
         plugin = getattr(trainer, "precision_plugin", None)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from .results import Diagnosis, Watch
-from .studies.fit import WatchedFit
+from .studies.fit import FitResults, WatchedFit
 
 try:
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -13,7 +12,7 @@ except ImportError:
     TrainerCallback = object
 
 
-class TrainerWatchCallback(TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
+class TrainerWatchCallback(FitResults, TrainerCallback):  # pyright: ignore[reportGeneralTypeIssues]
     """Record what every layer does while the ``Trainer`` of transformers trains.
 
     Each step of the optimizer is a block, with all batches whose gradients it accumulates; see
@@ -54,14 +53,6 @@ class TrainerWatchCallback(TrainerCallback):  # pyright: ignore[reportGeneralTyp
                 "step."
             )
         self._fit = WatchedFit(layers, every, diagnose, options)
-
-    @property
-    def watch(self) -> Watch | None:
-        return self._fit.watch
-
-    @property
-    def findings(self) -> Diagnosis | None:
-        return self._fit.findings
 
     def on_train_begin(self, *_: Any, model: Any = None, **__: Any) -> None:
         self._fit.begin(model, model)

@@ -549,9 +549,9 @@ def test_patches_of_a_query():
     assert maps.grid == (4, 4)
     assert torch.equal(maps.patches(name), tensor[:, :, 0, 1:].unflatten(-1, (4, 4)))
     assert torch.equal(maps.patches(name, (1, 2)), tensor[:, :, 1 + 6, 1:].unflatten(-1, (4, 4)))
-    with pytest.raises(ValueError, match="is no patch"):
+    with pytest.raises(ValueError, match="is not a patch"):
         maps.patches(name, (4, 0))
-    with pytest.raises(ValueError, match="is no token"):
+    with pytest.raises(ValueError, match="is not one of the"):
         maps.patches(name, 17)
 
 
@@ -561,7 +561,7 @@ def test_what_the_result_says(tmp_path):
     maps = hookviz.results.Attention({"even": uniform, "one": sharp}, model="M")
     rows = maps.records()
     json.dumps(rows, allow_nan=False)
-    assert [(r["layer"], r["head"], r["key"], r["share"]) for r in rows][2] == ("one", 0, 2, 1.0)
+    assert [(r["layer"], r["head"], r["key"], r["fraction"]) for r in rows][2] == ("one", 0, 2, 1.0)
     assert (
         rows[0]["entropy"] == pytest.approx(1) and rows[2]["entropy"] == 0 and rows[2]["peak"] == 1
     )

@@ -43,13 +43,13 @@ def test_a_function_of_ones_own_with_weights(tmp_path, photo, monkeypatch):
     ("given", "said"),
     [
         ([], "give a model and a picture, or --demo"),
-        (["resnet18", "none.jpg"], "there is no file 'none.jpg'"),
+        (["resnet18", "none.jpg"], "missing file 'none.jpg'"),
         (["resnet3", "PHOTO", "--weights", "none"], "close to it: 'resnet34'"),
         (["resnet3", "PHOTO"], "close to it: 'resnet34'"),
         (["nowhere:build", "PHOTO"], "nowhere:build cannot be imported"),
         (["os.path:join", "PHOTO"], "hookviz: "),
         (["hookviz:demo_images", "PHOTO"], "gave a list, not a model"),
-        (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "there is no file 'no.pt'"),
+        (["hookviz:demo_model", "PHOTO", "--weights", "no.pt"], "missing file 'no.pt'"),
         (["hookviz:demo_model", "PHOTO", "--weights", "PHOTO"], "has no weights that can be read"),
         (
             ["hookviz:demo_model", "PHOTO", "--weights", "OTHER"],
@@ -125,7 +125,7 @@ def test_a_survey(tmp_path, pictures, capsys):
     ("given", "said"),
     [
         ([], "give a model and a folder, or --demo"),
-        (["--demo", "nowhere"], "there is no folder 'nowhere'"),
+        (["--demo", "nowhere"], "missing folder 'nowhere'"),
         (["--demo", "PICTURES", "--layers", "nothing*"], "nothing*"),
         (["resnet3", "PICTURES", "--weights", "none"], "close to it: 'resnet34'"),
         (["--demo", "PICTURES", "-k", "0"], "k=0 is too small"),

@@ -667,7 +667,7 @@ def test_rare_views_are_refused_in_one_sentence(words):
     model, image, options = RARE[words]
     layers = None if model is MODEL else "conv*"
     explorer = hookviz.explore(model, image, layers=layers, **{"target": 1, **options})
-    with pytest.raises(ValueError, match=f"^There is no short code for .*{words}") as error:
+    with pytest.raises(ValueError, match=f"^No short code exists for .*{words}") as error:
         explorer.code()
     assert str(error.value).endswith(".") and ":" in str(error.value)
     control(explorer, "show the hooks").value = True
@@ -682,10 +682,12 @@ def test_rare_views_are_refused_in_one_sentence(words):
 def test_other_edits_are_refused_in_one_sentence(change, where):
     explorer = hookviz.explore(MODEL, PICTURES[6])
     explorer.edit("stem.0", change, channels=2, where=where)
-    with pytest.raises(ValueError, match="no short code for the edit of stem.0, channel 2"):
+    with pytest.raises(ValueError, match="No short code exists for the edit of stem.0, channel 2"):
         explorer.code()
     explorer.version = "difference"
-    with pytest.raises(ValueError, match="no short code for a difference: set version='edited'"):
+    with pytest.raises(
+        ValueError, match="No short code exists for a difference: set version='edited'"
+    ):
         explorer.code()
     explorer.close()
 

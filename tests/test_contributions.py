@@ -187,7 +187,7 @@ class Rectified(nn.Conv2d):
 @pytest.mark.parametrize(
     ("layer", "said"),
     [
-        (nn.BatchNorm2d(2), "is no convolution and no linear layer"),
+        (nn.BatchNorm2d(2), "is neither a convolution nor a linear layer"),
         (Squared(2, 2, 1), "does more than a convolution"),
         (Rectified(2, 2, 1), "overwrites what its convolution made"),
     ],
@@ -205,7 +205,7 @@ def test_mistakes():
         ({"channel": 0, "position": (0, 3)}, "has no position 3"),
         ({"channel": 0, "position": (0, 0), "sample": 1}, "has no sample 1"),
         ({"channel": 0, "position": (0,)}, "is none of its map"),
-        ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: there is no call=1"),
+        ({"channel": 0, "position": (0, 0), "call": 1}, "ran 1 time: call=1 is out of range"),
     ]:
         with pytest.raises(ValueError, match=said):
             hookviz.contributions(model, x, "0", **options)

@@ -163,7 +163,7 @@ def test_shape(x):
     assert "(2, 3)" in found.message and "4 features" in found.message
     assert "mean" in found.message  # which made it
     assert [name for name, _, _ in found.evidence["shapes"]][:2] == ["blocks.0", "blocks.0.conv"]
-    with pytest.raises(ValueError, match="no maps to show"):
+    with pytest.raises(ValueError, match="No maps can be shown"):
         hookviz.diagnose(model, x).show()
 
     with pytest.raises(RuntimeError, match="mat1 and mat2"), hookviz.diagnose(model) as findings:
@@ -486,7 +486,7 @@ def test_records_and_text(x):
     assert first == findings.verdict and "1 error" in first
     assert "blocks.1" in findings._repr_html_()
     assert findings[:1] == [findings[0]]
-    with pytest.raises(ValueError, match="no finding 9"):
+    with pytest.raises(ValueError, match="Unknown finding 9"):
         findings.show(9)
 
 

@@ -354,8 +354,14 @@ def test_live_pages_are_there(site: dict[str, Page]) -> None:
     shown = [load for load in site["live.html"].loads if load.startswith("live/")]
     assert shown == [f"live/{name}.html" for name in ("explorer", "trace", "survey", "training")]
     sizes = [site[name].path.stat().st_size for name in shown]
-    assert min(sizes) > 100e3 and max(sizes) <= 1.5e6 and sum(sizes) < 5e6
+    assert min(sizes) > 100e3 and max(sizes) <= 3e6 and sum(sizes) < 6e6
     assert all("Content-Security-Policy" in site[name].path.read_text() for name in shown)
+    (first,) = [load for load in site["index.html"].loads if load.startswith("live/")]
+    assert "Content-Security-Policy" in site[first].path.read_text()
+    small = [load for load in site["index.html"].loads if load.startswith("gallery/")]
+    assert len(small) == 6
+    folder = site["index.html"].path.parent
+    assert all((folder / name).stat().st_size < 100e3 for name in small)
 
 
 @pytest.mark.heavy

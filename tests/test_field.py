@@ -565,7 +565,7 @@ def test_calls_of_a_reused_layer():
     x = torch.rand(1, 2, 9, 9)
     sizes = [hookviz.receptive_field(model, x, "0", call=call).size for call in (0, 1, -1)]
     assert sizes == [(3, 3), (5, 5), (5, 5)]
-    with pytest.raises(ValueError, match=r"Layer '0' ran 2 times: there is no call=2\."):
+    with pytest.raises(ValueError, match=r"Layer '0' ran 2 times: call=2 is out of range\."):
         hookviz.receptive_field(model, x, "0", call=2)
 
 
@@ -666,3 +666,9 @@ def test_a_linear_layer_has_one_place():
     field = hookviz.receptive_field(model, torch.rand(1, 1, 8, 8), "2")
     assert field.status == "whole input" and field.map_size == (1,)
     assert field.box(0) == (0, 0, 8, 8)
+
+
+def test_a_field_has_a_page():
+    field = hookviz.receptive_field(nn.Conv2d(1, 1, 3, stride=2), torch.ones(1, 1, 9, 9), "")
+    page = field.to_html(title="one layer")
+    assert "<title>one layer</title>" in page and "3×3" in page and "2×2" in page

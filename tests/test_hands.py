@@ -251,7 +251,7 @@ def test_the_code_is_the_edited_run(model, explorer, layer):
     assert torch.equal(names["activation"], explorer.cache[layer].activation)
     assert torch.equal(names["gradient"], explorer.cache[layer].gradient)
     explorer.version = "difference"
-    with pytest.raises(ValueError, match="no short code for a difference"):
+    with pytest.raises(ValueError, match="No short code exists for a difference"):
         explorer.code()
     explorer.version = "original"
     assert "edit_0" not in explorer.code()

@@ -96,10 +96,10 @@ def test_arrays(array, pixel):
 @pytest.mark.parametrize(
     ("array", "words"),
     [
-        (np.zeros((2, 3, 5), "uint8"), r"shape \(2, 3, 5\) is no picture"),
-        (np.zeros((1, 2, 3, 3), "uint8"), "is no picture"),
-        (np.zeros((0, 3), "uint8"), "is no picture"),
-        (np.zeros((2, 3), "complex64"), "complex64 is no picture"),
+        (np.zeros((2, 3, 5), "uint8"), r"shape \(2, 3, 5\) is not a picture"),
+        (np.zeros((1, 2, 3, 3), "uint8"), "is not a picture"),
+        (np.zeros((0, 3), "uint8"), "is not a picture"),
+        (np.zeros((2, 3), "complex64"), "complex64 is not a picture"),
         (np.full((2, 3), 300), "from 300 to 300: scale them to 0 to 255"),
         (np.full((2, 3), 254.0), "from 254 to 254: scale them to 0 to 1"),
         (np.full((2, 3), np.nan), "6 NaN or infinite values"),
@@ -111,7 +111,7 @@ def test_arrays_that_are_no_pictures(array, words):
 
 
 def test_files_that_are_no_pictures(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no file '.*nowhere.png': check the path"):
+    with pytest.raises(FileNotFoundError, match="Missing file '.*nowhere.png': check the path"):
         load_picture(tmp_path / "nowhere.png")
     with pytest.raises(ValueError, match="is a folder"):
         load_picture(tmp_path)
@@ -398,8 +398,11 @@ def test_urls_that_are_no_picture(tmp_path):
     (tmp_path / "page.png").write_text("<html>")
     with pytest.raises(ValueError, match="cannot be read as a picture"):
         prepare_input((tmp_path / "page.png").as_uri(), model)
-    with pytest.raises(ValueError, match="cannot be read as a picture"):
+    with pytest.raises(ValueError, match=r"^b'<html>' \(6 bytes\) cannot be read as a picture"):
         prepare_input(b"<html>", model)
+    with pytest.raises(ValueError, match="not a format that Pillow reads") as error:
+        prepare_input(io.BytesIO(b"<html>" * 50), model)
+    assert str(error.value).startswith("'BytesIO' cannot") and "0x" not in str(error.value)
     with pytest.raises(ValueError, match="or a list of paths"):
         prepare_input(tmp_path, model)
 

@@ -132,7 +132,7 @@ def test_of_an_explorer(branching):
     assert len(runs) == 2  # the kept run, and this test's own
     handle.remove()
     explorer.place = None
-    with pytest.raises(ValueError, match="no position"):
+    with pytest.raises(ValueError, match="No position"):
         explorer.contributions()
     explorer.close()
 

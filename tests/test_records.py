@@ -191,7 +191,8 @@ def test_html_has_whole_names(result, odd):
     assert LONG in found._repr_html_() or (name == "diagnose" and not odd)
 
 
-PAGES = ("trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks")
+PAGES = {"trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks"}
+PAGES |= {"receptive_field"}
 
 
 def test_a_page_is_one_file(result, tmp_path):
@@ -201,7 +202,7 @@ def test_a_page_is_one_file(result, tmp_path):
         return
     path = tmp_path / "page.html"
     if name == "survey":
-        with pytest.raises(ValueError, match="knows its inputs by their numbers|no picture"):
+        with pytest.raises(ValueError, match="only the numbers of its inputs|not a picture"):
             replace(found, reader=None).to_html(path)
     assert found.to_html(path, title="<b>A page</b>") is None
     page = path.read_text(encoding="utf-8")

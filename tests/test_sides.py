@@ -35,7 +35,7 @@ def test_two_classes():
     explorer.edit("stem.0", 0.5)
     assert not (explorer.sides().heats[0] == sides.heats[0]).all()
     explorer.target = "moon"
-    with pytest.raises(ValueError, match="'moon' is no difference of two: give a tuple"):
+    with pytest.raises(ValueError, match="'moon' is not a difference of two: give a tuple"):
         explorer.sides()
     explorer.close()
 

@@ -578,7 +578,9 @@ def test_kinds_and_of_choose():
 def test_errors_say_what_to_do():
     model = net()
     model[0].register_forward_hook(plain)
-    with pytest.raises(ValueError, match=r"kinds='forwards' is no kind of hook; there are: forwar"):
+    with pytest.raises(
+        ValueError, match=r"kinds='forwards' is not a kind of hook; the kinds are: forwar"
+    ):
         hookviz.remove_hooks(model, kinds="forwards")
     with pytest.raises(TypeError, match=r"of=3 is nothing to find a hook by: give the function"):
         hookviz.remove_hooks(model, of=3)

@@ -201,7 +201,7 @@ def test_quantiles():
         assert (share - q).abs().max() < 0.03, q
     assert torch.equal(layer.quantile(1), values.amax(1))
     assert layer.quantile(0.5, 2) == layer.quantile(0.5)[2]
-    with pytest.raises(ValueError, match="q=50 is no share"):
+    with pytest.raises(ValueError, match="q=50 is not a share"):
         layer.quantile(50)
 
 
@@ -253,13 +253,13 @@ def test_classes(whole):
     assert survey["0"].classes(0) == [("z", 4)]
     assert survey.find("z") == [("0", 0, 4)] and survey.find(0) == [("0", 1, 4)]
     assert survey.find("x") == []
-    assert hookviz.survey(model, inputs, k=6).find(4, share=0.5) == [("0", 0, 4)]
+    assert hookviz.survey(model, inputs, k=6).find(4, fraction=0.5) == [("0", 0, 4)]
     assert whole.class_names == ["a", "b", "c"]
     with pytest.raises(ValueError, match="No class is called 'eye'"):
         survey.find("eye")
-    with pytest.raises(ValueError, match="share=2"):
-        survey.find("z", share=2)
-    with pytest.raises(ValueError, match="knows of no classes"):
+    with pytest.raises(ValueError, match="fraction=2"):
+        survey.find("z", fraction=2)
+    with pytest.raises(ValueError, match="has no classes"):
         hookviz.survey(model, [each for each, _ in inputs]).find(0)
 
 
@@ -305,7 +305,7 @@ def test_a_folder_of_pictures(tmp_path):
         picture.save(folder / f"{number}.png")
     survey = hookviz.survey(hookviz.demo_model(), tmp_path, "layer3.1.conv2", k=2)
     assert survey.class_names[:2] == ["ball", "fish"] and survey.mark.length == 6
-    assert survey.find("fish", share=0.5)
+    assert survey.find("fish", fraction=0.5)
     (tmp_path / "loose.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"Input 4 .* cannot be read as a picture"):
         hookviz.survey(hookviz.demo_model(), tmp_path, "stem.0")
@@ -348,10 +348,10 @@ def test_the_model_is_untouched():
         ({"inputs": []}, ValueError, "list is empty"),
         ({"inputs": {"a": 1}}, TypeError, "A dict has no inputs with an index"),
         ({"inputs": iter([])}, TypeError, "has no inputs with an index"),
-        ({"inputs": "nowhere"}, ValueError, "There is no folder 'nowhere'"),
-        ({"inputs": [object()]}, ValueError, "an object|a object is no picture"),
+        ({"inputs": "nowhere"}, ValueError, "Missing folder 'nowhere'"),
+        ({"inputs": [object()]}, ValueError, "an object|a object is not a picture"),
         ({"layers": "conv9"}, ValueError, "No layer of Sequential is called 'conv9'"),
-        ({"path": "nowhere/survey.npz"}, ValueError, "There is no folder 'nowhere'"),
+        ({"path": "nowhere/survey.npz"}, ValueError, "Missing folder 'nowhere'"),
         (
             {"inputs": torch.utils.data.DataLoader([1])},
             TypeError,
@@ -434,7 +434,7 @@ def test_a_shard_has_a_file_of_its_own(whole, tmp_path):
     for rank in range(3):
         hookviz.survey(network(), Pictures(), nn.Conv2d, **given, shard=(rank, 3))
     same(hookviz.load(tmp_path / "survey.*-of-3.npz"), whole)
-    with pytest.raises(FileNotFoundError, match="There is no file"):
+    with pytest.raises(FileNotFoundError, match="Missing file"):
         hookviz.load(tmp_path / "survey.*-of-4.npz")
 
 
@@ -503,7 +503,7 @@ def test_a_broken_file_is_told_and_kept(harm, whole, tmp_path):
     with pytest.raises(ValueError, match="is broken, or not a survey"):
         hookviz.survey(network(), Pictures(), nn.Conv2d, k=K, path=path)
     assert path.read_bytes() == before
-    with pytest.raises(FileNotFoundError, match="There is no file"):
+    with pytest.raises(FileNotFoundError, match="Missing file"):
         hookviz.load(tmp_path / "none.npz")
 
 

@@ -86,8 +86,8 @@ def test_signals_and_volumes(shape):
 def test_what_is_no_picture_is_said():
     survey = hookviz.survey(nn.Sequential(nn.Linear(6, 4)), list(torch.randn(5, 6)), "0")
     (piece,) = survey.patches("0", 1, 1)
-    assert piece.picture is None and "it is no picture" in piece.words
-    assert "it is no picture" in row([piece])
+    assert piece.picture is None and "it is not a picture" in piece.words
+    assert "it is not a picture" in row([piece])
     assert strip([piece], 8).size == (8, 8)
 
 
@@ -167,7 +167,7 @@ def test_the_explorer_has_it_beside(survey, model):
 
 def test_what_is_no_survey_of_the_model_is_refused(survey, model):
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
-    with pytest.raises(TypeError, match="A int is no survey"):
+    with pytest.raises(TypeError, match="A int is not a survey"):
         explorer.survey = 3
     other = hookviz.survey(nn.Sequential(nn.Conv2d(1, 1, 1)), [torch.zeros(1, 2, 2)])
     with pytest.raises(ValueError, match="not of the shown model: one is of a Sequential"):
@@ -221,7 +221,7 @@ def test_orders(survey):
     layer = survey[LAYERS[1]]
     largest = layer.data["values"][0][layer.order("largest value")]
     assert (largest.diff() <= 0).all()
-    with pytest.raises(ValueError, match="no order 'size': give one of number"):
+    with pytest.raises(ValueError, match="Unknown order 'size': give one of number"):
         layer.order("size")
 
 

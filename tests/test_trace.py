@@ -567,7 +567,9 @@ def test_trace_is_a_sequence(residual):
     assert [event.index for event in part] == [3, 4, 5]
     assert residual[-1] is list(residual)[-1]
     assert residual.index(residual[4]) == 4
-    with pytest.raises(IndexError, match=f"no event 999: this trace has {len(residual)}"):
+    with pytest.raises(
+        IndexError, match=f"Event 999 is out of range: this trace has {len(residual)}"
+    ):
         residual[999]
     with pytest.raises(AttributeError):
         residual[0].kind = "other"
@@ -678,7 +680,7 @@ def test_shown_in_a_notebook(residual):
     assert data["text/plain"] == repr(residual)
     residual.close()
     assert set(residual[:0]._repr_mimebundle_()) == {"text/plain", "text/html"}
-    with pytest.raises(ValueError, match="no event"):
+    with pytest.raises(ValueError, match="is empty"):
         residual[:0].show()
 
 

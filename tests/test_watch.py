@@ -730,7 +730,7 @@ def test_a_killed_training_goes_on_and_an_ended_one_is_whole(tmp_path):
 
 
 def test_no_folder_is_told_at_once(tmp_path):
-    with pytest.raises(ValueError, match="There is no folder .*: make it"):
+    with pytest.raises(ValueError, match="Missing folder .*: make it"):
         hookviz.watch(made(), path=tmp_path / "none" / "run.npz")
     with pytest.raises(ValueError, match="save_every=-1 is negative"):
         hookviz.watch(made(), save_every=-1)
@@ -918,7 +918,7 @@ def test_figures_that_cannot_be():
     ):
         watch.figure()
     trained(model.train(), 1, watch)
-    with pytest.raises(ValueError, match="no statistic 'sdt': there are mean"):
+    with pytest.raises(ValueError, match="Unknown statistic 'sdt': there are mean"):
         watch.figure("sdt")
     with pytest.raises(ValueError, match="No layer 'cov' was watched; close to it: 'conv'"):
         watch.figure(layer="cov")
@@ -943,5 +943,5 @@ def test_a_file_in_a_missing_folder(tmp_path):
     watch = hookviz.watch(nn.Sequential(nn.Linear(4, 4)), every=1)
     with watch:
         watch._model(torch.ones(2, 4)).sum().backward()
-    with pytest.raises(FileNotFoundError, match="There is no folder .*missing"):
+    with pytest.raises(FileNotFoundError, match="Missing folder .*missing"):
         watch.save(tmp_path / "missing" / "run.npz")

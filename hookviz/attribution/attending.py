@@ -336,7 +336,7 @@ class AttentionListener(Listener):
         self._note(operation, attended)
         if not attended.confirmed:
             attended.confirmed = True
-            self._settle(attended)
+            self._find_module(attended)
             if self._keeps(attended):
                 with self._silent(), torch.no_grad():
                     attended.kept, attended.owned = fused_weights(operation), True
@@ -384,7 +384,7 @@ class AttentionListener(Listener):
     def _confirm(self, attended: Attended, operation: Operation) -> None:
         attended.confirmed = True
         attended.path = _common(attended.path, self._path(operation.call))
-        self._settle(attended)
+        self._find_module(attended)
         if not self._keeps(attended):
             attended.kept = None
             return
@@ -457,7 +457,7 @@ class AttentionListener(Listener):
         known.append(attended)
         return attended
 
-    def _settle(self, attended: Attended) -> None:
+    def _find_module(self, attended: Attended) -> None:
         """Find the module that attends: not the helper that it hands queries and keys to."""
         path = attended.path
         while len(path) > 1 and self._is_helper(path[-1]):

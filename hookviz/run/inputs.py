@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
 from ..hooking.select import check_model, is_convolution, module_names, unwrapped
@@ -133,15 +133,21 @@ def load_picture(picture: Any) -> Image.Image:
         try:
             return _as_rgb(picture)
         except Exception as error:  # one that Pillow opened, but has not read yet
-            raise _unreadable(getattr(picture, "filename", "") or "The image", error) from None
-    name = name_of(picture)
+            name = getattr(picture, "filename", "")
+            raise _unreadable(repr(name) if name else "The image", error) from None
+    named = repr(name_of(picture))
     if is_url(picture):
         picture = io.BytesIO(_downloaded(str(picture)))
     elif isinstance(picture, (str, PathLike)):
         picture = expanded(picture)
     elif isinstance(picture, (bytes, bytearray, memoryview)):
-        picture = io.BytesIO(bytes(picture))
-    return _opened(picture, name)
+        data = bytes(picture)
+        picture, named = io.BytesIO(data), f"{_begin(data)} ({len(data)} bytes)"
+    return _opened(picture, named)
+
+
+def _begin(data: bytes) -> str:
+    return repr(data) if len(data) <= 20 else f"{data[:20]!r}…"
 
 
 def expanded(path: str | PathLike) -> str:
@@ -177,28 +183,30 @@ def _short(url: str) -> str:
     return repr(url if len(url) < 200 else f"{url[:100]}…")
 
 
-def _opened(file: Any, name: str) -> Image.Image:
+def _opened(file: Any, named: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(file) as opened:
                 return _as_rgb(opened)
     except FileNotFoundError:
-        raise FileNotFoundError(f"There is no file {name!r}: check the path.") from None
+        raise FileNotFoundError(f"Missing file {named}: check the path.") from None
     except IsADirectoryError:
         raise ValueError(
-            f"{name!r} is a folder: give the path of one picture, or a list of paths."
+            f"{named} is a folder: give the path of one picture, or a list of paths."
         ) from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name!r} is too large to open safely: {error}") from None
+        raise ValueError(f"{named} is too large to open safely: {error}") from None
     except Exception as error:  # what broken files make Pillow raise is of many kinds
-        raise _unreadable(name, error) from None
+        raise _unreadable(named, error) from None
 
 
-def _unreadable(name: str, error: Exception) -> ValueError:
+def _unreadable(named: str, error: Exception) -> ValueError:
     reason = str(error) or type(error).__name__
+    if isinstance(error, UnidentifiedImageError):  # Pillow names the file's object, and its address
+        reason = "not a format that Pillow reads"
     return ValueError(
-        f"{name!r} cannot be read as a picture ({reason}): give a whole PNG, JPEG or other "
+        f"{named} cannot be read as a picture ({reason}): give a whole PNG, JPEG or other "
         "image file."
     )
 
@@ -226,14 +234,14 @@ def _picture_array(array: np.ndarray) -> np.ndarray:
         array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in shape:
         raise ValueError(
-            f"An array of shape {shape} is no picture: give (H, W), (H, W, 3) or (3, H, W), or a "
-            "tensor (N, C, H, W)."
+            f"An array of shape {shape} is not a picture: give (H, W), (H, W, 3) or (3, H, W), or "
+            "a tensor (N, C, H, W)."
         )
     if array.dtype == bool:
         return array.astype(np.uint8) * 255
     if array.dtype.kind not in "uif":
         raise ValueError(
-            f"An array of type {array.dtype} is no picture: give uint8, uint16 or floats."
+            f"An array of type {array.dtype} is not a picture: give uint8, uint16 or floats."
         )
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():

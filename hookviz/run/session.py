@@ -355,6 +355,15 @@ class Run:
     leaves: Sequence[Leaf] = ()  # the output's tensors, detached; none of a classifier
 
 
+def run_of(passed: PassResult[Any]) -> Run:
+    """Return the records of a capture's pass, with the output detached."""
+    logits = logits_of(passed.output)
+    kept = None if logits is None else logits.detach()
+    leaves = leaves_of(passed.output) if kept is None else []
+    cache = passed.observer.data()
+    return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
+
+
 class Session:
     """A user's model, its input and its classes, and every way to run it.
 
@@ -405,7 +414,9 @@ class Session:
         """
         if self._inputs.instead is not None:
             with suppress(Exception), self.active(grad=False):  # the next run raises it again
-                self._settling(lambda: self.call(*map_tensors(self._inputs.args, torch.clone)))
+                self._with_replacement(
+                    lambda: self.call(*map_tensors(self._inputs.args, torch.clone))
+                )
         return self._inputs
 
     @inputs.setter
@@ -491,7 +502,7 @@ class Session:
                     self.call(*args, **kwargs)
             return observer
 
-        return self._settling(once)
+        return self._with_replacement(once)
 
     def forward_backward(
         self,
@@ -529,7 +540,7 @@ class Session:
             return PassResult(observer, output, score is not None, source), more
 
         while True:
-            passed, more = self._settling(partial(once, source))
+            passed, more = self._with_replacement(partial(once, source))
             if more is None:
                 return passed
             source = more
@@ -560,12 +571,7 @@ class Session:
             expected = 2 * len(cache.not_called)
             return cache if beside is None else _Together(cache, beside(cache, store))
 
-        passed = self.forward_backward(target, observe)
-        logits = logits_of(passed.output)
-        kept = None if logits is None else logits.detach()
-        cache = passed.observer.data()
-        leaves = leaves_of(passed.output) if kept is None else []
-        return Run(cache, kept, passed.scored, type(passed.output), passed.source, leaves)
+        return run_of(self.forward_backward(target, observe))
 
     def runs(self, targets: Sequence[Target], layers: Layers) -> Iterator[Run]:
         """Run one forward, and one backward for each target; yield the run of each.
@@ -578,16 +584,14 @@ class Session:
             args, kwargs, sources = clone_inputs(self.model, self._inputs.args, self._inputs.kwargs)
             with cache:
                 output = self.call(*args, **kwargs)
-                logits = logits_of(output)
-                kept = None if logits is None else logits.detach()
                 for target in targets:
                     cache.forget_gradients()
                     score = score_of(output, target, self.class_names)
                     if score is not None:
                         torch.autograd.grad(score, sources, allow_unused=True, retain_graph=True)
-                    yield Run(cache.data(), kept, score is not None, type(output), "inputs")
+                    yield run_of(PassResult(cache, output, score is not None, "inputs"))
 
-    def _settling(self, run: Callable[[], T]) -> T:
+    def _with_replacement(self, run: Callable[[], T]) -> T:
         """Run on the input as it is; if the forward raises, on its replacement.
 
         If the second run raises too, the first error is raised: it is about the user's own input.

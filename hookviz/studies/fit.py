@@ -70,7 +70,7 @@ class WatchedFit:
     def leave(self, *error: Any) -> None:
         """Close the blocks after a step, with what it raised; they may be closed already.
 
-        The guard comes last: what it runs again is no step.
+        The guard comes last: what it runs again is not a step.
         """
         given = error or (None, None, None)
         if self.watch is not None and self.watch.active:
@@ -81,3 +81,17 @@ class WatchedFit:
             if not self.findings.healthy:
                 said = f"hookviz.diagnose of the first step: {self.findings.verdict}"
                 warnings.warn(said, RuntimeWarning, stacklevel=2)
+
+
+class FitResults:
+    """A callback's results, as its `WatchedFit` has them."""
+
+    _fit: WatchedFit
+
+    @property
+    def watch(self) -> Watch | None:
+        return self._fit.watch
+
+    @property
+    def findings(self) -> Diagnosis | None:
+        return self._fit.findings

@@ -352,7 +352,7 @@ def remove_hooks(
     TypeError
         The model is no ``nn.Module``; ``of`` is nothing that can be looked for.
     ValueError
-        There is no such kind.
+        Unknown kind.
 
     Examples
     --------
@@ -388,11 +388,11 @@ class HookTable(TablePage, Sequence[HookInfo]):
         return len(self._found)
 
     @overload
-    def __getitem__(self, place: int) -> HookInfo: ...
+    def __getitem__(self, index: int) -> HookInfo: ...
     @overload
-    def __getitem__(self, place: slice) -> HookTable: ...
-    def __getitem__(self, place: int | slice) -> HookInfo | HookTable:
-        found = self._found[place]
+    def __getitem__(self, index: slice) -> HookTable: ...
+    def __getitem__(self, index: int | slice) -> HookInfo | HookTable:
+        found = self._found[index]
         return HookTable(found, self._model) if isinstance(found, tuple) else found
 
     @property
@@ -518,8 +518,8 @@ def _wanted_kinds(kinds: str | Iterable[str] | None) -> set[str] | None:
     for kind in named:
         if kind not in (*KINDS, "global"):
             raise ValueError(
-                f"kinds={kind!r} is no kind of hook; there are: {', '.join(KINDS)}; and global "
-                "for all of these last ones."
+                f"kinds={kind!r} is not a kind of hook; the kinds are: {', '.join(KINDS)}; and "
+                "global for all of these last ones."
             )
     return {each for kind in named for each in (every if kind == "global" else (kind,))}
 

@@ -22,10 +22,9 @@ from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .answer import answer_payload
 from .build import summary, versions_of
-from .heatmaps import ShownHeatmap
+from .heatmaps import ShownHeatmap, side_names
 from .layer import ABLATION, FIXED, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
-from .sides import side_names
 from .view import FLAT, ShownMaps, View, field_of, flatness
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")
@@ -219,7 +218,7 @@ def _patches_field(view: View) -> dict[str, Any]:
     main = view.session.inputs.main
     size = [*view.layer.maps.shape[1:]]
     if main is None or main.ndim < 4:
-        return {"status": "unknown", "why": "a token is no part of a picture", "ends": None}
+        return {"status": "unknown", "why": "a token is not a part of a picture", "ends": None}
     ends = []
     for along, count in enumerate(size):
         edges = np.linspace(0, main.shape[along - 2], count + 1)

@@ -203,7 +203,7 @@ class Settings:
     )
     cmap: str = _declared(
         '``"auto"`` (viridis, or for signed data RdBu with zero in the middle), or any colormap '
-        "that matplotlib knows.",
+        "of matplotlib.",
         "auto",
         label="colours",
         offered=lambda: CMAPS,

@@ -196,7 +196,7 @@ class Player(FramedPage):
         self, events: Sequence[Event], tree: Sequence[tuple[str, str]], title: str
     ) -> None:
         if not len(events):
-            raise ValueError("The trace part has no event: choose a longer part.")
+            raise ValueError("The part of the trace is empty: choose a longer one.")
         self._events, self._tree, self._title = events, tree, title
         super().__init__()
         self._draw()

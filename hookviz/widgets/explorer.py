@@ -23,8 +23,7 @@ from ..attribution.heads import check_token_names, with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.html import ROOT_CLASS
-from ..export.code.context import Given
-from ..export.code.source import write_source
+from ..export.code import Given, write_source
 from ..export.figure import draw_figure, save_figure, still_png
 from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
@@ -46,19 +45,17 @@ from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame, answer_moved
-from ..view.heatmaps import heatmaps
+from ..view.heatmaps import Sides, heatmaps, shown_sides
 from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.sides import Sides, shown_sides
 from ..view.strokes import with_stroke
 from ..view.view import Memo, View, place_of
-from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .gallery import Gallery
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
-from .plain import PlainFace
+from .plain import PlainFace, TopInputs, Unfolding
 
 FaceName = Literal["canvas", "plain"]
 
@@ -124,7 +121,7 @@ strip, place, version : optional
     Raises
     ------
     FileNotFoundError, ValueError, TypeError, RuntimeError
-        The image is no image, the input does not fit, no such layer or class, the model
+        The image cannot be read, the input does not fit, a layer or class is unknown, the model
         raised: each in one sentence that says what to do. The model is as before.
 
     Examples
@@ -248,7 +245,7 @@ class Explorer(LiveWidget, SettingTraits):
         self, session: Session, target: Target, settings: dict[str, Any], face: FaceName | None
     ) -> None:
         first = Settings("", target=target)
-        self._settle(self._ran(session, first), None)
+        self._set_view(self._ran(session, first), None)
         self._quiet = False
         for name in sorted(
             settings, key=SETTINGS.index
@@ -257,7 +254,7 @@ class Explorer(LiveWidget, SettingTraits):
         if self.order == SIMILARITY and "like" not in settings:
             self.like = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
-            self._settle(self._now.with_settings(channel=int(self._now.channels[0])), None)
+            self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
         self._code = Unfolding("the hooks", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
@@ -371,10 +368,10 @@ class Explorer(LiveWidget, SettingTraits):
     def _go_to(self, view: View) -> None:
         """Update settings, controls and pictures to this view."""
         frame = allow_interrupts(build_frame, view) if self.children else None
-        self._settle(view, frame)
+        self._set_view(view, frame)
         self._show()
 
-    def _settle(self, view: View, frame: Frame | None) -> None:
+    def _set_view(self, view: View, frame: Frame | None) -> None:
         self._view, self._frame = view, frame
         with self._quietly():
             for name in SETTINGS:
@@ -420,7 +417,7 @@ class Explorer(LiveWidget, SettingTraits):
         for name in SETTINGS:  # the layer first: it sets the other ranges
             if name in settings and settings[name] != getattr(view.settings, name):
                 view = view.with_settings(**{name: check(name, settings[name], view)})
-        self._settle(view.fitted(), None)
+        self._set_view(view.fitted(), None)
         self._show_below()
 
     @staticmethod
@@ -865,13 +862,13 @@ class Explorer(LiveWidget, SettingTraits):
 
         Returns
         -------
-        hookviz.view.sides.Sides
+        hookviz.view.heatmaps.Sides
             With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
 
         Raises
         ------
         ValueError
-            The target is no difference of two, or no gradient arrives.
+            The target is not a difference of two, or no gradient arrives.
 
         Examples
         --------

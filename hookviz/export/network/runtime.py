@@ -169,7 +169,7 @@ def fetch_runtime(folder: Path) -> Path:
             )
         if hashlib.sha256(made.read_bytes()).hexdigest() != SHA256:
             raise FileNotFoundError(
-                f"npm brought another {ARCHIVE} than the one that hookviz knows: look at npm's "
+                f"npm brought another {ARCHIVE} than the one that hookviz expects: look at npm's "
                 f"settings, or {cure}."
             )
         made.replace(folder / ARCHIVE)

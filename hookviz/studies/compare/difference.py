@@ -31,9 +31,9 @@ class TensorDifference:
         ``‖a − b‖ / ‖a‖``: 0 if they are equal, Inf if a is all zeros and b is not.
     cosine : float
         ``a·b / (‖a‖ ‖b‖)``, NaN if either is all zeros.
-    share : float
+    fraction : float
         Share of places, 0 to 1, at which they differ at all. NaN is equal to NaN.
-    odd : int
+    nonfinite_mismatch : int
         At how many places only one of them is finite, or they are not the same NaN or Inf.
     epsilon : float
         The rounding of the coarser of both types, relative to a: the distance from 1 to the next
@@ -46,8 +46,8 @@ class TensorDifference:
     mean: float = math.nan
     relative: float = math.nan
     cosine: float = math.nan
-    share: float = math.nan
-    odd: int = 0
+    fraction: float = math.nan
+    nonfinite_mismatch: int = 0
     epsilon: float = 0.0
     why: str = ""
 
@@ -61,12 +61,12 @@ class TensorDifference:
     @property
     def distance(self) -> float:
         """``relative``; Inf if they cannot be compared, or where one of them alone is finite."""
-        return math.inf if self.why or self.odd else self.relative
+        return math.inf if self.why or self.nonfinite_mismatch else self.relative
 
     @property
     def equal(self) -> bool:
         """True if there is no difference at all."""
-        return not self.why and self.share == 0
+        return not self.why and self.fraction == 0
 
 
 def difference(a: Tensor, b: Tensor) -> TensorDifference:
@@ -74,7 +74,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
 
     >>> import torch
     >>> found = difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5]))
-    >>> found.largest, found.mean, found.relative, found.share
+    >>> found.largest, found.mean, found.relative, found.fraction
     (0.5, 0.25, 0.1, 0.5)
     >>> difference(torch.zeros(2), torch.zeros(3)).why
     'shapes differ: 2 and 3'
@@ -92,7 +92,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
     if not sums:
         return TensorDifference(0.0, 0.0, 0.0, math.nan, 0.0, 0, epsilon)
     largest = max(each[0] for each in sums)
-    total, apart, ours, theirs, both, differing, odd = map(
+    total, apart, ours, theirs, both, differing, mismatched = map(
         math.fsum, list(zip(*sums, strict=True))[1:]
     )
     if ours:
@@ -103,23 +103,32 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
         math.sqrt(apart / ours) if ours else (math.inf if apart else 0.0),
         both / math.sqrt(ours * theirs) if ours * theirs else math.nan,
         differing / len(a),
-        int(odd),
+        int(mismatched),
         epsilon,
     )
 
 
 def _sums(a: Tensor, b: Tensor) -> list[float]:
-    """Measure a part: largest |a − b|; sums of it, (a − b)², a², b², ab; counts of ≠ and odd."""
+    """Measure a part: largest |a − b|; sums of it, (a − b)², a², b², ab; two counts of ≠."""
     # MPS has no double precision.
     a, b = (each.float() if each.device.type == "mps" else each.double() for each in (a, b))
     differing = (a != b) & ~(a.isnan() & b.isnan())
     finite = a.isfinite() & b.isfinite()
-    odd = (differing & ~finite).sum()
+    mismatched = (differing & ~finite).sum()
     if not finite.all():
         a, b = a.where(finite, 0), b.where(finite, 0)
     apart = a - b
     size = apart.abs()
-    found = size.max(), size.sum(), apart @ apart, a @ a, b @ b, a @ b, differing.sum(), odd
+    found = (
+        size.max(),
+        size.sum(),
+        apart @ apart,
+        a @ a,
+        b @ b,
+        a @ b,
+        differing.sum(),
+        mismatched,
+    )
     return torch.stack([each.double().cpu() for each in found]).tolist()
 
 
@@ -216,7 +225,7 @@ class LayerDifference:
     gradient: TensorDifference | None = None
 
     @property
-    def explained(self) -> float:
+    def tolerance(self) -> float:
         """The relative difference that rounding explains: ``16 ε + 8 d``.
 
         ε is the rounding of the coarsest type among what it was given, what it returned and its
@@ -232,8 +241,8 @@ class LayerDifference:
         return given is not None and given.distance > ROUNDINGS * given.epsilon
 
     def differs(self, tolerance: float | None = None) -> bool:
-        """Return True if it differs by more than the tolerance, or than is explained."""
-        allowed = self.explained if tolerance is None else tolerance
+        """Return True if it differs by more than the tolerance, or than rounding explains."""
+        allowed = self.tolerance if tolerance is None else tolerance
         return not self.output.distance <= allowed
 
     def record(self) -> dict[str, Any]:
@@ -253,13 +262,13 @@ class LayerDifference:
         out = self.output
         numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]
         numbers += [f"{out.decibel:.3g}".replace("inf", "∞"), f"{out.cosine:.6g}"]
-        numbers.append(f"{100 * out.share:.3g} %")
+        numbers.append(f"{100 * out.fraction:.3g} %")
         if out.why:
             numbers = [out.why, *[""] * 5]
         elif out.equal:
             numbers = ["equal", *[""] * 5]
-        elif out.odd:
-            numbers[0] = f"{out.odd} not finite in one"
+        elif out.nonfinite_mismatch:
+            numbers[0] = f"{out.nonfinite_mismatch} not finite in one"
         others = [_in_short(each) for each in (self.inputs, self.gradient)]
         name = f"{self.layer or '(model)'}{as_partner}{call}"
         return name, self.type, "×".join(map(str, self.shape)), *numbers, *others
@@ -276,8 +285,8 @@ class HeadDifference:
     call, head : int
     output : TensorDifference
         Of the weights after softmax, over all samples, queries and keys.
-    explained : float
-        As of a layer, see `LayerDifference.explained`: that of the module that attends.
+    tolerance : float
+        As of a layer, see `LayerDifference.tolerance`: that of the module that attends.
     """
 
     layer: str
@@ -285,20 +294,20 @@ class HeadDifference:
     call: int
     head: int
     output: TensorDifference
-    explained: float
+    tolerance: float
 
     def differs(self, tolerance: float | None = None) -> bool:
-        """Return True if it differs by more than the tolerance, or than is explained."""
-        return not self.output.distance <= (self.explained if tolerance is None else tolerance)
+        """Return True if it differs by more than the tolerance, or than rounding explains."""
+        return not self.output.distance <= (self.tolerance if tolerance is None else tolerance)
 
     def record(self) -> dict[str, Any]:
         """One flat dict of strict JSON."""
         found = {name: getattr(self, name) for name in ("layer", "layer_b", "call", "head")}
         found |= {name: getattr(self.output, name) for name in _TOLD}
-        return plain(found | {"explained": self.explained, "why": self.output.why})
+        return plain(found | {"tolerance": self.tolerance, "why": self.output.why})
 
 
-_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "odd")
+_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "fraction", "nonfinite_mismatch")
 
 
 def _in_short(known: TensorDifference | None) -> str:
@@ -323,7 +332,7 @@ def rows_of(
 
 def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) -> LayerDifference:
     one, two, given = (record.calls[call] for record in (ours, theirs, begin))
-    output = worst(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
+    output = max_difference(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
     if len(one.outputs) != len(two.outputs) or output is None:
         counts = f"{len(one.outputs)} and {len(two.outputs)}"
         output = TensorDifference(why=f"numbers of tensors differ: {counts}")
@@ -335,8 +344,8 @@ def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) 
         type(ours.module).__name__,
         tuple(one.outputs[0].shape) if one.outputs else (),
         replace(output, epsilon=max(output.epsilon, weights)),
-        worst(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
-        worst(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
+        max_difference(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
+        max_difference(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
     )
 
 
@@ -346,7 +355,7 @@ def _rounding_of_weights(module: nn.Module) -> float:
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 
 
-def worst(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
+def max_difference(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
     """Return the largest difference; None if there is none."""
     there = [each for each in found if each is not None]
     return max(there, key=lambda each: each.distance, default=None)

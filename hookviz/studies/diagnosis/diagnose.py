@@ -197,7 +197,7 @@ def _with_maps(calls: Sequence[LayerCall], finding: Finding) -> LayerCall:
         if look.shapes and 2 <= len(look.shapes[0]) <= 5:
             return look
     named = f"layer {finding.layer!r}" if finding.layer else "the model itself"
-    raise ValueError(f"There are no maps to show: neither {named} nor a layer before it has any.")
+    raise ValueError(f"No maps can be shown: neither {named} nor a layer before it has any.")
 
 
 def any_score(output: Any, target: Target, class_names: Sequence[str]) -> Tensor | None:

@@ -218,10 +218,10 @@ class Diagnosis(TablePage, Sequence[Finding]):
             There is no such finding, or no maps to show, since the model does not run.
         """
         if not 0 <= finding < len(self):
-            raise ValueError(f"There is no finding {finding}: there are {len(self)} of them.")
+            raise ValueError(f"Unknown finding {finding}: there are {len(self)} of them.")
         if self._explore is None or self[finding].kind in ("shape", "error"):
             raise ValueError(
-                "There are no maps to show: the model did not run to its end, or only its sums "
+                "No maps can be shown: the model did not run to its end, or only its sums "
                 "were looked at."
             )
         return self._explore(self[finding])
@@ -287,7 +287,7 @@ def checked(ignore: Ignored) -> list[tuple[str, str]]:
     [('batchnorm', '*'), ('saturated', 'head.*')]
     """
     if isinstance(ignore, str):
-        raise ValueError(f"ignore={ignore!r} is no list: give ignore=[{ignore!r}].")
+        raise ValueError(f"ignore={ignore!r} is not a list: give ignore=[{ignore!r}].")
     pairs = []
     for each in ignore:
         kind, pattern = (each, "*") if isinstance(each, str) else each

@@ -3,7 +3,7 @@ and by it what the positions of a layer see, and by which rule.
 
 Beside each number stands from where to where in the input lies what it was made of. The model runs
 as always, under a mode that sees each operation: what an operation makes depends on all that went
-into it, so its footprint is the hull of theirs. `rules.py` says, by kinds of operations, what goes
+into it, so its footprint is the union of theirs. `rules.py` says, by kinds of operations, what goes
 into what. Weights count as if none of them were zero, gates and maxima as if they let all through:
 so the footprint is what the structure lets be seen, whatever the numbers are.
 
@@ -27,8 +27,7 @@ from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, shar
 from ...run.inputs import dimensions, first_convolution
 from ...run.recorder import Listener, Operation, OperationRecorder, tensors
 from ...run.session import Session
-from .operation import TracedOperation
-from .rules import rule_of
+from .rules import TracedOperation, rule_of
 
 _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
@@ -65,7 +64,7 @@ class DependencyTracker(Listener):
 
     It has ``4 * D`` planes for an input with D spatial dimensions: −from and to (half-open)
     in each of them; and both once more as if the input and all maps went on past their borders,
-    +inf where that has no end, NaN where it is not known. Nothing is −inf: so the hull of several
+    +inf where that has no end, NaN where it is not known. Nothing is −inf: so the union of several
     is their maximum.
 
     Parameters
@@ -166,7 +165,7 @@ class DependencyTracker(Listener):
             if torch.Tag.dynamic_output_shape in operation.function.tags:
                 status, why = "data-dependent", f"{operation.name} finds what depends on numbers"
             operation.doubt = status, why
-            found = operation.everything()
+            found = operation.all_inputs()
         return found if isinstance(found, list) else [found] * len(made)
 
     def _decomposed(self, running: Operation, operation: TracedOperation) -> Any:
@@ -252,12 +251,12 @@ class LayerFootprint:
     Attributes
     ----------
     planes : torch.Tensor or None
-        The hull ``(P, *places)`` over all channels, as in `DependencyTracker`; None if the layer
+        The union ``(P, *places)`` over all channels, as in `DependencyTracker`; None if the layer
         has no places, and then ``doubt`` says why.
     input_size : tuple of int
-    doubt : Doubt or None
+    doubt : Uncertainty or None
     rules : list of Rule or None
-        For each dimension of the input, once `settled`.
+        For each dimension of the input, once they are known.
     """
 
     planes: Tensor | None
@@ -295,9 +294,9 @@ def seen_by(session: Session, layers: Mapping[nn.Module, str]) -> dict[Key, Laye
     usable = {key: each for key, each in found.items() if _usable(each)}
     for each in usable.values():
         each.rules = [_fitted(each, axis) for axis in range(len(each.input_size))]
-    unsettled = {key: each for key, each in usable.items() if _unsettled(each)}
-    if unsettled:
-        _settle(session, layers, unsettled)
+    undetermined = {key: each for key, each in usable.items() if _undetermined(each)}
+    if undetermined:
+        _determine_on_larger(session, layers, undetermined)
     return found
 
 
@@ -312,12 +311,12 @@ class StopForward(BaseException):
 def _run(
     session: Session, layers: Mapping[nn.Module, str], wanted: set[Key] | None = None
 ) -> dict[Key, LayerFootprint]:
-    """One forward. With ``wanted`` it ends when those have run, and what then fails is no error."""
+    """One forward. With ``wanted`` it ends when those have run, and later failures are ignored."""
     given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
     source = _source(given)
     if source is None:
         raise ValueError(
-            "The model is given no floating-point tensor, so there are no pixels to be seen: a "
+            "The model is given no floating-point tensor, so no pixels can be seen: a "
             "receptive field is that of a picture, signal or volume."
         )
     footprints = DependencyTracker(session.model, source, spatial(session))
@@ -375,7 +374,7 @@ def _seen(
         patches = grid.of(tuple(tensor.shape))
         maps = [as_maps(plane, module, patches).amax((0, 1)) for plane in planes]
     except (ValueError, IndexError):
-        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is no map"
+        why = f"returned a tensor of shape {tuple(tensor.shape)}, which is not a map"
         return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])
     return LayerFootprint(torch.stack(maps).cpu(), footprints.extent, doubt, [])
 
@@ -431,7 +430,7 @@ _MOST_PIXELS = 700_000
 _LARGER = 8
 
 
-def _unsettled(seen: LayerFootprint) -> bool:
+def _undetermined(seen: LayerFootprint) -> bool:
     assert seen.planes is not None
     if seen.planes.ndim - 1 != len(seen.input_size):
         return False
@@ -443,8 +442,8 @@ def _unsettled(seen: LayerFootprint) -> bool:
     return False
 
 
-def _settle(
-    session: Session, layers: Mapping[nn.Module, str], unsettled: dict[Key, LayerFootprint]
+def _determine_on_larger(
+    session: Session, layers: Mapping[nn.Module, str], undetermined: dict[Key, LayerFootprint]
 ) -> None:
     """Look for rules on a larger input, and take those that hold on the given one, too."""
     inputs, count = session.inputs, spatial(session)
@@ -457,11 +456,11 @@ def _settle(
     larger = copy.copy(session)
     tiled = picture.repeat(*[1] * (picture.ndim - count), *[factor] * count)
     larger.inputs = replace(inputs, args=(tiled,))
-    names = {name for name, _ in unsettled}
+    names = {name for name, _ in undetermined}
     chosen = {module: name for module, name in layers.items() if name in names}
-    for key, found in _run(larger, chosen, set(unsettled)).items():
-        if key in unsettled and _usable(found):
-            seen = unsettled[key]
+    for key, found in _run(larger, chosen, set(undetermined)).items():
+        if key in undetermined and _usable(found):
+            seen = undetermined[key]
             for axis, rule in enumerate(seen.rules):
                 fitted = _fitted(found, axis)
                 if rule is None and fitted is not None and _holds(seen, axis, fitted, even=True):

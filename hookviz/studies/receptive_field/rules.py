@@ -11,14 +11,148 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
-from ...run.recorder import tensors
-from .operation import EMPTY, TracedOperation, compact, spread
+from ...run.recorder import Operation, tensors
+
+EMPTY = -torch.inf
+"""In place of coordinates: nothing of the input is in a number."""
+
+
+class Lookup(Protocol):
+    """The dependencies that are known of tensors, ``(P, *shape)`` each."""
+
+    planes: int
+    extent: tuple[int, ...]
+
+    def of(self, tensor: Tensor) -> Tensor | None: ...
+    def is_weight(self, tensor: Tensor) -> bool: ...
+
+
+class TracedOperation:
+    """One operation that is about to run, or has run, and what its rule needs of it.
+
+    Attributes
+    ----------
+    name : str
+        torch's, without underscores: ``"add"``, ``"softmax"``.
+    argument : dict
+        What it was given, by torch's names.
+    given, written : list of torch.Tensor
+        Which tensors it reads, and which it writes into.
+    made : list of torch.Tensor
+        What it returned, or will write into: the shapes are right in any case.
+    doubt : (str, str) or None
+        What is doubtful about what it makes: a field's status, and why.
+    """
+
+    def __init__(self, footprints: Lookup, operation: Operation) -> None:
+        self.footprints, self.function = footprints, operation.function
+        self.name, self.argument = operation.name, operation.argument
+        self.given, self.written = operation.reads, operation.written
+        self.made: list[Tensor] = []
+        self.doubt: tuple[str, str] | None = None  # its status, and why
+
+    def __getitem__(self, name: str) -> Any:
+        return self.argument[name]
+
+    @property
+    def pure(self) -> Any:
+        """The same operation as one that writes into nothing that it is given; maybe None."""
+        name = self.function.overloadpacket.__name__
+        if not self.written:
+            return self.function
+        packet = getattr(torch.ops.aten, name.rstrip("_"), None) if name.endswith("_") else None
+        return getattr(packet, self.function._overloadname, None)
+
+    def simpler(self) -> Callable[..., Any] | None:
+        """Return the same in simpler operations; NotImplemented or None if there are none."""
+        pure = self.pure
+        if pure is None or pure in decomposition_table:
+            return decomposition_table.get(pure)
+        return pure.decompose
+
+    def shade(self, tensor: Tensor) -> Tensor:
+        """Return the footprint ``(P, *shape)`` of a tensor, empty for a constant."""
+        found = self.footprints.of(tensor)
+        return self.nothing(tuple(tensor.shape)) if found is None else found
+
+    def nothing(self, shape: tuple[int, ...]) -> Tensor:
+        """Return the footprint of constants."""
+        empty = torch.full((), EMPTY, device=self.given[0].device)
+        return empty.expand(self.footprints.planes, *shape)
+
+    def constant(self, tensor: Any) -> Tensor:
+        """Return the mask of a tensor's numbers that do not depend on the input."""
+        found = self.footprints.of(tensor)
+        if found is None:
+            return torch.ones((), dtype=torch.bool, device=tensor.device).expand(tensor.shape)
+        return found[0] == EMPTY
+
+    def zeros(self, factor: Any) -> Tensor | None:
+        """Return the mask of a factor's zeros for any input and weights; None without any."""
+        if not isinstance(factor, Tensor):
+            every = torch.ones((), dtype=torch.bool, device=self.given[0].device)
+            return every if factor == 0 else None
+        if self.footprints.is_weight(factor):
+            return None
+        found = self.constant(factor) & (factor == 0)
+        return found if found.any() else None
+
+    def all_inputs(self) -> list[Tensor | None]:
+        """Return all inputs for each output: the footprint of an operation without a rule."""
+        parts = [self.footprints.of(each) for each in self.given]
+        intervals = [each.flatten(1).amax(1) for each in parts if each is not None and each.numel()]
+        union_interval = reduce(torch.maximum, intervals)
+        union_interval[len(union_interval) // 2 :] = torch.nan
+        return [spread(union_interval, tuple(each.shape)) for each in self.made]
+
+    def routed(self) -> list[Tensor | None]:
+        """Return the footprint of a lookup by numbers: all of the input, and an uncertainty."""
+        self.doubt = "data-dependent", f"{self.name} looks where computed numbers say"
+        return self.all_inputs()
+
+    def union_interval(self, planes: Tensor, dimensions: Sequence[int]) -> Tensor:
+        """Unite footprints along some dimensions, which are kept.
+
+        Where it is the whole input, and more than any one of them saw, there is no end to it: so
+        a mean over all places is told from a field that happens to be as large as the input.
+        """
+        dimensions = list(dimensions)
+        after, extent = planes.amax(dimensions, keepdim=True), self.footprints.extent
+        for axis, size in enumerate(extent):
+            low, high, *unpadded = range(axis, len(planes), len(extent))
+            whole = (after[low] == 0) & (after[high] == size) & ~after[unpadded].isnan().any(0)
+            if whole.any():
+                one = (planes[axis :: len(extent)] == after[axis :: len(extent)]).all(0)
+                more = ~one.any([each - 1 for each in dimensions], keepdim=True)
+                after[unpadded] = after[unpadded].masked_fill(whole & more, torch.inf)
+        return after
+
+
+def spread(planes: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Expand a footprint ``(P, *smaller)`` to a larger shape, as torch broadcasts tensors."""
+    missing = len(shape) - (planes.ndim - 1)
+    return planes[(slice(None), *[None] * missing)].expand(-1, *shape)
+
+
+def compact(planes: Tensor, *, keep: int = 0) -> Tensor:
+    """Return a footprint with one of each that an expanded dimension repeats.
+
+    The last ``keep`` dimensions stay as they are.
+
+    >>> compact(torch.zeros(8, 1, 1, 5, 5).expand(8, 2, 64, 5, 5)).shape
+    torch.Size([8, 1, 1, 5, 5])
+    """
+    for axis in range(1, planes.ndim - keep):
+        if planes.shape[axis] > 1 and planes.stride(axis) == 0:
+            planes = planes.narrow(axis, 0, 1)
+    return planes
 
 
 def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Tensor:
@@ -31,8 +165,8 @@ def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Ten
     exact, unpadded = planes[:half], planes[half:]
     pads = [each for pair in zip(reversed(before), reversed(after), strict=True) for each in pair]
     exact = F.pad(exact, pads, value=EMPTY)
-    for place, (first, last) in enumerate(zip(before, after, strict=True)):
-        axis = planes.ndim - len(before) + place
+    for index, (first, last) in enumerate(zip(before, after, strict=True)):
+        axis = planes.ndim - len(before) + index
         unpadded = _continued(unpadded, axis, first, last)
     return torch.cat([exact, unpadded])
 
@@ -61,42 +195,35 @@ def _steps(edge: Tensor, step: Tensor, count: int, axis: int) -> Tensor:
     return edge + step * numbers.view(shape)
 
 
-def slid(
-    planes: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    before: Sequence[int],
-    dilation: Sequence[int],
-    size: Sequence[int],
-) -> Tensor:
-    """Unite the footprints in each window over the last dimensions, of which ``size`` result."""
-    planes = _ready(planes, kernel, stride, before, dilation, size)
-    count = len(kernel)
+class Windows(NamedTuple):
+    """Windows over the last dimensions; ``before`` is the padding, ``size`` their number."""
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    before: Sequence[int]
+    dilation: Sequence[int]
+    size: Sequence[int]
+
+
+def sliding_max(planes: Tensor, windows: Windows) -> Tensor:
+    """Unite the footprints in each window."""
+    planes, count = _ready(planes, windows), len(windows.kernel)
     pool = (F.max_pool1d, F.max_pool2d, F.max_pool3d)[count - 1]
     flat = planes.reshape(-1, 1, *planes.shape[-count:])
-    found = pool(flat, tuple(kernel), tuple(stride), 0, tuple(dilation))
-    return found.view(*planes.shape[:-count], *size)
+    found = pool(flat, tuple(windows.kernel), tuple(windows.stride), 0, tuple(windows.dilation))
+    return found.view(*planes.shape[:-count], *windows.size)
 
 
-def _ready(
-    planes: Tensor,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    before: Sequence[int],
-    dilation: Sequence[int],
-    size: Sequence[int],
-) -> Tensor:
+def _ready(planes: Tensor, windows: Windows) -> Tensor:
     """Pad so that there are as many windows as asked for."""
-    there = planes.shape[-len(kernel) :]
+    there = planes.shape[-len(windows.kernel) :]
     after = [
-        (windows - 1) * step + gap * (width - 1) + 1 - length - first
-        for windows, step, gap, width, length, first in zip(
-            size, stride, dilation, kernel, there, before, strict=True
-        )
+        (count - 1) * step + gap * (width - 1) + 1 - length - first
+        for width, step, first, gap, count, length in zip(*windows, there, strict=True)
     ]
-    if not any(before) and not any(after):
+    if not any(windows.before) and not any(after):
         return planes
-    return extended(planes, before, after)
+    return extended(planes, windows.before, after)
 
 
 def _each(value: Any, count: int) -> list[int]:
@@ -128,13 +255,12 @@ def convolution(operation: TracedOperation) -> Tensor:
     else:
         before = padding
     made = operation.made[0]
-    size = made.shape[2:]
+    windows = Windows(kernel, stride, before, dilation, made.shape[2:])
     if zeros is None:
-        found = slid(grouped[:, :, :, 0], kernel, stride, before, dilation, size)
-        found = found[:, :, :, None].expand(-1, -1, -1, made.shape[1] // groups, *size)
+        found = sliding_max(grouped[:, :, :, 0], windows)
+        found = found[:, :, :, None].expand(-1, -1, -1, made.shape[1] // groups, *windows.size)
     else:
-        ready = _ready(grouped, kernel, stride, before, dilation, size)
-        found = _tapped(ready, zeros.unflatten(0, (groups, -1)), stride, dilation, size)
+        found = _tapped(_ready(grouped, windows), zeros.unflatten(0, (groups, -1)), windows)
     found = found.reshape(len(planes), *made.shape)
     for each in (weight, operation["bias"]):
         own = None if each is None else operation.footprints.of(each)
@@ -168,14 +294,9 @@ def _stuffed(
     return found, before
 
 
-def _tapped(
-    planes: Tensor,
-    zeros: Tensor,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    size: Sequence[int],
-) -> Tensor:
+def _tapped(planes: Tensor, zeros: Tensor, windows: Windows) -> Tensor:
     """Unite ``(P, N, G, C, *spatial)`` where weights ``(G, O, C, *kernel)`` are not zero."""
+    _, stride, _, dilation, size = windows
     shape = (*planes.shape[:3], zeros.shape[1], *size)
     found = planes.new_full(shape, EMPTY)
     for tap in itertools.product(*map(range, zeros.shape[3:])):
@@ -185,11 +306,10 @@ def _tapped(
         part, off = planes[cut], zeros[here]  # off (G, O, C)
         patterns, which = off.transpose(0, 1).unique(dim=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
-            union_interval = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY).amax(
-                3, keepdim=True
-            )
+            masked = part.masked_fill(pattern[(..., *[None] * len(size))], EMPTY)
             outputs = which == number
-            found[:, :, :, outputs] = torch.maximum(found[:, :, :, outputs], union_interval)
+            united = torch.maximum(found[:, :, :, outputs], masked.amax(3, keepdim=True))
+            found[:, :, :, outputs] = united
     return found
 
 
@@ -202,7 +322,8 @@ def pooled(operation: TracedOperation) -> Tensor:
     padding = _each(operation["padding"], count)
     dilation = _each(operation.argument.get("dilation", 1), count)
     shape = operation.made[0].shape
-    found = slid(compact(planes, keep=count), kernel, stride, padding, dilation, shape[-count:])
+    windows = Windows(kernel, stride, padding, dilation, shape[-count:])
+    found = sliding_max(compact(planes, keep=count), windows)
     return found.expand(-1, *shape)
 
 
@@ -223,9 +344,9 @@ def resampled(operation: TracedOperation) -> Tensor:
     name = "input" if "input" in operation.argument else "self"
     tensor = operation[name]
     planes, size = operation.shade(tensor), operation.made[0].shape[2:]
-    for place, (old, new) in enumerate(zip(tensor.shape[2:], size, strict=True)):
-        which = _sources(operation, name, place, old, new)
-        axis = planes.ndim - len(size) + place
+    for index, (old, new) in enumerate(zip(tensor.shape[2:], size, strict=True)):
+        which = _sources(operation, name, index, old, new)
+        axis = planes.ndim - len(size) + index
         picked = planes.index_select(axis, which.flatten().to(planes.device))
         planes = picked.unflatten(axis, tuple(which.shape)).amax(axis + 1)
     return planes
@@ -356,7 +477,7 @@ def _looked_up(operation: TracedOperation, where: list[Tensor]) -> Any:
 _MASKED = -1e30  # added to a score, nothing is left of it; transformers take the least number
 
 
-def _hull(operation: TracedOperation, read: list[Tensor]) -> Tensor:
+def _united(operation: TracedOperation, read: list[Tensor]) -> Tensor:
     shape = tuple(operation.made[0].shape)
     known = [each for each in map(operation.footprints.of, read) if each is not None]
     if not known:
@@ -370,12 +491,12 @@ def _hull(operation: TracedOperation, read: list[Tensor]) -> Tensor:
 
 def pointwise(operation: TracedOperation) -> Tensor:
     """Each number that it makes is made of those in the same place."""
-    return _hull(operation, operation.given)
+    return _united(operation, operation.given)
 
 
 def overwritten(operation: TracedOperation) -> Tensor:
     """Nothing is left of what was there."""
-    return _hull(operation, [each for each in operation.given if each is not operation["self"]])
+    return _united(operation, [each for each in operation.given if each is not operation["self"]])
 
 
 def unread(operation: TracedOperation) -> list[None]:
@@ -408,8 +529,8 @@ def chosen(operation: TracedOperation) -> Tensor:
         where, yes, no = operation["condition"], operation["self"], operation["other"]
     else:
         where, yes, no = operation["mask"], operation["value"], operation["self"]
-    one, two = (_hull(operation, tensors([each])) for each in (yes, no))
-    either = torch.maximum(_hull(operation, [where]), torch.maximum(one, two))
+    one, two = (_united(operation, tensors([each])) for each in (yes, no))
+    either = torch.maximum(_united(operation, [where]), torch.maximum(one, two))
     return torch.where(operation.constant(where), torch.where(where.bool(), one, two), either)
 
 
@@ -532,7 +653,7 @@ def multiplied(operation: TracedOperation) -> Tensor:
         parts.append(_picked(operation, columns, rows))
     parts = [each.expand(-1, *shape).reshape(len(each), *operation.made[0].shape) for each in parts]
     if operation.name.startswith(("add", "badd")):
-        parts.append(_hull(operation, [operation["self"]]))
+        parts.append(_united(operation, [operation["self"]]))
     return reduce(torch.maximum, parts)
 
 

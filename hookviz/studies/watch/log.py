@@ -120,8 +120,8 @@ class TrainingStep:
         """Fraction of each row's channels that were zero everywhere, ``(rows,)``."""
         means = from_bfloat16(self.arrays["channels"])
         found, start = np.zeros(len(self.layout.channels)), 0
-        for place, count in enumerate(self.layout.channels):
-            found[place] = (means[start : start + count] == 0).mean()
+        for index, count in enumerate(self.layout.channels):
+            found[index] = (means[start : start + count] == 0).mean()
             start += 2 * count
         return found
 
@@ -196,7 +196,7 @@ class History:
     _layouts: dict[Layout, Layout] = field(default_factory=dict)
 
     @property
-    def due(self) -> bool:
+    def should_record(self) -> bool:
         """True if the step that comes now is to be recorded."""
         return self.seen % self.every == 0
 
@@ -206,7 +206,7 @@ class History:
         self.steps.append(step)
         self.nbytes += step.nbytes
 
-    def thin(self) -> None:
+    def subsample(self) -> None:
         """Let every second recorded step go; from now on half as many are recorded."""
         self.every *= 2
         self.steps = [step for step in self.steps if step.number % self.every == 0]
@@ -256,11 +256,11 @@ class TrainingLog:
     types : dict of str to str
         Each watched layer's class.
     max_bytes : int
-    asked : int
+    requested_every : int
         The ``every`` that was asked for.
     histories : dict of str to History
         By phase.
-    first_trouble : Trouble or None
+    first_trouble : FirstNonFinite or None
     left_out : dict of str to str
         Layers that could not be summed up, with the reason.
     carried : dict of int to bool
@@ -272,7 +272,7 @@ class TrainingLog:
     model: str
     types: dict[str, str]
     max_bytes: int
-    asked: int
+    requested_every: int
     histories: dict[str, History]
     first_trouble: FirstNonFinite | None = None
     left_out: dict[str, str] = field(default_factory=dict)
@@ -295,7 +295,7 @@ class TrainingLog:
             largest = max(self.histories.values(), key=lambda each: each.nbytes)
             if len(largest.steps) < 2:
                 break
-            largest.thin()
+            largest.subsample()
 
     def differences(self, other: TrainingLog) -> str:
         """Describe the differences; empty if one layout can continue the other."""
@@ -304,7 +304,11 @@ class TrainingLog:
         if self.types != other.types:
             odd = dict(self.types.items() ^ other.types.items())
             return f"its layers differ, as in {min(odd)!r}"
-        return f"its every= is {self.asked}, not {other.asked}" if self.asked != other.asked else ""
+        return (
+            f"its every= is {self.requested_every}, not {other.requested_every}"
+            if self.requested_every != other.requested_every
+            else ""
+        )
 
 
 class Recorded(Protocol):
@@ -390,7 +394,9 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
                 arrays[f"{name} {len(groups)}"] = np.stack([step.arrays[name] for step in own])
             steps = [[step.number, step.at] for step in own]
             groups.append({"phase": phase, "steps": steps, **vars(layout)})
-    about |= {name: getattr(log, name) for name in ("types", "max_bytes", "asked", "left_out")}
+    about |= {
+        name: getattr(log, name) for name in ("types", "max_bytes", "requested_every", "left_out")
+    }
     about["holes"] = [list(each) for each in log.holes]
     about["carried"] = {str(step): each for step, each in log.carried.items()}
     about["first_trouble"] = None if log.first_trouble is None else asdict(log.first_trouble)
@@ -400,14 +406,14 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
 def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
     """Rebuild the log from a file's content; raise any of many errors for other content."""
     histories = {phase: History(**about[phase]) for phase in PHASES}
-    for place, group in enumerate(about["groups"]):
+    for index, group in enumerate(about["groups"]):
         rows = tuple(Row(*row) for row in group["rows"])
         maps = tuple((layer, *shape) for layer, *shape in group["maps"])
         layout = Layout(rows, tuple(group["channels"]), tuple(group["weighted"]), maps)
-        stacks = {name: held[f"{name} {place}"].astype(KINDS[name]) for name in KINDS}
+        stacks = {name: held[f"{name} {index}"].astype(KINDS[name]) for name in KINDS}
         for name, width in layout.widths().items():
             if stacks[name].shape != (len(group["steps"]), width):
-                raise ValueError(f"{name} {place} has shape {stacks[name].shape}")
+                raise ValueError(f"{name} {index} has shape {stacks[name].shape}")
         for row, (number, at) in enumerate(group["steps"]):
             arrays = {name: stack[row].copy() for name, stack in stacks.items()}
             histories[group["phase"]].add(TrainingStep(number, at, layout, arrays))
@@ -418,7 +424,7 @@ def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLo
         about["model"],
         about["types"],
         about["max_bytes"],
-        about["asked"],
+        about["requested_every"],
         histories,
         None if trouble is None else FirstNonFinite(**trouble),
         about["left_out"],
@@ -440,14 +446,14 @@ class AutoSaver:
     Raises
     ------
     ValueError
-        There is no folder for the file, or it is broken.
+        The file's folder is missing, or the file is broken.
     """
 
     def __init__(self, path: str | os.PathLike, pause: float = 60.0) -> None:
         self._path = Path(path).absolute()  # another folder may be the current one by then
         if not self._path.parent.is_dir():
             raise ValueError(
-                f"There is no folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
+                f"Missing folder {str(self._path.parent)!r} for path={str(path)!r}: make it."
             )
         self.had = read_log(path) if self._path.exists() else None
         self._pause = pause

@@ -34,7 +34,7 @@ def watch(
 
     The block goes around each step of a training; every ``every``-th one is recorded: of what each
     layer returns and of the gradient that reaches it mean, standard deviation, least and largest
-    value, share of zeros, NaN and Inf, a histogram, and each channel's mean; of its weights the
+    value, fraction of zeros, NaN and Inf, a histogram, and each channel's mean; of its weights the
     norm, that of their gradient, and how far the step took them. Other steps run without any hook.
     The training is the same, to the bit.
 
@@ -75,7 +75,7 @@ def watch(
         folder for ``path``, or a file there that is broken, or of another model, layers or
         ``every``; a probe that the model does not take.
     TypeError
-        The model is no module, or a layer is part of a ``ScriptModule``.
+        The model is not a module, or a layer is part of a ``ScriptModule``.
 
     Notes
     -----
@@ -184,7 +184,7 @@ class Watch(Block, Training):
     # The block
 
     def _begin(self) -> None:
-        self._settle()
+        self._measure_updates()
         self._recorded = None
         if rank():
             return
@@ -196,9 +196,9 @@ class Watch(Block, Training):
             return
         self._validated = not learns
         history = training if learns else validation
-        number, due = history.seen, history.due
+        number, should_record = history.seen, history.should_record
         history.seen += 1
-        if due:
+        if should_record:
             maps = self._maps() if learns else {}
             scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
             recorder = StepRecorder(self._model, self._layers, weights=learns)
@@ -240,7 +240,7 @@ class Watch(Block, Training):
                 said = f"{type(failure).__name__}: {first_sentence(failure)}"
                 self.log.left_out["show()"] = said
 
-    def _settle(self) -> None:
+    def _measure_updates(self) -> None:
         """Measure how far the last recorded step has taken the weights."""
         if self._recorded is not None:
             step, weights = self._recorded
@@ -253,7 +253,7 @@ class Watch(Block, Training):
         return shown
 
     def history(self, phase: str = "train") -> History:
-        self._settle()  # as far as it is known; the next block's begin has the last word
+        self._measure_updates()  # as far as it is known; the next block's begin has the last word
         return super().history(phase)
 
     def _notes(self) -> list[str]:
