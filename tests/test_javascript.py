@@ -24,11 +24,11 @@ from hookviz.attribution.cam import HEATMAPS
 from hookviz.draw.colours import colour_ranges, palette, to_levels
 from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
+from hookviz.export.terms import recipe_of
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.studies.graph.contributions import contributions_in
 from hookviz.studies.graph.kept import KeptRun
-from hookviz.studies.graph.recipe import recipe_of
 from hookviz.view.reason import kept_run, reason_payload, weights_payload
 
 HERE = Path(__file__).parent / "javascript"
@@ -418,7 +418,7 @@ def graphs() -> dict:
     import torchvision
 
     import hookviz
-    from hookviz.studies.graph.payload import graph_payload
+    from hookviz.studies.graph.graph import graph_payload
 
     torch.manual_seed(0)
     models = {

@@ -318,7 +318,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
     # Tokens and patches
 
     def prefix(self, name: str) -> int | None:
-        """Count the keys before the patches, such as the class token; None if keys are no patches.
+        """Count the keys before the patches, such as the class token; None without patches.
 
         >>> Attention({"a": torch.ones(1, 1, 5, 5)}, model="ViT", grid=(2, 2)).prefix("a")
         1
@@ -344,7 +344,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         Raises
         ------
         ValueError
-            The keys are no patches, or there is no such query.
+            The keys are not patches, or the query is unknown.
 
         Examples
         --------

@@ -49,7 +49,7 @@ class AttentionRecord(LayerRecord):
     attends: str = ""
 
     def prefix(self, call: int = -1) -> int | None:
-        """Count the keys before the patches; None if keys are no patches."""
+        """Count the keys before the patches; None if keys are not patches."""
         return prefix_of(self.calls[call].outputs[0].shape[-1], self.grid)
 
     def query(
@@ -68,7 +68,7 @@ class AttentionRecord(LayerRecord):
         Returns
         -------
         int or None
-            None where keys are no patches: then the matrix is shown.
+            None where keys are not patches: then the matrix is shown.
         """
         before, queries = self.prefix(call), self.calls[call].outputs[0].shape[-2]
         if before is None or self.grid is None:

@@ -352,7 +352,7 @@ def remove_hooks(
     TypeError
         The model is no ``nn.Module``; ``of`` is nothing that can be looked for.
     ValueError
-        There is no such kind.
+        Unknown kind.
 
     Examples
     --------

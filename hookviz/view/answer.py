@@ -74,6 +74,8 @@ class DetectedBox:
         The expression of its score.
     points : tuple of (float, float)
         Keypoints, right and down, as fractions of the input.
+    points_at : tuple of Output
+        The expression of each keypoint's score; empty if the model has none.
     """
 
     corners: tuple[float, float, float, float]
@@ -81,6 +83,7 @@ class DetectedBox:
     score: float
     at: Output
     points: tuple[tuple[float, float], ...] = ()
+    points_at: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +184,7 @@ def _torchvision(
     groups: Groups, size: tuple[int, ...], sample: int, named: Named
 ) -> Iterator[DetectedBox]:
     """Yield boxes of a list of dicts with "boxes" in pixels, "scores", "labels", "keypoints"."""
-    bases = [base for base, group in groups.items() if {"boxes", "scores"} <= group.keys()]
+    bases = [base for base, group in groups.items() if _has_rows(group)]
     if sample >= len(bases):
         return
     group = groups[bases[sample]]
@@ -189,6 +192,7 @@ def _torchvision(
     height, width = size[-2:]
     labels = group["labels"].value.tolist() if "labels" in group else [0] * len(scores.value)
     points = group["keypoints"].value if "keypoints" in group else None
+    sure = group.get("keypoints_scores")
     for place, (corners, score) in enumerate(
         zip(boxes.value.tolist(), scores.value.tolist(), strict=True)
     ):
@@ -199,7 +203,17 @@ def _torchvision(
             score,
             scores.at[place],
             tuple((right / width, down / height) for right, down in own),
+            tuple(sure.at[place, number] for number in range(len(own))) if sure else (),
         )
+
+
+def _has_rows(group: Mapping[Any, Leaf]) -> bool:
+    """Tell torchvision's dicts, a row a box, from raw predictions with the same keys."""
+    boxes, scores = group.get("boxes"), group.get("scores")
+    if boxes is None or scores is None:
+        return False
+    rows, own = boxes.value.shape, scores.value.shape
+    return len(rows) == 2 and rows[1] == 4 and tuple(own) == (rows[0],)
 
 
 def _queries(
@@ -228,7 +242,10 @@ def _queries(
 def _anchors(
     groups: Groups, size: tuple[int, ...], sample: int, named: Named
 ) -> Iterator[DetectedBox]:
-    """Yield boxes of YOLO as ultralytics returns it: ``(N, 4 + classes, A)``, in pixels."""
+    """Yield boxes of YOLO as ultralytics returns it: ``(N, 4 + classes, A)``, in pixels.
+
+    Three rows a keypoint may follow, right, down and its score, or the coefficients of masks.
+    """
     height, width = size[-2:]
     for group in groups.values():
         leaf = group.get(0)
@@ -250,19 +267,57 @@ def _anchors(
         corners = torch.stack(
             [right - wide / 2, down - high / 2, right + wide / 2, down + high / 2], 1
         )
+        more = rows[4 + classes :]
+        marked = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
         for place in _without_overlap(corners, labels[chosen]):
             anchor = int(chosen[place])
             label = int(labels[anchor])
+            own = more[:, anchor].reshape(-1, 3)[:, :2].tolist() if marked else []
             yield DetectedBox(
                 _fractions(corners[place].tolist(), width, height),
                 named(label),
                 float(scores[anchor]),
                 leaf.at[sample, 4 + label, anchor],
+                tuple((right / width, down / height) for right, down in own),
+                tuple(
+                    leaf.at[sample, 6 + classes + 3 * number, anchor] for number in range(len(own))
+                ),
             )
         return
 
 
-DETECTORS = (_torchvision, _queries, _anchors)
+def _chosen_rows(
+    groups: Groups, size: tuple[int, ...], sample: int, named: Named
+) -> Iterator[DetectedBox]:
+    """Yield boxes of YOLO that leaves none to be left out: ``(N, boxes, 6 or more)``.
+
+    A row is the corners in pixels, the score and the number of the class; keypoints may follow.
+    """
+    height, width = size[-2:]
+    for group in groups.values():
+        leaf = group.get(0)
+        if leaf is None or leaf.value.ndim != 3 or leaf.value.shape[2] < 6:
+            continue
+        rows = leaf.value[sample].float()
+        scores, labels, more = rows[:, 4], rows[:, 5], rows[:, 6:]
+        shares = ((scores >= 0) & (scores <= 1)).all() and scores.any()
+        if not shares or not ((labels >= 0) & (labels == labels.round())).all():
+            continue
+        marked = more.shape[1] % 3 == 0
+        for place, (*corners, score, label) in enumerate(rows[:, :6].tolist()):
+            own = more[place].reshape(-1, 3)[:, :2].tolist() if marked else []
+            yield DetectedBox(
+                _fractions(corners, width, height),
+                named(int(label)),
+                score,
+                leaf.at[sample, place, 4],
+                tuple((right / width, down / height) for right, down in own),
+                tuple(leaf.at[sample, place, 8 + 3 * number] for number in range(len(own))),
+            )
+        return
+
+
+DETECTORS = (_torchvision, _queries, _anchors, _chosen_rows)
 
 
 def _unnamed(named: Named, number: int) -> bool:
@@ -300,7 +355,7 @@ def _without_overlap(corners: Tensor, labels: Tensor) -> list[int]:
 
 
 def answer_payload(answer: ShownOutput, sample: int) -> dict[str, Any] | None:
-    """Return maps and boxes in words, as JSON values; None if the output is no picture."""
+    """Return maps and boxes in words, as JSON values; None if the output is not a picture."""
     if not answer:
         return None
     return {
@@ -323,6 +378,7 @@ def answer_payload(answer: ShownOutput, sample: int) -> dict[str, Any] | None:
                 "score": box.score,
                 "target": str(box.at),
                 "points": [list(point) for point in box.points],
+                "pointTargets": [str(each) for each in box.points_at],
             }
             for box in answer.boxes
         ],

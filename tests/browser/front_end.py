@@ -89,12 +89,13 @@ class FrontEnd:
         except OSError:
             return None
 
-    def ask(self, what: str, seconds: float = 5, **body: Any) -> Any:
+    def ask(self, what: str, seconds: float = 5, method: str | None = None, **body: Any) -> Any:
         """Of the server's own interface; what has a body is posted."""
         url = f"http://127.0.0.1:{self.port}/api/{what}?token={TOKEN}"
         data = json.dumps(body).encode() if body else None
-        with urllib.request.urlopen(url, data, timeout=seconds) as answer:
-            return json.load(answer)
+        request = urllib.request.Request(url, data, method=method)
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            return json.loads(answer.read() or b"null")
 
     def share_kernel(self, path: Path) -> None:
         """Give a notebook the kernel that others had: swept, and with all imports behind it."""
@@ -116,6 +117,14 @@ class FrontEnd:
             assert reply["content"]["status"] == "ok", reply
         finally:
             client.stop_channels()
+
+    def forget(self) -> None:
+        """Give up the page and the kernel that notebooks share; the next one has new ones."""
+        page, kernel, self.page, self.shared = self.page, self.shared, None, None
+        if page:
+            page.close()
+        if kernel:
+            self.ask(f"kernels/{kernel}", PATIENCE, "DELETE")
 
     def close(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -144,6 +153,25 @@ PIXELS = """(canvas) => {
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   const text = Array.from(data, (byte) => String.fromCharCode(byte)).join('');
   return [canvas.height, canvas.width, btoa(text)];
+}"""
+
+
+# All that passes the page's sockets comes this much later, in its order.
+DELAY = """(milliseconds) => {
+  const { send } = WebSocket.prototype;
+  const heard = new Map();
+  WebSocket.prototype.send = function (data) {
+    if (!heard.has(this)) {
+      const { onmessage } = this;
+      heard.set(this, onmessage);
+      this.onmessage = (event) => setTimeout(() => onmessage.call(this, event), milliseconds);
+    }
+    setTimeout(() => send.call(this, data), milliseconds);
+  };
+  globalThis.endOfDelay = () => {
+    WebSocket.prototype.send = send;
+    for (const [socket, onmessage] of heard) socket.onmessage = onmessage;
+  };
 }"""
 
 

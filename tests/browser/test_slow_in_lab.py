@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, next_frame, wait_for
+from front_end import CANVAS_ON, DELAY, WIDGETS, next_frame, wait_for
 from playwright.sync_api import Page
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
@@ -20,24 +20,6 @@ def tell(change=None):
     said.value = f'{explorer.layer} {explorer.channel} {explorer.target} {len(explorer.edits)}.'
 explorer.observe(tell)
 said"""
-
-# All that passes the page's sockets comes this much later, in its order.
-DELAY = """(milliseconds) => {
-  const { send } = WebSocket.prototype;
-  const heard = new Map();
-  WebSocket.prototype.send = function (data) {
-    if (!heard.has(this)) {
-      const { onmessage } = this;
-      heard.set(this, onmessage);
-      this.onmessage = (event) => setTimeout(() => onmessage.call(this, event), milliseconds);
-    }
-    setTimeout(() => send.call(this, data), milliseconds);
-  };
-  globalThis.endOfDelay = () => {
-    WebSocket.prototype.send = send;
-    for (const [socket, onmessage] of heard) socket.onmessage = onmessage;
-  };
-}"""
 
 # Each frame, what the sliders say.
 RECORD = """(app) => {

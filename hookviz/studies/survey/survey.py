@@ -342,7 +342,7 @@ class Survey(PatchMixin):
     unread : dict of int to str
         Inputs that could not be read, with the reason.
     left_out : dict of str to str
-        Layers whose output is no maps of the inputs, with the reason.
+        Layers whose output is not maps of the inputs, with the reason.
     class_names : list of str
         Empty if none are known.
     fields : dict of str to dict, or None
@@ -450,7 +450,7 @@ class Survey(PatchMixin):
         Raises
         ------
         ValueError
-            There is no such class, or the data set came without labels.
+            Unknown class, or the data set came without labels.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share={share} is not a share of the inputs: give 0 < share <= 1.")
@@ -621,7 +621,7 @@ def check_survey(survey: Any, model: nn.Module | None = None) -> None:
     Raises
     ------
     TypeError
-        It is no survey.
+        It is not a survey.
     ValueError
         It is of another model, or of other weights.
     """

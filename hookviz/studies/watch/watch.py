@@ -75,7 +75,7 @@ def watch(
         folder for ``path``, or a file there that is broken, or of another model, layers or
         ``every``; a probe that the model does not take.
     TypeError
-        The model is no module, or a layer is part of a ``ScriptModule``.
+        The model is not a module, or a layer is part of a ``ScriptModule``.
 
     Notes
     -----
