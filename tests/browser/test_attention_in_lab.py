@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, numeral, point, wait_for
 
 MAKE = (
     "import hookviz, torch, ipywidgets, torchvision\n"
@@ -29,29 +29,23 @@ def test_by_the_canvas(open_notebook, shots):
     from_class, from_patch = page.locator(".expected").first.inner_text().split()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
 
-    def over(row, column):
-        box = frame.bounding_box()
-        return box["x"] + (column + 0.5) / 4 * box["width"], box["y"] + (row + 0.5) / 4 * box[
-            "height"
-        ]
-
     def value():
+        """What is told at row 1, column 2, by the pointer."""
+        point(frame, 1.5 / 4, 2.5 / 4)
         names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
         shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
-        return f"{float(shown.get('value', '-1').replace('−', '-')):.4f}"
+        return f"{numeral(shown.get('value', '')):.4f}"
 
-    page.mouse.move(*over(1, 2))
     wait_for(lambda: value() == from_class, "the class token's weight")
     assert "seen from the class token" in side.inner_text()
-    page.mouse.click(*over(2, 1))
+    point(frame, 2.5 / 4, 1.5 / 4, click=True)
     wait_for(lambda: "seen from patch (2, 1)" in side.inner_text(), "the patch's map")
-    page.mouse.move(*over(1, 2))
     wait_for(lambda: value() == from_patch, "the patch's weight")
-    assert "looks beside the patches at: class token" in app.locator(".hv-notes").inner_text()
+    words, notes = "looks beside the patches at: class token", app.locator(".hv-notes")
+    wait_for(lambda: words in notes.inner_text(), "the patch's note")
     page.screenshot(path=shots / "attention-canvas.png")
     assert "head 1 ×" in app.inner_text()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
-    page.mouse.move(*over(1, 2))
     wait_for(lambda: float(value()) == 0, "a head without weights")
     assert notebook.errors == []
