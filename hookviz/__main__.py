@@ -196,7 +196,7 @@ def page(options: argparse.Namespace) -> None:
     from .run.progress import Progress
     from .run.session import Session
     from .run.target import read_target
-    from .view.opening import opened
+    from .view.exploration import opened
     from .view.settings import Settings
     from .view.view import View
 

@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "studies.diagnosis.findings": ["Diagnosis", "Finding"],
         "studies.graph.contributions": ["Contributions"],
         "studies.graph.graph": ["Graph"],
-        "studies.graph.listening": ["Node"],
+        "studies.graph.provenance": ["Node"],
         "studies.hook_table": ["HookInfo", "HookTable", "RemovedHooks"],
         "studies.kernels": ["LayerWeights"],
         "studies.receptive_field.field": ["ReceptiveField"],

@@ -8,10 +8,23 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision.models.detection import (
+    FCOS,
+    FasterRCNN,
+    KeypointRCNN,
+    RetinaNet,
+    ssdlite320_mobilenet_v3_large,
+)
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.ops import MultiScaleRoIAlign
 
 import hookviz
+from hookviz.draw.colours import class_colours
+from hookviz.export.figure import draw_panels
 from hookviz.run.output import leaves_of, read_output
 from hookviz.view.answer import SHOWN, map_values, read_answer
+from hookviz.view.reason import reason_payload
 
 SIZE = (1, 3, 40, 80)
 
@@ -147,6 +160,28 @@ def test_yolos_anchors():
     assert all(box.score == 0 for box in answer.boxes[2:])
 
 
+def test_yolos_keypoints_and_raw_predictions():
+    """As ultralytics returns them: beside the boxes a dict with "boxes" and "scores" of its own."""
+    rows = torch.zeros(1, 4 + 1 + 6, 50)
+    rows[0, :, 7] = torch.tensor([20.0, 10, 40, 20, 0.9, 8, 4, 0.7, 60, 20, 0.2])
+    raw = {"boxes": torch.rand(1, 64, 50), "scores": torch.rand(1, 1, 50)}
+    box = read((rows, raw), names=["person"]).boxes[0]
+    assert (box.label, str(box.at), box.points) == (
+        "person",
+        "output[0][0, 4, 7]",
+        ((0.1, 0.1), (0.75, 0.5)),
+    )
+    assert list(map(str, box.points_at)) == ["output[0][0, 7, 7]", "output[0][0, 10, 7]"]
+    assert float(box.points_at[1]((rows, raw))) == pytest.approx(0.2)
+    # Without overlaps to leave out: corners, score, class, and the keypoints.
+    rows = torch.zeros(1, 50, 12)
+    rows[0, 3] = torch.tensor([0.0, 0, 40, 20, 0.8, 1, 8, 4, 0.7, 60, 20, 0.2])
+    box = read((rows, raw), names=["cat", "dog"]).boxes[0]
+    assert (box.label, str(box.at), box.corners) == ("dog", "output[0][0, 3, 4]", (0, 0, 0.5, 0.5))
+    assert str(box.points_at[1]) == "output[0][0, 3, 11]"
+    assert not read((torch.randn(1, 50, 6), raw)).boxes
+
+
 def test_a_pixel_is_the_target_and_all_follows(pnet):
     torch.manual_seed(1)
     picture = torch.rand(1, 3, 60, 48)
@@ -168,6 +203,178 @@ def test_a_pixel_is_the_target_and_all_follows(pnet):
     with pytest.raises(ValueError, match="no output"):
         explorer.target = "output[1][0, 9, 12, 9]"
     assert explorer.target == target - faces.target(0, 1, 3, 3)
+    explorer.close()
+
+
+def small(kind, **more):
+    """One of torchvision's detectors, with random weights, on a small ResNet18."""
+    backbone = resnet_fpn_backbone(
+        backbone_name="resnet18", weights=None, trainable_layers=5, returned_layers=[4]
+    )
+    fewer = {"min_size": 64, "max_size": 96, "num_classes": 3}
+    return kind(backbone, **fewer, **more).eval()
+
+
+ANCHORS = {
+    "rpn_anchor_generator": AnchorGenerator(((32,), (64,)), ((1.0,),) * 2),
+    "box_roi_pool": MultiScaleRoIAlign(["0"], 7, 2),
+    "rpn_post_nms_top_n_test": 8,
+    "box_score_thresh": 0.0,
+    "box_detections_per_img": 4,
+}
+SINGLE = {"anchor_generator": AnchorGenerator(((32,), (64,)), ((1.0,),) * 2)}
+SINGLE |= {"score_thresh": 0.0, "detections_per_img": 4, "topk_candidates": 8}
+REAL = {
+    "fasterrcnn": lambda: small(FasterRCNN, **ANCHORS),
+    "keypointrcnn": lambda: small(
+        KeypointRCNN,
+        **ANCHORS,
+        keypoint_roi_pool=MultiScaleRoIAlign(["0"], 14, 2),
+        num_keypoints=5,
+    ),
+    "retinanet": lambda: small(RetinaNet, **SINGLE),
+    "fcos": lambda: small(FCOS, **SINGLE),
+    "ssd": lambda: ssdlite320_mobilenet_v3_large(
+        weights=None, weights_backbone=None, score_thresh=0.0, detections_per_img=4
+    ).eval(),
+}
+
+
+def plain(model, layer, given, expression):
+    """Return the target's value and its gradient at a layer's output, by PyTorch alone."""
+    kept = []
+    handle = model.get_submodule(layer).register_forward_hook(lambda *each: kept.append(each[2]))
+    score = expression(model(given))
+    handle.remove()
+    (slopes,) = torch.autograd.grad(score, kept[-1:])
+    return float(score.detach()), slopes
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_box_of_a_real_detector_is_the_target(name):
+    """Each box's expression is its score; the gradient is that of plain PyTorch."""
+    torch.manual_seed(0)
+    model = REAL[name]()
+    picture = [torch.rand(3, 64, 96)]
+    layer = "backbone.features.1.3.0" if name == "ssd" else "backbone.body.layer4.1.conv2"
+    explorer = hookviz.explore(model, picture, layer=layer)
+    found = explorer._now.answer.boxes
+    with torch.no_grad():
+        output = model(picture)[0]
+    assert [box.score for box in found] == sorted(output["scores"].tolist(), reverse=True)
+    for box in found[:2]:
+        at = box.at._step[1]
+        left, top, right, bottom = output["boxes"][at].tolist()
+        assert box.corners == pytest.approx((left / 96, top / 64, right / 96, bottom / 64))
+        explorer.target = str(box.at)  # as a click writes it
+        score, slopes = plain(model, layer, picture, box.at)
+        assert score == pytest.approx(box.score, rel=1e-6)
+        assert torch.equal(explorer.cache[layer].gradient, slopes)
+    if name == "keypointrcnn":
+        box = found[0]
+        at = box.at._step[1]
+        right, down = output["keypoints"][at, 3, :2].tolist()
+        assert box.points[3] == pytest.approx((right / 96, down / 64))
+        assert str(box.points_at[3]) == f'output[0]["keypoints_scores"][{at}, 3]'
+        explorer.target = str(box.points_at[3])
+        score, slopes = plain(model, layer, picture, box.points_at[3])
+        assert slopes.any() and score == pytest.approx(float(output["keypoints_scores"][at, 3]))
+        assert torch.equal(explorer.cache[layer].gradient, slopes)
+    explorer.close()
+
+
+def test_why_begins_at_a_number_of_the_output(pnet):
+    """A layer's own number: its terms add up to it; the walk begins there."""
+    picture = torch.rand(1, 3, 60, 48)
+    explorer = hookviz.explore(pnet, picture)
+    said, _ = reason_payload(explorer._now, {"written": "output[0][0, 2, 3, 4]"})
+    assert (said["layer"], said["channel"], said["position"]) == ("conv4_2", 2, [3, 4])
+    with torch.no_grad():
+        wanted = float(pnet(picture)[0][0, 2, 3, 4])
+    assert float(said["value"]) == pytest.approx(wanted, rel=1e-6) and said["note"] == ""
+    total = float(said["bias"]) + float(said["rest"]) + float(said["constant"])
+    total += sum(float(each["contribution"]) for each in said["terms"])
+    assert total == pytest.approx(wanted, rel=1e-5)
+    explorer.close()
+
+
+def test_why_of_a_pixel_after_a_softmax(pnet):
+    """It is made of two numbers: shown is the one of the last layer that raises it most."""
+    picture = torch.rand(1, 3, 60, 48)
+    target = hookviz.output[1][0, 1, 12, 9]
+    explorer = hookviz.explore(pnet, picture, target)
+    said, _ = reason_payload(explorer._now, {"written": str(target)})
+    assert (said["layer"], said["channel"], said["position"]) == ("conv4_1", 1, [12, 9])
+    score, slopes = plain(pnet, "conv4_1", picture, target)
+    slope = float(slopes.max())
+    assert slope == pytest.approx(score * (1 - score), rel=1e-5) == float(slopes[0, 1, 12, 9])
+    assert f"raises it most: by {slope:.3g} for each 1" in said["note"]
+    explorer.target = "output[1][0, 1].sum()"
+    said, _ = reason_payload(explorer._now, {"written": "output[1][0, 1].sum()"})
+    assert said["layer"] == "conv4_1" and said["channel"] == 1
+    explorer.close()
+
+
+class Parts(nn.Module):
+    """Each picture is cut into two, which one network sees as a batch: as a detector its boxes."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3)
+
+    def forward(self, x):
+        parts = torch.cat(x.chunk(2, 3))
+        return [{"scores": self.two(self.one(parts).relu()).amax((2, 3)).softmax(1)[:, 1]}]
+
+
+def test_why_of_a_score_that_one_part_of_the_picture_has():
+    """The walk stays in that part, a row of the layers' batch."""
+    torch.manual_seed(0)
+    model, picture = Parts().eval(), torch.rand(1, 3, 10, 20)
+    target = hookviz.output[0]["scores"][1]
+    explorer = hookviz.explore(model, picture, target)
+    said, _ = reason_payload(explorer._now, {"written": str(target)})
+    assert (said["layer"], said["sample"], said["channel"]) == ("two", 1, 1)
+    with torch.no_grad():
+        first = model.one(picture[..., 10:])
+        second = model.two(first.relu())
+    assert float(said["value"]) == pytest.approx(float(second[0, 1].max()), rel=1e-5)
+    term = said["terms"][0]["origins"][0]
+    assert (term["layer"], term["sample"]) == ("one", 1)
+    said, _ = reason_payload(explorer._now, term)
+    row, column = said["position"]
+    assert float(said["value"]) == pytest.approx(float(first[0, said["channel"], row, column]))
+    explorer.close()
+
+
+def test_the_plain_face_has_map_and_boxes(pnet):
+    """A map of all classes; with a target the channel and the position that it is in; boxes."""
+    picture = torch.rand(1, 3, 60, 48)
+    explorer = hookviz.explore(pnet, picture, face="plain")
+    (every,) = explorer.frame.outputs
+    with torch.no_grad():
+        boxes, faces = pnet(picture)
+    assert np.array_equal(every.pixels, class_colours(boxes[0].argmax(0).numpy()))
+    explorer.target = "output[1][0, 1, 12, 9]"
+    (panel,) = explorer.frame.outputs
+    assert (panel.name, panel.box) == ("output[1], channel 1", (9 / 19, 12 / 25, 1 / 19, 1 / 25))
+    assert np.array_equal(panel.values, faces[0, 1].numpy())
+    figure = draw_panels(explorer.frame)
+    shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    assert any(np.array_equal(each, panel.values) for each in shown)
+    explorer.close()
+
+    explorer = hookviz.explore(Parts().eval(), torch.rand(1, 3, 10, 20), face="plain")
+    assert explorer.frame.outputs == [] == explorer.frame.boxes
+    explorer.close()
+    torch.manual_seed(0)
+    model = small(RetinaNet, **SINGLE)
+    explorer = hookviz.explore(model, [torch.rand(3, 64, 96)], face="plain")
+    with torch.no_grad():
+        left, top, right, _ = model([explorer.inputs.args[0][0]])[0]["boxes"][0].tolist()
+    first = draw_panels(explorer.frame).axes[0].patches[0]
+    assert first.get_xy() == pytest.approx((left - 0.5, top - 0.5), abs=1e-4)
+    assert first.get_width() == pytest.approx(right - left, abs=1e-4)
     explorer.close()
 
 

@@ -111,6 +111,32 @@ def test_what_is_not_a_step(explorer):
         explorer.to_html(max_bytes=1e6, layers="layer3.0.conv1", steps=["Why?"])
 
 
+FACE = """ablation brush edits flip gallery heading heatmaps help here intake output pins search
+sides tools widget"""
+SAID = re.compile(
+    r"""(?:title|"aria-label"|placeholder):\ "([^"]+)"
+    |\b(?:button|menu|slider|say|stop|tell|none)\("([^"]+)"
+    |\bsetText\([\w.]+,\ "([^"]+)"
+    |\bel\("\w+",\ \{[^{}]*\},\ "([^"]+)"
+    |^const\ [A-Z_]+\ =\ "([^"]+\ [^"]+)";""",
+    re.VERBOSE | re.MULTILINE,
+)
+ENTRY = re.compile(r'^    (?:"((?:[^"\\]|\\.)+)"|(\w+)):', re.MULTILINE)
+
+
+def test_all_that_the_face_says_is_there_in_german():
+    """All labels, titles and messages of the hands: what is new has to be put there, too."""
+    found = ENTRY.findall((STATIC / "words.js").read_text(encoding="utf-8"))
+    known = {quoted or plain for quoted, plain in found}
+    said = set()
+    for name in FACE.split():
+        code = (STATIC / f"{name}.js").read_text(encoding="utf-8")
+        said |= {next(filter(None, each)) for each in SAID.findall(code)}
+    assert len(said) > 40
+    words = {each for each in said if re.search("[a-z]{2}", each)}
+    assert words - known == set()
+
+
 def test_the_language(explorer):
     page = explorer.to_html(layers="layer3.0.conv1", max_bytes=1e6, language="de")
     assert '<html lang="de">' in page
@@ -127,13 +153,13 @@ def test_every_word_that_is_translated_is_said():
     words = (STATIC / "words.js").read_text()
     keys = re.findall(r'^    (?:"(.*?)"|(\w+)): "', words, re.MULTILINE)
     sources = [path for path in STATIC.glob("*.js") if path.name != "words.js"]
-    for room in ("view", "attribution", "export"):
+    for room in ("view", "attribution", "export", "run"):
         sources += (STATIC.parent / room).glob("*.py")
     said = "\n".join(path.read_text() for path in sources)
     assert len(keys) > 60
     for quoted, bare in keys:
         key = quoted or bare
-        pieces = [piece.strip(" ,:") for piece in key.split("{}")]
+        pieces = [piece.strip() for piece in re.split(r"\{n?\}|[,:()]|\. ", key)]
         assert all(piece in said for piece in pieces), key
 
 

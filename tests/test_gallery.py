@@ -31,13 +31,13 @@ def file_of(picture, kind="PNG", **options):
     return file.getvalue()
 
 
-def send(explorer, data, name="a.png", size=4_000_000):
+def send(explorer, data, name="a.png", size=4_000_000, **more):
     """As the browser does: in parts."""
     canvas = explorer._canvas
     assert isinstance(canvas, Canvas)
     parts = [data[at : at + size] for at in range(0, len(data), size)]
     for part, each in enumerate(parts):
-        said = {"set": "picture", "name": name, "part": part, "parts": len(parts)}
+        said = {"set": "picture", "name": name, "part": part, "parts": len(parts)} | more
         canvas._handle_custom_msg(said, [memoryview(each)])
 
 
@@ -72,6 +72,21 @@ def test_another_top_class_is_said_and_the_target_kept(explorer):
     explorer._canvas._handle_custom_msg({"set": "again", "key": 0}, [])
     assert explorer.target == 3 and "top class is" in explorer.frame.note
     assert explorer.image is PICTURES[6] and len(explorer._canvas.pictures) == 3
+
+
+def test_a_cameras_frames_are_one_picture(explorer):
+    """Ten frames push none of what was given out of the strip."""
+    send(explorer, file_of(PICTURES[2]), "flower.png")
+    for number in range(15):
+        send(explorer, file_of(PICTURES[number]), "camera", again=number > 0)
+    names = [each["name"] for each in explorer._canvas.pictures]
+    assert names == ["Image", "flower.png", "camera"]
+    assert torch.equal(explorer.inputs.args[0], prepare_input(PICTURES[14], MODEL).args[0])
+    send(explorer, file_of(PICTURES[3]), "camera", again=False)  # switched on once more
+    explorer._canvas._handle_custom_msg({"set": "again", "key": 1}, [])
+    send(explorer, file_of(PICTURES[4]), "camera", again=True)
+    names = [each["name"] for each in explorer._canvas.pictures]
+    assert names == ["Image", "flower.png", "camera", "camera"]
 
 
 def test_a_photograph_stands_upright(explorer):

@@ -779,3 +779,41 @@ def test_a_model_that_is_called_without_a_graph_has_its_line():
     found = findings[0]
     assert (found.severity, found.operation) == ("error", "no_grad")
     assert found.code.endswith("# planted")
+
+
+def test_the_gradient_of_the_truth_is_nobodys():
+    """A model computes its loss, of targets whose own gradient is NaN: nobody asks for it."""
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.prepare, self.net = nn.Identity(), nn.Linear(4, 3)
+
+        def forward(self, truth: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            weight = self.prepare(truth).square().sqrt()
+            return (self.net(x) * weight).sum()
+
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    findings = hookviz.diagnose(Own(), (torch.tensor([[0.0, 1.0, 2.0]]), x), lambda loss: loss)
+    assert findings.healthy, findings
+
+
+def test_a_norm_that_has_hardly_begun_is_no_fault():
+    """After two steps its statistics are mostly what they began with: in eval mode all shrinks."""
+    torch.manual_seed(0)
+    blocks = [
+        layer
+        for _ in range(24)
+        for layer in (nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU6())
+    ]
+    for layer in blocks[::3]:
+        nn.init.kaiming_normal_(layer.weight, a=5**0.5)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), *blocks, nn.Flatten(), nn.Linear(800, 4))
+    for _ in range(2):
+        cross_entropy(model(pictures()))
+    for findings in (
+        hookviz.diagnose(model.eval(), pictures(), cross_entropy), guarded(model, cross_entropy),
+    ):  # fmt: skip
+        assert findings.healthy, findings
+    told = hookviz.diagnose(model, pictures(), cross_entropy)
+    assert any("have seen 2 batches" in each.advice for each in told)

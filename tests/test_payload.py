@@ -31,7 +31,7 @@ from hookviz.view.view import View
 def view_of(model, image, **settings):
     from hookviz.run.inputs import prepare_input
     from hookviz.run.session import Session
-    from hookviz.view.opening import first_layer
+    from hookviz.view.exploration import first_layer
 
     session = Session(model, prepare_input(image, model))
     run = session.run()

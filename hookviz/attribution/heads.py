@@ -49,7 +49,7 @@ class AttentionRecord(LayerRecord):
     attends: str = ""
 
     def prefix(self, call: int = -1) -> int | None:
-        """Count the keys before the patches; None if keys are no patches."""
+        """Count the keys before the patches; None if keys are not patches."""
         return prefix_of(self.calls[call].outputs[0].shape[-1], self.grid)
 
     def query(
@@ -68,7 +68,7 @@ class AttentionRecord(LayerRecord):
         Returns
         -------
         int or None
-            None where keys are no patches: then the matrix is shown.
+            None where keys are not patches: then the matrix is shown.
         """
         before, queries = self.prefix(call), self.calls[call].outputs[0].shape[-2]
         if before is None or self.grid is None:
@@ -295,9 +295,9 @@ class AttentionLayers(AttentionObserver):
             records[name].calls.append(Call((self._tensor(name, each),), (), name))
         ran: dict[str, LayerRecord] = {}
         earlier = list(cache)
-        for place in range(len(earlier) + 1):
-            ran |= {name: records[name] for name in records if places[name] == place}
-            ran |= {name: cache[name] for name in earlier[place : place + 1]}
+        for index in range(len(earlier) + 1):
+            ran |= {name: records[name] for name in records if places[name] == index}
+            ran |= {name: cache[name] for name in earlier[index : index + 1]}
         return cache.with_records([*records.values()], ran)
 
     def _is_chosen(self, attended: Attended) -> bool:

@@ -50,6 +50,11 @@ def within(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 1 - half]}…{text[-half:]}"
 
 
+def layer_label(layer: str, letters: int = 40) -> str:
+    """Cut the name of a layer to the room in a figure."""
+    return no_formula(within(layer or "(model)", letters))
+
+
 _MOST = 16  # heads in a row
 
 
@@ -63,9 +68,7 @@ def draw_heads(rows: Mapping[str, np.ndarray]) -> ShownFigure:
         axes.set_axis_off()
     for line, (name, heads) in zip(grid, rows.items(), strict=False):
         left = f"; {len(heads) - columns} more" if len(heads) > columns else ""
-        line[0].set_title(
-            no_formula(within(name or "(model)", 60)) + left, fontsize="x-small", loc="left"
-        )
+        line[0].set_title(layer_label(name, 60) + left, fontsize="x-small", loc="left")
         for head, (axes, values) in enumerate(zip(line, heads, strict=False)):
             axes.imshow(values, "viridis", vmin=0, vmax=float(np.nanmax(values)) or 1.0)
             axes.text(0, -0.02, str(head), transform=axes.transAxes, fontsize="xx-small", va="top")

@@ -1,4 +1,4 @@
-"""Exports: a matplotlib figure, a page, and plain PyTorch source in `code/`.
+"""Exports: a matplotlib figure, a page, and plain PyTorch source.
 
 May import `view` and the rooms below it. Begin with `figure.py`.
 """

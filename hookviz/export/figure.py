@@ -31,6 +31,10 @@ TITLE = 40
 NUMBERED = 16
 """The most columns of a mosaic whose tiles have room for their numbers."""
 
+BOX, CHOSEN = "#ffd400", "#ff8c00"
+NAMED = 5
+"""The boxes that have their names written at them."""
+
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -46,8 +50,13 @@ def draw_panels(frame: Frame) -> Figure:
 
 def _pictures(frame: Frame) -> list[Callable[[Axes], None]]:
     draw: list[Callable[[Axes], None]] = [partial(draw_panel, panel) for panel in frame.panels]
+    for output in frame.outputs:
+        if isinstance(output, Panel):
+            draw.insert(1, partial(draw_panel, output))
+        else:
+            draw.insert(1, partial(_draw_picture, output, output.caption))
     if frame.input is not None:
-        draw.insert(0, partial(_draw_picture, frame.input, "input"))
+        draw.insert(0, partial(_draw_input, frame))
     if frame.overlay is not None:
         draw.append(partial(_draw_picture, frame.overlay, frame.overlay.caption))
     return draw
@@ -74,6 +83,29 @@ def save_figure(frame: Frame, path: str | Path, **options: Any) -> None:
     if suffix.lower() not in SUFFIXES:
         raise ValueError(f"Cannot save as {suffix!r}: end the name in {', '.join(SUFFIXES)}.")
     draw_figure(frame).savefig(path, **options)
+
+
+def _draw_input(frame: Frame, axes: Axes) -> None:
+    """Draw the input, with the best boxes and their keypoints over it."""
+    assert frame.input is not None
+    _draw_picture(frame.input, "input", axes)
+    height, width = frame.input.pixels.shape[:2]
+    for index, box in enumerate(frame.boxes):
+        left, top, right, bottom = box.corners
+        chosen = str(box.at) == frame.target
+        colour = CHOSEN if chosen else BOX
+        corner = left * width - 0.5, top * height - 0.5
+        size = (right - left) * width, (bottom - top) * height
+        axes.add_patch(Rectangle(corner, *size, fill=False, ec=colour, lw=2 if chosen else 1))
+        if index < NAMED or chosen:
+            words = no_formula(f"{box.label} {100 * box.score:.0f} %")
+            ground = {"fc": colour, "lw": 0, "pad": 0.6}
+            axes.text(*corner, words, fontsize="xx-small", va="top", bbox=ground, clip_on=True)
+            marks = [(x * width - 0.5, y * height - 0.5) for x, y in box.points]
+            if marks:
+                axes.plot(*zip(*marks, strict=True), ".", color="#00e5ff", ms=4)
+    axes.set_xlim(-0.5, width - 0.5)
+    axes.set_ylim(height - 0.5, -0.5)
 
 
 def _draw_picture(sheet: ImagePanel, title: str, axes: Axes) -> None:
@@ -123,8 +155,8 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
     _outline(tiles.box, levels.shape, axes)
     if tiles.mosaic.columns <= NUMBERED:
         height, width = levels.shape
-        for place, channel in enumerate(tiles.channels):
-            left, top, wide, high = tiles.mosaic.box(place)
+        for index, channel in enumerate(tiles.channels):
+            left, top, wide, high = tiles.mosaic.box(index)
             corner = (left + wide) * width - 0.5, (top + high) * height - 0.5
             ground = {"fc": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}
             axes.text(
@@ -157,7 +189,12 @@ INK, FRAME = (0, 0, 0), (255, 140, 0)
 def still_png(frame: Frame) -> bytes:
     """Compose the input, the panels, the heatmap and, below, the mosaic with one tile outlined."""
     columns = [_picture(frame.input, "input")] if frame.input is not None else []
+    if frame.input is not None and frame.boxes:
+        _frame_boxes(columns[0], frame)
     columns += [_panel(panel) for panel in frame.panels]
+    for output in frame.outputs:
+        made = _panel(output) if isinstance(output, Panel) else _picture(output, output.caption)
+        columns.insert(1 + (frame.input is not None), made)
     if frame.overlay is not None:
         columns.append(_picture(frame.overlay, frame.overlay.caption))
     width = COLUMN * len(columns)
@@ -165,14 +202,32 @@ def still_png(frame: Frame) -> bytes:
     row = max(column.height for column in columns)
     whole = Image.new("RGB", (width, TOP + row + GAP + tiles.height + GAP), "white")
     _write(whole, frame.title, (width // 2, 8), width - 2 * GAP, 13)
-    for place, column in enumerate(columns):
-        whole.paste(column, (place * COLUMN, TOP))
+    for index, column in enumerate(columns):
+        whole.paste(column, (index * COLUMN, TOP))
     whole.paste(tiles, ((width - tiles.width) // 2, TOP + row + GAP))
     buffer = io.BytesIO()
     # Few colours: notebooks that hold it stay small.
     few = whole.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     few.save(buffer, "PNG", compress_level=4)
     return buffer.getvalue()
+
+
+def _frame_boxes(column: Image.Image, frame: Frame) -> None:
+    assert frame.input is not None
+    height, width = frame.input.pixels.shape[:2]
+    wide, high = _size((width, height))
+    left, top = LEFT + (SIDE - wide) // 2, 3 * LINE
+    draw = ImageDraw.Draw(column)
+    for box in reversed(frame.boxes):
+        shares = [min(max(share, 0.0), 1.0) for share in box.corners]
+        ends = [
+            round(start + share * size)
+            for share, start, size in zip(
+                shares, (left, top) * 2, (wide - 1, high - 1) * 2, strict=True
+            )
+        ]
+        if ends[2] >= ends[0] and ends[3] >= ends[1]:
+            draw.rectangle(ends, outline=CHOSEN if str(box.at) == frame.target else BOX)
 
 
 def _picture(sheet: ImagePanel, title: str) -> Image.Image:
@@ -200,8 +255,8 @@ def _column(picture: Image.Image, title: str, box: Box | None) -> Image.Image:
     width = SIDE + 2 * LEFT  # as far as it may reach to the left
     lines = _wrapped(title, width, 10)[:3]
     column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
-    for place, line in enumerate(lines):
-        _write(column, line, (LEFT + SIDE // 2, (place + 3 - len(lines)) * LINE), width, 10)
+    for index, line in enumerate(lines):
+        _write(column, line, (LEFT + SIDE // 2, (index + 3 - len(lines)) * LINE), width, 10)
     size = _size(picture.size)
     smaller = size[0] < picture.width
     how = Image.Resampling.BOX if smaller else Image.Resampling.NEAREST

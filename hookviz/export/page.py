@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import cached_methods
 from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
-from ..draw.colours import colour_ranges, to_numpy
+from ..draw.colours import averaged, colour_ranges, to_numpy
 from ..draw.document import document, fitting, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
 from ..hooking.tables import megabytes
 from ..run.session import Run
 from ..run.target import Target
+from ..studies.graph.kept import KeptRun
 from ..view.answer import map_values
 from ..view.build import build_frame
 from ..view.exploration import ViewDifference
@@ -37,17 +39,26 @@ from ..view.payload import (
     picture_payload,
     settings_payload,
 )
-from ..view.settings import NORM, PRODUCT, Settings, heatmap_names
+from ..view.settings import NORM, PRODUCT, Settings
 from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import OUT, Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .packing import picture as packed_picture
 from .terms import held_terms, kept_layers
 
 Packed = tuple[Coding, bytes]
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
+
+HEATS = 0.08
+"""The most of a page that heatmaps take before the largest are averaged."""
+
+FINE = 64
+"""The largest side of a heatmap that is never averaged."""
+
+COARSE = f"heatmaps larger than {FINE} positions are averaged over 2×2"
 
 
 def write_page(
@@ -82,23 +93,20 @@ def write_page(
     ValueError
         Unknown layer, or a budget smaller than the program.
     """
-    names = chosen_layers(view, layers)
-    view = view.with_settings(order="index") if view.settings.order == ABLATION else view
-    view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
     if max_bytes < SMALLEST:
         raise ValueError(
             f"max_bytes={max_bytes:g} is too little for any page: give at least {SMALLEST:,}."
         )
-    facts = _facts(view, names)
+    names = chosen_layers(view, layers)
+    heatmaps = [*cached_methods(), *_of_attention(view)]
+    begun = begin_page(view, names, [*heatmaps, PRODUCT], language, pins)
+    view, facts, kept = begun.view, begun.facts, begun.kept
     named = title or f"{facts['model']} in hookviz"
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
-    facts["pins"] = [each for each in pins if each["layer"] in names]
-    facts["language"] = language = known_language(language)
     blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
     parts: list[PackedTensor] = []
-    heats: list[Packed] = []
+    heats: dict[str, np.ndarray] = {}
     places: list[Settings] = []
-    methods = [*cached_methods(), *_of_attention(view)]
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
         header, small, own = _layer(here)
@@ -106,27 +114,26 @@ def write_page(
             part.first = name == view.settings.layer
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
-        for method in methods:
-            heats += _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
+        for method in heatmaps:
+            heats |= _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
         places.append(here.settings)
         on_progress(0.6 * (place + 1) / len(names))
-    heats += _other_classes(view, places, run, facts["predictions"])
+    heats |= _other_classes(view, places, run, facts["predictions"])
     on_progress(0.8)
-    still = html.data_url(still_png(build_frame(view)))
-    picture = picture_payload(view)
-    facts["blind"] = picture is None
-    if picture is not None:
-        said, pixels = picture
-        blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
-    blocks["heatmaps"] = ({}, Stream.of(heats), [])
+    if begun.picture is not None:
+        said, pixels = begun.picture
+        blocks["picture"] = (said, Stream.of([packed_picture("pixels", pixels)]), [])
+    whole_heats = Stream.of(_packed_heatmaps(heats, 1))
+    large = len(whole_heats.data) > HEATS * max_bytes
+    drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
+    blocks["heatmaps"] = ({}, drawn, [])
     blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
-    kept = kept_layers(view, names)
-    network, small_pictures = _map(view, names)
-    blocks["map"] = (network, Stream.of(small_pictures), [])
+    network = begun.map[0]
+    blocks["map"] = (network, Stream.of(begun.map[1]), [])
     fixed = sum(len(small.data) + 120 * len(small.codings) for _, small, _ in blocks.values())
     fixed += sum(len(json.dumps(said.get("field"))) for said, _, _ in blocks.values())
     fixed += len(json.dumps(network))
-    program = len(script("page")) + len(style()) + len(still) + len(json.dumps(facts))
+    program = len(script("page")) + len(style()) + len(begun.still) + len(json.dumps(facts))
     room = (max_bytes - program - 400 * len(blocks) - 4000) * 0.75 - fixed
     whole = sum(part.values.nbytes for part in parts)
     facts["why"], terms = held_terms(view, names, kept, room, whole)
@@ -135,7 +142,8 @@ def write_page(
         parts += held
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
-    facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
+    reductions = [COARSE] if large else []
+    facts["notes"] = _notes(reductions + fit_to_budget(parts, int(room)), max_bytes)
     for header, _, every in blocks.values():
         if any(part.name == "queries" and part.quality == OUT for part in every):
             header["notes"].append("Other queries need the notebook.")
@@ -144,10 +152,10 @@ def write_page(
         name: packed_block(header, [small, *(part.stream for part in own)])
         for name, (header, small, own) in blocks.items()
     }
-    settings = settings_payload(view)
-    start = json_text({"facts": facts, "settings": settings})
-    texts = {"facts": start, **texts}
-    page = document(named, script("page"), style(), texts, view.describe(), still, language)
+    texts = {"facts": begun.text, **texts}
+    page = document(
+        named, script("page"), style(), texts, view.describe(), begun.still, facts["language"]
+    )
     least = ": without any maps this page takes {takes}; give more, or fewer layers with layers="
     return fitting([page], max_bytes, least)
 
@@ -164,15 +172,82 @@ def chosen_layers(view: View, layers: Layers) -> list[str]:
     return names
 
 
-def _facts(view: View, names: Sequence[str]) -> dict[str, Any]:
-    facts: dict[str, Any] = {**model_payload(view, classes=False), "run": 1}
+@dataclass(frozen=True, eq=False)
+class PageBeginning:
+    """The part that all pages of an explorer share, whether they hold its numbers or compute them.
+
+    Attributes
+    ----------
+    view : View
+        With settings that a page has, and a layer that is in it.
+    facts : dict
+        JSON values; more are added by each kind of page.
+    still : str
+        The address of the picture that is seen before the program runs, and without it.
+    picture : (dict, numpy.ndarray) or None
+        As `picture_payload`.
+    kept : KeptRun or str
+        As `kept_layers`.
+    map : (dict, list)
+        As `map_payload`, with the arrays encoded.
+    """
+
+    view: View
+    facts: dict[str, Any]
+    still: str
+    picture: tuple[dict[str, Any], np.ndarray] | None
+    kept: KeptRun | str
+    map: tuple[dict[str, Any], list[Packed]]
+
+    @property
+    def text(self) -> str:
+        """The facts and settings as they stand in the page."""
+        return json_text({"facts": self.facts, "settings": settings_payload(self.view)})
+
+
+def begin_page(
+    view: View,
+    names: Sequence[str],
+    heatmaps: Container[str],
+    language: str | None,
+    pins: Sequence[dict[str, Any]],
+    *,
+    computes: bool = False,
+) -> PageBeginning:
+    """Make the part that all pages of an explorer share.
+
+    Parameters
+    ----------
+    view : View
+    names : sequence of str
+        The page's layers.
+    heatmaps : container of str
+        Those that the page has.
+    language, pins
+        As for `write_page`.
+    computes : bool
+        True if the page runs its network: it has all classes, and no range of the whole network.
+    """
+    changes: dict[str, Any] = {"order": "index"} if view.settings.order == ABLATION else {}
+    if computes and view.settings.normalize == "network":
+        changes["normalize"] = "channel"
+    view = view.with_settings(**changes) if changes else view
+    view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
+    facts: dict[str, Any] = {**model_payload(view, classes=computes), "run": 1}
     facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
-    own = (*cached_methods(), PRODUCT, *_of_attention(view))
-    captum = {name for name in heatmap_names(view) if name not in own}
-    heatmaps = [each for each in facts["choices"]["heatmap"] if each not in captum]
-    orders = [each for each in facts["choices"]["order"] if each != ABLATION]  # not of all layers
-    facts["choices"] = facts["choices"] | {"heatmap": heatmaps, "order": orders}
-    return facts
+    left_out = {"order": {ABLATION}, "normalize": {"network"} if computes else set()}
+    left_out["heatmap"] = {name for name in facts["choices"]["heatmap"] if name not in heatmaps}
+    facts["choices"] = facts["choices"] | {
+        name: [each for each in facts["choices"][name] if each not in without]
+        for name, without in left_out.items()
+    }
+    facts["pins"] = [each for each in pins if each["layer"] in names]
+    facts["language"] = known_language(language)
+    picture = picture_payload(view)
+    facts["blind"] = picture is None
+    kept = kept_layers(view, names)
+    still = html.data_url(still_png(build_frame(view)))
+    return PageBeginning(view, facts, still, picture, kept, _map(view, names))
 
 
 def _of_attention(view: View) -> list[str]:
@@ -192,6 +267,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     """Return a layer's header, its statistics, and its maps and gradients to be packed."""
     header, arrays = layer_payload(view)
     layer, parts = view.layer, []
+    percentiles = arrays.pop("percentiles")
     ends = {
         "maps": (layer.statistics, layer.signed),
         "gradients": (layer.gradient_statistics, True),
@@ -200,7 +276,8 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
         if (maps := arrays.pop(name, None)) is None or numbers is None:
             continue
         low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
-        parts.append(PackedTensor(name, maps, low, high))
+        own, percentiles = percentiles[:2], percentiles[2:]
+        parts.append(PackedTensor(name, maps, low, high, own))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
     calls, samples = header["counts"]["call"], header["counts"]["sample"]
     header["notes"] = [
@@ -256,7 +333,7 @@ def _queries(view: View) -> tuple[np.ndarray, dict[str, Any]] | None:
     return values.astype(np.float32), about | {"heads": output.shape[1], "words": words}
 
 
-def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Packed]]:
     try:
         header, arrays = map_payload(view, names)
     except Exception as error:  # a page without its map is still a page
@@ -266,19 +343,19 @@ def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
 
 def _other_classes(
     view: View, places: Sequence[Settings], run: Callable[[Target], Run], predictions: list[dict]
-) -> list[Packed]:
+) -> dict[str, np.ndarray]:
     """Return all layers' Grad-CAM for each other class of the predictions."""
     if not view.run.scored or isinstance(view, ViewDifference):  # its other side has one target
-        return []
+        return {}
     shown = class_number(view)
     others = [each["number"] for each in predictions if each["number"] != shown]
-    found = []
+    found: dict[str, np.ndarray] = {}
     with closing(_runs(view, others, run, places)) as runs:
         for number, other in zip(others, runs, strict=True):
             there = view.with_run(other)
             for place, settings in enumerate(places):
                 here = there.with_settings(settings, target=number, heatmap="gradcam")
-                found += _heatmap(here, f"gradcam {number} {place}")
+                found |= _heatmap(here, f"gradcam {number} {place}")
     return found
 
 
@@ -294,19 +371,26 @@ def _runs(
         yield from map(run, targets)
 
 
-def _heatmap(view: View, said: str) -> list[Packed]:
-    """Return a view's heatmap in 252 steps; an empty list if it has none."""
+def _heatmap(view: View, said: str) -> dict[str, np.ndarray]:
+    """Return a view's heatmap by its name in the page; an empty dict if it has none."""
     values = heatmap_payload(view)
-    if values is None:
-        return []
-    _, low, high = heat_colours(values) or ("", 0.0, 1.0)
-    ends = np.array([low], np.float32), np.array([high], np.float32)
-    packed = quantize(said, values[None], *ends, smooth=True)
-    packed[1][0]["shape"] = list(values.shape)
+    return {} if values is None else {said: values}
+
+
+def _packed_heatmaps(heats: dict[str, np.ndarray], factor: int) -> list[Packed]:
+    """Return heatmaps in 252 steps; those larger than `FINE` are averaged by a factor."""
+    packed: list[Packed] = []
+    for said, values in heats.items():
+        values = averaged(values[None], factor if max(values.shape) > FINE else 1)
+        _, low, high = heat_colours(values[0]) or ("", 0.0, 1.0)
+        ends = np.array([low], np.float32), np.array([high], np.float32)
+        range_of, levels = quantize(said, values, *ends, smooth=True)
+        levels[0]["shape"] = list(values.shape[1:])
+        packed += [range_of, levels]
     return packed
 
 
-def _notes(reductions: list[str], max_bytes: float, view: View) -> list[str]:
+def _notes(reductions: list[str], max_bytes: float) -> list[str]:
     if not reductions:
         return ["This page needs no kernel: all numbers in it are exact."]
     told = "; ".join(reductions)

@@ -10,6 +10,7 @@ from itertools import islice
 from numbers import Integral
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 REDUCTIONS = ("sum", "mean", "max")
@@ -94,7 +95,7 @@ class Output:
         Raises
         ------
         ValueError
-            There is no such key, index or attribute; the message says which there are.
+            Unknown key, index or attribute; the message says which there are.
         """
         if self._base is None or self._step is None:
             return output
@@ -278,7 +279,7 @@ def described(value: Any) -> str:
         return _listed(named, [(f".{key}", each) for key, each in pairs])
     if not value:
         return f"an empty {name}"
-    return _listed(named, [(f"[{place}]", each) for place, each in enumerate(value)])
+    return _listed(named, [(f"[{index}]", each) for index, each in enumerate(value)])
 
 
 class Leaf(NamedTuple):
@@ -321,6 +322,37 @@ def leaves_of(value: Any, limit: int = 200) -> list[Leaf]:
 
     look(output, output, None, value, 0)
     return found
+
+
+def index_of(expression: Output, leaves: Sequence[Leaf]) -> tuple[int, tuple[int, ...]] | None:
+    """Return which tensor's number an expression is, and its index; None of more than one number.
+
+    Examples
+    --------
+    >>> import torch
+    >>> leaves = leaves_of({"out": torch.zeros(2, 3, 8), "more": [torch.ones(3)]})
+    >>> index_of(output["out"][1][2, -1], leaves), index_of(output["more"][0][0], leaves)
+    ((0, (1, 2, 7)), (1, (0,)))
+    >>> index_of(output["out"].sum(), leaves) is None
+    True
+    """
+    indices: list[Any] = []
+    at = expression
+    while True:
+        number = next((n for n, leaf in enumerate(leaves) if leaf.at == at), None)
+        if number is not None:
+            break
+        if at._base is None or at._step is None or at._step[0] != "index":
+            return None
+        indices.insert(0, at._step[1])
+        at = at._base
+    shape = leaves[number].value.shape
+    found = torch.arange(shape.numel()).reshape(shape)
+    for index in indices:
+        found = found[index]
+    if found.numel() != 1:
+        return None
+    return number, tuple(int(each) for each in torch.unravel_index(found.flatten()[0], shape))
 
 
 def attributes(value: Any) -> dict[str, Any]:

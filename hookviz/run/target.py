@@ -131,7 +131,7 @@ def read_target(text: str, class_names: Sequence[str] = ()) -> Target:
     Raises
     ------
     ValueError
-        There is no such class, or it is no expression of the output.
+        Unknown class, or it is not an expression of the output.
 
     Examples
     --------

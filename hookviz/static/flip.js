@@ -1,6 +1,6 @@
 // Channels go off, one after another, until the answer is another: with the curve, and a stop.
 
-import { el, setText, visible } from "./dom.js";
+import { el, setAttribute, setText, visible } from "./dom.js";
 import { contextOf } from "./levels.js";
 import { percent } from "./numbers.js";
 
@@ -100,8 +100,8 @@ export class Flip {
       context.lineTo(((FLIP_WIDE - 4) * off) / last + 2, FLIP_HIGH - 2 - (FLIP_HIGH - 4) * share);
     context.stroke();
     const said = `the answer's probability: ${curve.map((share, off) => `${off} off ${percent(share)}`).join(", ")}`;
-    this.curve.setAttribute("aria-label", said);
-    this.curve.setAttribute("title", said);
+    setAttribute(this.curve, "aria-label", said);
+    setAttribute(this.curve, "title", said);
   }
 
   show() {

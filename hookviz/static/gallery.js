@@ -38,6 +38,7 @@ export class Gallery {
     this.row.addEventListener("click", (event) => this.choose(event.target));
     const words = el("span", { class: "hv-dim" }, "another input");
     this.brush = new Brush(app, source);
+    this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
     this.root = el("div", { class: "hv-line hv-intake" }, words, open, this.lens, this.brush.root, this.file, this.row, this.said);
     this.drawn = "";
     listenForFiles(app.root, (file) => {
@@ -77,6 +78,7 @@ export class Gallery {
     const made = target instanceof Element ? target.closest("button") : null;
     const found = made && this.source.thumbnails[[...this.row.children].indexOf(made)];
     if (!found) return;
+    this.camera.stop();
     if (found.now) this.app.state.set({ sample: found.sample });
     else this.source.edit({ set: "again", key: found.key });
   }
@@ -96,24 +98,27 @@ export class Gallery {
   /**
    * @param {Blob} blob
    * @param {string} name
+   * @param {boolean} [again] A camera's next frame: the thumbnail is that of the frame before.
    */
-  async send(blob, name) {
+  async send(blob, name, again = false) {
     const bytes = new Uint8Array(await blob.arrayBuffer());
     const parts = Math.max(Math.ceil(bytes.length / PART), 1);
     for (let part = 0; part < parts; part++)
-      this.source.edit({ set: "picture", name, part, parts, bytes: bytes.slice(part * PART, (part + 1) * PART) });
+      this.source.edit({ set: "picture", name, part, parts, again, bytes: bytes.slice(part * PART, (part + 1) * PART) });
   }
 
   async toggleCamera() {
     if (this.camera.stream) return this.camera.stop();
     this.say("");
     let taking = false;
+    let frames = 0;
     try {
       await this.camera.start(
         () => this.source.idle && !taking,
         async (canvas) => {
           taking = true;
-          await this.send(await canvas.convertToBlob({ type: "image/png" }), "camera");
+          const blob = await canvas.convertToBlob({ type: "image/png" });
+          if (this.camera.stream) await this.send(blob, "camera", frames++ > 0);
           taking = false;
         },
       );
@@ -121,6 +126,11 @@ export class Gallery {
       this.say(/** @type {Error} */ (error).message);
     }
     return undefined;
+  }
+
+  /** The view is gone: so is the camera's light. */
+  end() {
+    this.camera.stop();
   }
 
   /** @param {string} words */

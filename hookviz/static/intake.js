@@ -63,6 +63,13 @@ export function listenForFiles(where, take) {
   });
 }
 
+const NO_CAMERA = "No camera was found: connect one, or drop a picture.";
+/** @type {Record<string, string>} By the name of the browser's error. */
+const REFUSALS = {
+  NotAllowedError: "The browser refuses the camera: allow it in the address bar, or drop a picture.",
+  NotReadableError: "The camera is in use: close the program that uses it, or drop a picture.",
+};
+
 /** The camera: one frame after the other, each the newest when the network is done with the one before. */
 export class Camera {
   /** @param {() => void} changed Called when it goes on or off. */
@@ -70,6 +77,7 @@ export class Camera {
     this.changed = changed;
     /** @type {MediaStream | null} */
     this.stream = null;
+    this.asking = false; // the browser asks its user
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) this.stop();
     });
@@ -81,18 +89,26 @@ export class Camera {
    * @param {(canvas: OffscreenCanvas, context: OffscreenCanvasRenderingContext2D) => void} show
    */
   async start(idle, show) {
+    if (this.asking) return;
+    this.asking = true;
     try {
       this.stream = await navigator.mediaDevices.getUserMedia({ video: { width: { ideal: 640 } }, audio: false });
     } catch (error) {
-      const refused = /** @type {Error} */ (error).name === "NotAllowedError";
-      const why = refused ? "allow it in the browser's address bar" : "connect one";
-      throw new Error(`There is no picture from a camera: ${why}, or drop a picture.`);
+      throw new Error(REFUSALS[/** @type {Error} */ (error).name] ?? NO_CAMERA);
+    } finally {
+      this.asking = false;
     }
     const { stream } = this;
     this.changed();
     const video = el("video", { muted: true, playsinline: true });
     video.srcObject = stream;
-    await video.play();
+    try {
+      await video.play();
+    } catch {
+      if (this.stream !== stream) return; // stopped before its first frame
+      this.stop();
+      throw new Error(NO_CAMERA);
+    }
     const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
     const context = canvas.getContext("2d", { willReadFrequently: true });
     const next = () => {

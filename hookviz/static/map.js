@@ -132,7 +132,9 @@ export class NetworkMap {
   take(found) {
     this.failed = found.none ?? "";
     if (this.failed) return;
+    const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;
+    if (same) return this.repaint(); // another picture: the boxes stay where they are
     const first = !this.tree;
     const shape = JSON.stringify([found.edges, found.nodes.map((/** @type {any} */ each) => each.name)]);
     if (shape !== this.shape) {
@@ -153,6 +155,12 @@ export class NetworkMap {
         this.app.schedule();
       },
     );
+  }
+
+  /** Other pictures in the same boxes. */
+  repaint() {
+    this.painted = undefined;
+    for (const { unit, picture } of this.drawn) if (picture) this.paintPicture(picture, this.pictured(unit));
   }
 
   /** @param {string} words */
@@ -189,7 +197,7 @@ export class NetworkMap {
     for (let each = this.leaf()?.parent; each; each = each.parent) around.add(each.key);
     const isOpen = (/** @type {Unit} */ unit) => !this.closed.has(unit.key) && (this.opened.has(unit.key) || around.has(unit.key));
     const { boxes } = visibleUnits(tree, isOpen);
-    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found)}`;
+    const key = `${room} ${boxes.map((box) => box.key).join()} ${objectId(this.found.nodes)}`;
     if (key === this.laid) return;
     this.laid = key;
     this.room = room;

@@ -1,13 +1,16 @@
 // A source of pictures that runs the network itself, in a worker: another input, another class, or
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
-import { paintDisc } from "./intake.js";
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
-import { Layer } from "./layer.js";
+import { detected } from "./detected.js";
+import { paintDisc } from "./intake.js";
+import { averaged, Layer } from "./layer.js";
+import { toLevels } from "./levels.js";
 import { layerArrays } from "./measures.js";
 import { pictureOf } from "./pictures.js";
 import { numbersOf, prepared } from "./resize.js";
 import { Answer } from "./runner.js";
+import { RUNNING, Running } from "./running.js";
 import { answered } from "./terms.js";
 
 /**
@@ -20,6 +23,7 @@ import { answered } from "./terms.js";
  */
 
 const TOP = 5; // classes that are shown
+const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.map`
 
 /** The network, its input, its factors and its answers. */
 export class NetworkSource {
@@ -28,12 +32,19 @@ export class NetworkSource {
    * @param {import("./runner.js").Runner} runner
    * @param {Input} input
    * @param {{header: any, arrays: any}} rules How the layers compute, see `terms.js`.
+   * @param {any} graph That of the map: nodes, edges, and the sizes of the layers' pictures.
    */
-  constructor(facts, runner, input, rules) {
+  constructor(facts, runner, input, rules, graph) {
     this.rules = rules;
+    this.graph = graph;
+    /** @type {any} The map as it was last. */
+    this.drawn = null;
+    /** @type {Map<string, import("./output.js").Found>} The maps of the output as they were last. */
+    this.shownAnswers = new Map();
     this.facts = facts;
-    this.first = { predictions: facts.predictions, verdict: facts.verdict };
+    this.first = { predictions: facts.predictions, verdict: facts.verdict, answer: facts.answer };
     this.runner = runner;
+    this.running = new Running(this);
     this.live = true;
     /** @type {((app: import("./app.js").App) => string) | undefined} */
     this.link = undefined;
@@ -115,10 +126,14 @@ export class NetworkSource {
     const versions = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
-    const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER];
-    this.facts = { ...this.facts, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
-    this.answers.edited.get(["logits"]);
-    if (this.edits.length) this.answers.original.get(["logits"]);
+    const boxed = !own && this.first.answer?.boxes.length && !this.facts.net.boxes;
+    const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
+    const answer = own ? this.first.answer : boxed ? { ...this.first.answer, boxes: [] } : this.facts.answer;
+    this.facts = { ...this.facts, answer, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
+    const { outputs, boxes } = this.facts.net;
+    const first = outputs.includes("logits") ? ["logits"] : [];
+    this.answers.edited.get([...first, ...(own ? [] : (boxes?.tensors ?? []))]);
+    if (this.edits.length) this.answers.original.get(first);
     this.pump();
     this.tell();
   }
@@ -139,8 +154,18 @@ export class NetworkSource {
     }
     this.busy = false;
     this.predicted();
+    this.detect();
     this.tell();
     this.pump();
+  }
+
+  /** The boxes of a detector, of the answer that is there; until then those of the run before. */
+  detect() {
+    const { boxes } = this.facts.net;
+    const tensors = (boxes?.tensors ?? []).map((/** @type {string} */ name) => this.answers.edited.known.get(name));
+    if (!tensors.length || tensors.includes(undefined)) return;
+    const found = this.answers.edited.once("boxes", () => detected(boxes, tensors));
+    if (this.facts.answer.boxes !== found.boxes) this.facts = { ...this.facts, answer: { ...this.facts.answer, ...found } };
   }
 
   /** Another class: what does not depend on it stays. */
@@ -260,6 +285,8 @@ export class NetworkSource {
    */
   heat(at, layer) {
     const facts = this.callOf(layer, at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)));
+    if (RUNNING.includes(at.heatmap)) return this.ran(at, facts);
+    if (!at.ofAll && !at.script) this.running.leave();
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
     if (!facts.graded && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: "no gradient arrives here" };
@@ -281,6 +308,93 @@ export class NetworkSource {
       values: now.values.map((value, i) => value - /** @type {number} */ (before.values[i])),
       shape: now.shape,
     }));
+  }
+
+  /**
+   * A heatmap that runs the network many times.
+   * @param {any} at
+   * @param {LayerFacts} facts
+   */
+  ran(at, facts) {
+    const none = this.refusal(at, facts);
+    if (none) return { ...NONE, none };
+    const version = this.version(at);
+    const answer = this.answers[/** @type {"edited" | "original"} */ (version)];
+    const pair = this.pair(answer, facts, at.depth ?? 0);
+    return pair && this.running.heat(at.heatmap, answer, facts, pair);
+  }
+
+  /**
+   * Why such a heatmap is missing; empty if it is not.
+   * @param {any} at
+   * @param {LayerFacts} facts
+   */
+  refusal(at, facts) {
+    if (this.version(at) === "difference") return "of one run: choose edited or original";
+    return at.heatmap !== "occlusion" && facts.shape.length !== 3 ? "no map that could lie over the picture" : "";
+  }
+
+  /**
+   * The map of the network, with a picture of each layer from this page's own run; until that is
+   * there the pictures of the run before.
+   * @param {any} at
+   */
+  map(at) {
+    if (this.graph.none) return this.graph;
+    const answer = this.version(at) === "original" ? this.answers.original : this.answers.edited;
+    const shown = Object.keys(this.graph.sizes).map((layer) => this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer))));
+    if (!answer.get(shown.map(({ name }) => `activation:${name}`))) {
+      this.pump();
+      return this.drawn;
+    }
+    const made = () => ({ ...this.graph, arrays: { pictures: { values: this.pictures(answer, shown, at.depth ?? 0) } } });
+    this.drawn = answer.once(`map ${at.call ?? 0} ${at.depth ?? 0}`, made);
+    return this.drawn;
+  }
+
+  /**
+   * Each layer's mean over channels, small, as levels between its own ends; one behind the other.
+   * @param {Answer} answer
+   * @param {LayerFacts[]} layers
+   * @param {number} depth
+   */
+  pictures(answer, layers, depth) {
+    /** @type {[number, number][]} */
+    const sizes = Object.values(this.graph.sizes);
+    const levels = new Uint8Array(sizes.reduce((sum, [height, width]) => sum + height * width, 0));
+    let start = 0;
+    for (const [n, facts] of layers.entries()) {
+      const [high, wide] = /** @type {[number, number]} */ (sizes[n]);
+      if (!high) continue;
+      const volume = facts.shape.length === 4;
+      const slice = volume ? Math.min(depth, /** @type {number} */ (facts.shape[1]) - 1) : 0;
+      const maps = arranged(/** @type {Tensor} */ (answer.known.get(`activation:${facts.name}`)), facts, slice);
+      const [count, height, width] = flatShape(facts.shape);
+      const small = averaged(meanOver(maps, count), height, width, Math.ceil(Math.max(height, width) / MAP_SIDE)).values;
+      levels.set(toLevels(small, endsOf(small)), start);
+      start += high * wide;
+    }
+    return levels;
+  }
+
+  /**
+   * A map of the output, the same object as long as it does not change; until it is there that of
+   * the run before.
+   * @param {number} which
+   * @param {number | null} channel
+   */
+  answer(which, channel) {
+    const map = this.facts.answer?.maps[which];
+    if (!map) return null;
+    const key = `answer ${which} ${channel ?? "all"}`;
+    const found = this.answers.edited.get([`answer:${which}`]);
+    if (!found) {
+      this.pump();
+      return this.shownAnswers.get(key) ?? null;
+    }
+    const made = this.answers.edited.once(key, () => drawnOutput(map, /** @type {Tensor} */ (found[0]).values, channel));
+    this.shownAnswers.set(key, made);
+    return made;
   }
 
   /** @param {any} at */
@@ -323,11 +437,26 @@ export class NetworkSource {
   }
 
   /**
-   * @param {any} _at
-   * @param {(part: import("./ablation.js").Part) => void} told
+   * What the score loses without each channel of a layer that runs once.
+   * @param {any} at
+   * @param {(part: import("./ablation.js").Part | null) => void} told
    */
-  ablate(_at, told) {
-    queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page" }));
+  ablate(at, told) {
+    const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
+    if (this.lastCall(at.layer) || !facts.channels)
+      return queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page for this layer" }));
+    return this.running.ablate(
+      answer,
+      facts,
+      (part) => told(answer === this.answers.edited ? part : null),
+      (drops, order) => {
+        const shape = [drops.length];
+        for (const name of [`layer ${facts.name} ${at.depth ?? 0}`, `difference ${facts.name} ${at.depth}`]) {
+          const layer = /** @type {Layer | undefined} */ (answer.made.get(name));
+          if (layer) answer.made.set(name, layer.ablated({ shape, values: drops }, { shape, values: order }));
+        }
+      },
+    );
   }
 
   value() {
@@ -479,7 +608,65 @@ export class NetworkSource {
 }
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
+const NO_BOXES = "Boxes of another picture, or after an edit, need the notebook.";
 const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
+
+/**
+ * What is drawn of a map of the output, as `hookviz.view.answer.map_values` has it.
+ * @param {import("./output.js").DenseMap} map
+ * @param {Float32Array} values All channels.
+ * @param {number | null} channel
+ * @returns {import("./output.js").Found}
+ */
+function drawnOutput({ size: [height, width], picture }, values, channel) {
+  const area = height * width;
+  const count = values.length / area;
+  const shape = [height, width];
+  if (channel !== null) return { values: { shape, values: values.slice(channel * area, (channel + 1) * area) } };
+  const at = (/** @type {number} */ c, /** @type {number} */ place) => /** @type {number} */ (values[c * area + place]);
+  if (picture) {
+    const { low, high } = endsOf(values);
+    const share = (/** @type {number} */ value) => (Number.isNaN(value) ? 0 : (value - low) / (high - low));
+    const pixels = new Uint8ClampedArray(3 * area);
+    for (let n = 0; n < pixels.length; n++) pixels[n] = 255 * share(at(count === 1 ? 0 : n % 3, Math.floor(n / 3)));
+    return { pixels: { shape: [...shape, 3], values: pixels } };
+  }
+  const classes = new Uint32Array(area);
+  for (let place = 0; place < area; place++)
+    for (let c = 1; c < count; c++) {
+      const most = at(/** @type {number} */ (classes[place]), place);
+      if (at(c, place) > most || (Number.isNaN(at(c, place)) && !Number.isNaN(most))) classes[place] = c; // as torch: NaN is the largest
+    }
+  return { classes: { shape, values: classes } };
+}
+
+/**
+ * The mean of maps that stand one behind the other.
+ * @param {Float32Array} maps
+ * @param {number} count
+ */
+function meanOver(maps, count) {
+  const size = maps.length / count;
+  const mean = new Float64Array(size);
+  for (let i = 0; i < maps.length; i++) mean[i % size] = /** @type {number} */ (mean[i % size]) + /** @type {number} */ (maps[i]);
+  return Float32Array.from(mean, (sum) => sum / count);
+}
+
+/**
+ * The least and the largest finite value; 0 and 1 without any.
+ * @param {Float32Array} values
+ * @returns {import("./levels.js").Range}
+ */
+function endsOf(values) {
+  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    low = Math.min(low, value);
+    high = Math.max(high, value);
+  }
+  if (low > high) return { low: 0, high: 1, precision: "double" };
+  return { low, high: high > low ? high : low + 1, precision: "single" };
+}
 
 /**
  * One channel behind the other: a linear layer's are last.

@@ -3,6 +3,7 @@
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
 import { block, fileIn, tellSize } from "./blocks.js";
+import { loadDagre } from "./dagre.js";
 import { el, readJson } from "./dom.js";
 import { Intake } from "./intake.js";
 import { NetworkSource } from "./network.js";
@@ -13,19 +14,21 @@ import { speak } from "./words.js";
 
 /** Unpack model and runtime, and start the worker. @param {any} facts */
 async function started(facts) {
-  const [model, binary, program, first, why] = await Promise.all([
+  const [model, binary, program, first, why, map] = await Promise.all([
     fileIn("model"),
     fileIn("runtime"),
     fileIn("program"),
     block("input"),
     block("why"),
+    block("map"),
   ]);
   const runner = new Runner(new TextDecoder().decode(program), model, binary);
   const { header, arrays } = /** @type {any} */ (first);
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;
   const input = { values: arrays.input.values, shape: arrays.input.shape, picture };
-  return new NetworkSource(facts, runner, input, why ?? { header: {}, arrays: {} });
+  const graph = { ...map?.header, library: async () => loadDagre() };
+  return new NetworkSource(facts, runner, input, why ?? { header: {}, arrays: {} }, graph);
 }
 
 /** Put the app into the still picture's place. */
@@ -49,6 +52,7 @@ async function begin() {
       keepAddress(app, settings);
       if (linked.target !== null) goToTarget(app, linked.target);
       app.parts.edits.root.after(new Intake(network, app.parts.input).root);
+      app.parts.heat.below.prepend(network.running.root);
     };
     network.listeners.add(ready);
     ready();

@@ -12,7 +12,7 @@ import { Panel } from "./panel.js";
  * @typedef {{values?: Numbers, classes?: Numbers, pixels?: Numbers, none?: string}} Found
  * @typedef {{name: string, flat: boolean, labels: string[], picture: boolean, size: [number, number]}} DenseMap
  * @typedef {{corners: [number, number, number, number], label: string, score: number, target: string,
- *   points: Array<[number, number]>}} Box
+ *   points: Array<[number, number]>, pointTargets: string[]}} Box
  */
 
 const NAMED_CLASSES = 8; // classes that are named below a map
@@ -86,7 +86,7 @@ export class OutputPanel {
   /** @param {import("./colours.js").Colours} colours */
   show(colours) {
     const { answer } = this.source.facts;
-    const maps = this.source.answer ? (answer?.maps ?? []) : []; // a page that runs the network has none
+    const maps = this.source.answer ? (answer?.maps ?? []) : [];
     visible(this.panel.root, maps.length > 0);
     if (!maps.length) return;
     this.list(maps);
@@ -299,8 +299,8 @@ export class Boxes {
     this.root.addEventListener("pointerup", (event) => event.stopPropagation());
     this.root.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const chosen = /** @type {HTMLElement} */ (event.target).closest("button");
-      const box = this.boxes[Number(chosen?.dataset.place)];
-      if (chosen && box && source.write) onTarget(box.target, event.shiftKey);
+      const written = chosen?.dataset.target ?? this.boxes[Number(chosen?.dataset.place)]?.target;
+      if (written && source.write) onTarget(written, event.shiftKey);
     });
   }
 
@@ -334,9 +334,15 @@ export class Boxes {
       made.style.zIndex = String(boxes.length - place);
       return made;
     });
-    const points = boxes.slice(0, 5).flatMap((box) =>
-      box.points.map(([right, down]) => {
-        const dot = el("i", { class: "hv-point" });
+    const points = boxes.slice(0, 5).flatMap((box, place) =>
+      box.points.map(([right, down], number) => {
+        const target = box.pointTargets[number];
+        const name = `keypoint ${number} of ${box.label} ${percent(box.score)}`;
+        const title = this.source.write ? `${name}: a click makes its score the target` : `${name}; making it the target needs the notebook`;
+        const on = written.includes(target ?? "") ? "true" : "false";
+        const dot = target
+          ? el("button", { class: "hv-point", type: "button", title, "data-target": target, "aria-pressed": on, tabindex: place ? -1 : 0 })
+          : el("i", { class: "hv-point" });
         dot.style.left = share(right - x);
         dot.style.top = share(down - y);
         return dot;

@@ -2,6 +2,7 @@
 
 import { el, setText } from "./dom.js";
 import { percent, short } from "./numbers.js";
+import { word } from "./words.js";
 
 /** @typedef {import("./layer.js").Layer} Layer */
 
@@ -81,7 +82,7 @@ export class Readings {
   /** @param {string[]} notes */
   note(notes) {
     const now = [...this.notes.children].map((each) => each.textContent);
-    if (now.join("\n") !== notes.join("\n"))
+    if (now.join("\n") !== notes.map(word).join("\n"))
       this.notes.replaceChildren(...notes.map((each) => el("p", {}, each)));
   }
 }

@@ -9,7 +9,8 @@ import { Weights } from "./weights.js";
 
 /**
  * One number of the network.
- * @typedef {{layer: string, call: number, channel: number, position: number[], output?: number}} Spot
+ * @typedef {{layer: string, call: number, channel: number, position: number[],
+ *   output?: number, written?: string, sample?: number}} Spot
  * @typedef {{channel: number, contribution: string, tap: number[], window: number[][],
  *   origins: Array<Spot & {path: string[], value: string, exact: boolean}>}} Term
  */
@@ -41,7 +42,13 @@ export class Why {
     this.end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
     this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
     this.logit = el("button", { class: "hv-toggle", type: "button" });
-    this.logit.addEventListener("click", () => this.begin({ layer: "", call: -1, channel: 0, position: [], output: this.target() ?? 0 }));
+    this.logit.addEventListener("click", () => {
+      const nowhere = { layer: "", call: -1, channel: 0, position: [] };
+      const output = this.target();
+      const { written } = this;
+      if (output !== null) this.begin({ ...nowhere, output });
+      else if (written) this.begin({ ...nowhere, written });
+    });
     this.sum = el("div", { class: "hv-why-sum" });
     this.onward = el("div", { class: "hv-dim" });
     this.terms = el("div", { class: "hv-why-terms" });
@@ -79,6 +86,13 @@ export class Why {
     const { at, facts } = this.app;
     const number = at.targetClass ?? facts.target.number;
     return typeof number === "number" ? number : null;
+  }
+
+  /** The target as it is typed, where it is a number anywhere in the output. */
+  get written() {
+    const { switches } = this.app.source; // the kernel answers
+    const { written } = this.app.facts.target;
+    return switches && this.target() === null && written?.startsWith("output") ? written : null;
   }
 
   /** @param {Spot} spot */
@@ -125,10 +139,11 @@ export class Why {
     const spot = this.trail[this.index];
     if (!spot) return null;
     if (spot.output !== undefined) return { ask: "why", output: spot.output, sample: at.sample };
-    const { layer, call, channel } = spot;
+    if (spot.written) return { ask: "why", written: spot.written, sample: at.sample };
+    const { layer, call, channel, sample = at.sample } = spot;
     const where = spot.position.length || !("place" in spot) ? { position: spot.position } : { place: /** @type {any} */ (spot).place };
     const again = this.again ? { again: this.again } : {};
-    return { ask: "why", layer, call, channel, sample: at.sample, depth: at.depth, ...where, ...again };
+    return { ask: "why", layer, call, channel, sample, depth: at.depth, ...where, ...again };
   }
 
   /**
@@ -176,7 +191,7 @@ export class Why {
     visible(this.root, this.open);
     if (!this.open) return this.came();
     const target = this.target();
-    visible(this.logit, target !== null && (source.switches || Boolean(app.facts.why?.output)));
+    visible(this.logit, this.written !== null || (target !== null && (source.switches || Boolean(app.facts.why?.output))));
     setText(this.logit, `from ${app.facts.target.name}`);
     const now = key(at);
     if (at.place && now !== this.followed) {
@@ -226,7 +241,7 @@ export class Why {
 
   /** @param {any} found */
   fill(found) {
-    const { layer, channel, position, value, bias, rest, others, constant, constants, terms } = found;
+    const { layer, channel, position, sample, value, bias, rest, others, constant, constants, terms } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
     const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
     const still = constants ? [added(constant, `${constants} constant`)] : [];
@@ -239,7 +254,9 @@ export class Why {
     if (found.mixed) after.push(`${found.mixed} (of several values)`);
     const then = after.length ? `; then ${after.join(" → ")}` : "";
     const rounded = found.bound ? `; rounded in this page, ± ${short(found.bound)} at most` : "";
-    setText(this.onward, `${layer}, channel ${channel}${where}${then}${rounded}`);
+    const row = sample === this.app.at.sample || found.sample === undefined ? "" : `, row ${sample} of its batch`;
+    const note = found.note ? `. ${found.note}` : "";
+    setText(this.onward, `${layer}, channel ${channel}${where}${row}${then}${rounded}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
@@ -263,7 +280,7 @@ export class Why {
   chip(spot, place) {
     const { layer, channel, position } = spot.said ?? spot;
     const where = position.length ? ` (${position.join(", ")})` : "";
-    const words = spot.output !== undefined && !spot.said ? "prediction" : `${layer} · ${channel}${where}`;
+    const words = (spot.output !== undefined || spot.written) && !spot.said ? "prediction" : `${layer} · ${channel}${where}`;
     const made = el("button", { type: "button", title: words, "aria-current": place === this.index ? "true" : "false" }, words);
     made.addEventListener("click", () => {
       this.go(place);
@@ -349,7 +366,7 @@ export class Why {
     if (layer === "input") return el("span", {}, words);
     const by = path.length ? `by ${path.join(", ")}` : "directly";
     const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : "; the largest of those pooled"}` }, words);
-    made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position }));
+    made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position, ...(origin.sample === undefined ? {} : { sample: origin.sample }) }));
     return made;
   }
 

@@ -519,10 +519,12 @@ export default {
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
     speak(sourceOf(model).facts.language);
     const app = new App(root, sourceOf(model), model.get("settings"), root);
-    app.parts.edits.root.after(new Gallery(app, sourceOf(model)).root);
+    const gallery = new Gallery(app, sourceOf(model));
+    app.parts.edits.root.after(gallery.root);
     const end = follow(model, app, sourceOf(model));
     return () => {
       end();
+      gallery.end();
       app.end();
     };
   },

@@ -1,5 +1,5 @@
 // All words of page and widget in other languages. The key is the English text as the code has it,
-// {} in place of what changes; a text that is not here stays English.
+// {} in place of what changes, {n} of a number; a text that is not here stays English.
 
 /** @type {Record<string, Record<string, string>>} */
 const LANGUAGES = {
@@ -179,6 +179,132 @@ const LANGUAGES = {
     gradient: "Gradient",
     activation: "Aktivierung",
     "all {}": "alle {}",
+    // hands: edits, orders of the channels, what answers here
+    off: "aus",
+    undo: "zurücknehmen",
+    "take out the latest edit (Ctrl+Z)": "die letzte Änderung zurücknehmen (Strg+Z)",
+    "restore all": "alles wiederherstellen",
+    "take out all edits": "alle Änderungen zurücknehmen",
+    "take out: {}": "zurücknehmen: {}",
+    "whose pictures are shown": "wessen Bilder gezeigt werden",
+    edited: "geändert",
+    original: "Original",
+    difference: "Differenz",
+    stop: "anhalten",
+    again: "noch einmal",
+    find: "suchen",
+    stopped: "angehalten",
+    "{} % switched off": "{} % abgeschaltet",
+    "stopped: the network has changed": "angehalten: das Netz hat sich geändert",
+    "by number: not known for this layer": "nach Nummer: für diese Schicht nicht bekannt",
+    "old: of the run before {}": "alt: aus dem Lauf vor {}",
+    "score lost if switched off (runs the model)": "Verlust am Ziel, wenn abgeschaltet (das Netz läuft)",
+    "off until the answer changes": "aus, bis sich die Antwort ändert",
+    "switch channels off, in this order, until the answer is another class; those that are not needed come back":
+      "Kanäle in dieser Reihenfolge abschalten, bis die Antwort eine andere Klasse ist; die nicht nötigen kommen zurück",
+    "stopped: nothing is switched off": "angehalten: nichts ist abgeschaltet",
+    "{} of {} off, {}": "{} von {} aus, {}",
+    "{} stays, {}, with all {} channels off": "{} bleibt, {}, mit allen {} Kanälen aus",
+    "{} in place of {}: {} off in this order, {} of them are enough":
+      "{} statt {}: {} in dieser Reihenfolge aus, {} davon genügen",
+    "{}: which of them are needed? {} so far": "{}: welche davon sind nötig? bisher {}",
+    "the answer's probability: {}": "Wahrscheinlichkeit der Antwort: {}",
+    "of rounded values": "aus gerundeten Werten",
+    "to {}, of rounded values": "zu {}, aus gerundeten Werten",
+    "cosine with {}": "Kosinus mit {}",
+    "value × gradient": "Wert × Gradient",
+    "z-score": "z-Wert",
+    value: "Wert",
+    "the maps as returned, or as the network goes on with them": "die Karten, wie zurückgegeben, oder wie das Netz mit ihnen weiterrechnet",
+    "as returned": "wie zurückgegeben",
+    "after normalization": "nach der Normierung",
+    "after activation": "nach der Aktivierung",
+    "{n} of {n}": "{} von {}",
+    "all channels": "alle Kanäle",
+    "channel {}, silent: zero everywhere": "Kanal {}, stumm: überall null",
+    "channel {}, constant: the same everywhere": "Kanal {}, konstant: überall gleich",
+    // the answer: classes, maps, boxes, two sides
+    "class {n}": "Klasse {}",
+    "its score as the target": "sein Wert als Ziel",
+    "as the target": "als Ziel",
+    "nothing has that": "nichts heißt so",
+    "{} more: type on": "{} weitere: weitertippen",
+    "map of the output": "Karte der Ausgabe",
+    picture: "Bild",
+    largest: "größte",
+    "largest of {}": "größte von {}",
+    "picture of {}": "Bild von {}",
+    "{n} more": "{} weitere",
+    "output {}, {}, {}": "Ausgabe {}, {}, {}",
+    "row {}, column {}": "Zeile {}, Spalte {}",
+    "row {}, column {} (from 0)": "Zeile {}, Spalte {} (ab 0)",
+    "place {} (from 0)": "Stelle {} (ab 0)",
+    "{}, {} of the positions: show its values": "{}, {} der Positionen: ihre Werte zeigen",
+    "a click makes the value the target, Shift+click subtracts it; by keyboard Enter at the chosen place":
+      "ein Klick macht den Wert zum Ziel, Umschalt+Klick zieht ihn ab; mit der Tastatur Enter am gewählten Ort",
+    "making a value the target needs the notebook": "einen Wert zum Ziel machen kann nur das Notebook",
+    "{}: a click makes its score the target": "{}: ein Klick macht seinen Wert zum Ziel",
+    "{}; making it the target needs the notebook": "{}; zum Ziel machen kann es nur das Notebook",
+    "keypoint {n} of {}": "Keypoint {} von {}",
+    "both sides: on their way …": "beide Seiten: unterwegs …",
+    "{}: both sides of the target and their difference, on one scale": "{}: beide Seiten des Ziels und ihre Differenz, auf einer Skala",
+    "{} ({} is not of two sides): both sides of the target and their difference, on one scale":
+      "{} ({} hat keine zwei Seiten): beide Seiten des Ziels und ihre Differenz, auf einer Skala",
+    "{n} to {n}": "{} bis {}",
+    "heatmap {} of {}, layer {}": "Heatmap {} von {}, Schicht {}",
+    "Gradients in this page are of {}.": "Gradienten auf dieser Seite gehören zu {}.",
+    "The heatmap has {} cells, the map {}: the box is of the map, and may lie across the heatmap's.":
+      "Die Heatmap hat {} Zellen, die Karte {}: der Rahmen gehört zur Karte und kann quer zu denen der Heatmap liegen.",
+    "of the output: choose as returned": "von der Ausgabe: wählen Sie „wie zurückgegeben“",
+    "gradient and map are of two sizes in this page": "Gradient und Karte sind auf dieser Seite verschieden groß",
+    "there is no score, so no gradient": "kein Ziel, also kein Gradient",
+    "{}: {} of {} values are NaN or infinite.": "{}: {} von {} Werten sind NaN oder unendlich.",
+    "{} is zero everywhere.": "{} ist überall null.",
+    "{} is one value: the maps are 1×1.": "{} ist ein einziger Wert: die Karten sind 1×1.",
+    "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.":
+      "Hier geöffnet: die letzte Schicht, deren Heatmap ein Ort ist und nicht ein einziger Wert. Taste a: die Heatmaps aller Schichten.",
+    "{} lies beyond what the target sees here: rows {}, columns {}":
+      "{} liegt außerhalb dessen, was das Ziel hier sieht: Zeilen {}, Spalten {}",
+    "the numbers that the network got, {}": "die Zahlen, die das Netz bekam, {}",
+    "input as fed": "Eingabe, wie eingegeben",
+    "show the numbers that the network got, from the least, black, to the largest":
+      "die Zahlen zeigen, die das Netz bekam: schwarz die kleinste, weiß die größte",
+    "nothing of the input": "nichts von der Eingabe",
+    sees: "sieht",
+    pointer: "Zeiger",
+    zoom: "Zoom",
+    "←→ channel, ↑↓ layer, ⇧ place, b best here, ? all": "←→ Kanal, ↑↓ Schicht, ⇧ Ort, b bester hier, ? alle",
+    "Ctrl + wheel; without Ctrl after a click": "Strg + Rad; ohne Strg nach einem Klick",
+    "Ctrl + wheel": "Strg + Rad",
+    "drag, double-click": "Ziehen, Doppelklick",
+    "Home, End": "Pos1, Ende",
+    "Page ↑ ↓": "Bild ↑ ↓",
+    "One channel of the layer, as it was returned. Press ← → for the others. Below the slider, a channel is switched off, and the answer follows.":
+      "Ein Kanal der Schicht, wie er zurückgegeben wurde. Drücken Sie ← → für die anderen. Unter dem Schieber wird ein Kanal abgeschaltet, und die Antwort folgt.",
+    // pins, pictures, the kernel
+    "{}, channel {}, row {}, column {}": "{}, Kanal {}, Zeile {}, Spalte {}",
+    "{}, channel {}": "{}, Kanal {}",
+    "go to {}": "gehe zu {}",
+    "note on {}": "Notiz zu {}",
+    "remove the pin {}": "nicht mehr anheften: {}",
+    "The file has {} MB, of at most 100: set explorer.image to its path.":
+      "Die Datei hat {} MB, höchstens 100 sind möglich: setzen Sie explorer.image auf ihren Pfad.",
+    "No camera was found: connect one, or drop a picture.": "Keine Kamera gefunden: schließen Sie eine an, oder ziehen Sie ein Bild herein.",
+    "The browser refuses the camera: allow it in the address bar, or drop a picture.":
+      "Der Browser lässt die Kamera nicht zu: erlauben Sie sie in der Adresszeile, oder ziehen Sie ein Bild herein.",
+    "The camera is in use: close the program that uses it, or drop a picture.":
+      "Die Kamera ist belegt: schließen Sie das Programm, das sie benutzt, oder ziehen Sie ein Bild herein.",
+    "paint on the input": "auf die Eingabe malen",
+    "paint here": "hier malen",
+    "the input before this one": "die Eingabe davor",
+    first: "erstes",
+    "the picture that this page was made with": "das Bild, mit dem diese Seite gemacht wurde",
+    "The top class is {} now; before it was {}.": "Die erste Klasse ist jetzt {}; zuvor war es {}.",
+    "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.":
+      "Der Kernel wurde neu gestartet oder ist beendet: führen Sie die Zelle noch einmal aus. Was schon gezeigt war, lässt sich weiter bewegen.",
+    "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.":
+      "Seit 10 Sekunden keine Antwort vom Kernel: er ist beschäftigt oder fort. Dann führen Sie die Zelle noch einmal aus.",
+    "the network has changed: once more": "das Netz hat sich geändert: noch einmal",
     // attention
     head: "Kopf",
     "head {}": "Kopf {}",
@@ -256,9 +382,11 @@ export function speak(language) {
   // The longest comes first: "channel {}" would take all that "channel {} of {}" is for.
   const longest = Object.entries(table ?? {}).sort(([one], [other]) => other.length - one.length);
   patterns = longest.flatMap(([english, other]) => {
-    if (!english.includes("{}")) return [];
-    const parts = english.split("{}").map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-    return [/** @type {[RegExp, string]} */ ([new RegExp(`^${parts.join("(.+?)")}$`), other])];
+    const parts = english.split(/(\{n?\})/);
+    if (parts.length === 1) return [];
+    const gaps = /** @type {Record<string, string>} */ ({ "{}": "(.+?)", "{n}": "([−–\\-\\d.,e]+)" });
+    const written = parts.map((part) => gaps[part] ?? part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+    return [/** @type {[RegExp, string]} */ ([new RegExp(`^${written.join("")}$`), other])];
   });
 }
 

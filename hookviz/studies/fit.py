@@ -70,7 +70,7 @@ class WatchedFit:
     def leave(self, *error: Any) -> None:
         """Close the blocks after a step, with what it raised; they may be closed already.
 
-        The guard comes last: what it runs again is no step.
+        The guard comes last: what it runs again is not a step.
         """
         given = error or (None, None, None)
         if self.watch is not None and self.watch.active:

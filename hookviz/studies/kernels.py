@@ -21,8 +21,7 @@ from ..hooking.tables import html_table, number, plain, text_table
 from ..hooking.tensors import StorageMap
 from ..run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ..run.session import Session
-from .graph.moves import affine_of
-from .graph.terms import by_output
+from .graph.terms import affine_of, by_output
 
 _MOST = 128  # kernels or slices in a figure
 _TERMS = 24  # bars in a figure

@@ -53,7 +53,7 @@ def load(
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     ValueError
         The file is broken or not hookviz's; or a survey is of another data set, model or
         transform; or ``inputs`` is given for another result.

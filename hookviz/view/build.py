@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..draw import html
+from ..draw.colours import DIVERGING, SEQUENTIAL, class_colours
 from ..draw.html import Box, Readings
 from ..draw.mosaic import PAGE, Mosaic, mosaic
 from ..draw.overlay import UNDONE
 from ..hooking.tables import megabytes, number
+from ..run.output import Output, index_of
 from ..studies.receptive_field.field import outline, place_in
 from ..studies.receptive_field.field import words as seen_words
+from .answer import map_values
 from .exploration import displayed_view
 from .frame import ChannelGrid, Frame, ImagePanel, Panel, signed
 from .heatmaps import ShownHeatmap
@@ -56,6 +59,8 @@ def build_frame(view: View) -> Frame:
         factor=factor_of(view),
         choices=choices(view),
         dtype=str(view.call.outputs[0].dtype).removeprefix("torch.") + view.magnitudes,
+        outputs=_outputs(view),
+        boxes=view.answer.boxes,
     )
     return frame if view.settings.place is None else _at_place(view, frame)
 
@@ -147,6 +152,51 @@ def _input(view: View) -> ImagePanel | None:
         alt=f"Input {inputs.name}, as the network saw it",
         pixels=picture,
     )
+
+
+def _outputs(view: View) -> list[Panel | ImagePanel]:
+    """Return the panel of a dense map of the output: of the channel that the target is in, or all.
+
+    Of many channels each position has the colour of the largest.
+    """
+    maps, target = view.answer.maps, view.settings.target
+    if not maps:
+        return []
+    chosen = index_of(target, view.run.leaves) if isinstance(target, Output) else None
+    found = next((m for m in maps if chosen and m.at == view.run.leaves[chosen[0]].at), None)
+    named = (each for each in maps if not each.labels[0].startswith("channel "))
+    shown = found or next(named, maps[0])
+    height, width = shown.values.shape[2:]
+    channel, box = (None if len(shown.labels) > 1 or shown.picture else 0), None
+    if found is not None and chosen is not None:
+        row, column = chosen[1][-2:]
+        channel = 0 if found.flat else chosen[1][1]
+        box = column / width, row / height, 1 / width, 1 / height
+    arrays = map_values(shown, view.input_sample, channel)
+    name = str(shown.at)
+    if channel is not None and not shown.flat:
+        name += f", {shown.labels[channel]}"
+    words: dict[str, Any] = {
+        "name": name,
+        "alt": f"{name} of the model's output",
+        "detail": f"{height}×{width}",
+    }
+    if "values" in arrays:
+        values = arrays["values"]
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+        cmap = SEQUENTIAL if view.settings.cmap == "auto" else view.settings.cmap
+        if low < 0:
+            high = max(-low, high)
+            low, cmap = -high, DIVERGING if view.settings.cmap == "auto" else cmap
+        ends: dict[str, Any] = {"cmap": cmap, "low": low, "high": high}
+        return [Panel(**words, **ends, role="output", values=values, box=box)]
+    if "classes" in arrays:
+        counts = np.bincount(arrays["classes"].ravel())
+        most = [shown.labels[each] for each in np.argsort(-counts, kind="stable")[:3]]
+        words["note"] = f"the largest at each position, mostly {', '.join(most)}"
+    pixels = arrays["pixels"] if "pixels" in arrays else class_colours(arrays["classes"])
+    return [ImagePanel(**words, pixels=pixels)]
 
 
 def _tiles(view: View) -> ChannelGrid:

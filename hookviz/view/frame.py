@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..draw.mosaic import Mosaic
 from ..hooking.tables import number as in_words
 from ..run.output import Output
 from ..run.target import Target, probabilities
+from .answer import DetectedBox
 from .layer import Cell, HealthSummary, LayerWords
 from .settings import Settings
 
@@ -192,7 +193,7 @@ class Panel(Picture):
     Attributes
     ----------
     role : str
-        ``"map"``, ``"gradient"`` or ``"heatmap"``.
+        ``"map"``, ``"gradient"``, ``"heatmap"`` or ``"output"``.
     values : numpy.ndarray
         ``(H, W)``; H = 1 is a 1d map.
     cmap : str
@@ -343,6 +344,10 @@ class Frame:
         The values of each menu.
     note : str
         Why a control failed; or empty.
+    outputs : list of Panel or ImagePanel
+        The map of the output that the target is in, or else the first; empty of a classifier.
+    boxes : list of DetectedBox
+        Those that are drawn over the input.
     """
 
     settings: Settings
@@ -372,6 +377,8 @@ class Frame:
     factor: float
     choices: dict[str, list[str]]
     note: str = ""
+    outputs: list[Panel | ImagePanel] = field(default_factory=list)
+    boxes: list[DetectedBox] = field(default_factory=list)
 
     @property
     def title(self) -> str:

@@ -11,8 +11,7 @@ from torch import nn
 from ..draw.colours import averaged, colour_ranges, to_levels
 from ..hooking.interrupts import allow_interrupts
 from ..hooking.select import module_names
-from ..studies.graph.graph import Graph, chosen_layers, graph_of
-from ..studies.graph.payload import graph_payload
+from ..studies.graph.graph import Graph, chosen_layers, graph_of, graph_payload
 from .view import View, for_layer
 
 SIDE = 32

@@ -22,10 +22,9 @@ from ..run.target import class_index
 from ..studies.receptive_field import field as shown
 from .answer import answer_payload
 from .build import summary, versions_of
-from .heatmaps import ShownHeatmap
+from .heatmaps import ShownHeatmap, side_names
 from .layer import ABLATION, FIXED, ChannelStatistics, channel_order
 from .settings import CMAPS, EFFECTIVE, PRODUCT, choices
-from .sides import side_names
 from .view import FLAT, ShownMaps, View, field_of, flatness
 
 NUMBERS = ("min", "max", "mean", "zeros", "norm", "nans", "infs")

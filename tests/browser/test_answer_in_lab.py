@@ -86,6 +86,13 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     other = f"{written} - output[1][0, 1, 3, 4]"
     wait_for(lambda: f"{other} | {other}" in said.inner_text(), "the difference")
     wait_for(lambda: f"gradient of {other}" in app.inner_text(), "the gradient")
+    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
+    why = app.locator(".hv-why")
+    why.get_by_role("button", name=f"from {other}").click()
+    begins = re.compile(r"conv4_1, channel 1 at \(12, 9\).* raises it most: by 0\.\d+ for each 1")
+    why.get_by_text(begins).wait_for()
+    notebook.page.screenshot(path=shots / "answer-why.png")
+    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
     output.locator(".hv-frame").focus()
     notebook.page.mouse.move(0, 0)
     notebook.page.keyboard.press("Escape")
@@ -149,6 +156,45 @@ def test_a_box_of_a_detector(opened, shots):
     first.locator("span").click(modifiers=["Shift"])
     wait_for(lambda: first.get_attribute("aria-pressed") == "true", "the box")
     notebook.page.screenshot(path=shots / "answer-boxes.png")
+    assert notebook.errors == []
+
+
+POSES = """class Poses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.marks = nn.Conv2d(3, 8, 3, 2), nn.Linear(8, 6)
+
+    def forward(self, x):
+        scores = self.marks(self.conv(x).relu().mean((2, 3)))[0].sigmoid()
+        boxes = torch.tensor([[4.0, 8, 40, 56], [36, 8, 60, 60]])
+        points = torch.tensor([[[12.0, 20, 1], [30, 44, 1]], [[44, 20, 1], [56, 44, 1]]])
+        return [{"boxes": boxes, "scores": scores[:2], "labels": torch.tensor([1, 1]),
+                 "keypoints": points, "keypoints_scores": scores[2:].reshape(2, 2)}]
+
+model = Poses().eval()
+explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64), class_names=['', 'person'])"""
+
+
+def test_a_keypoint(opened, shots):
+    notebook, app, said = opened(POSES)
+    points = app.locator(".hv-input button.hv-point")
+    wait_for(lambda: points.count() == 4, "the keypoints")
+    places = {}
+    for each in points.all():
+        box, frame = each.bounding_box(), app.locator(".hv-input .hv-frame").bounding_box()
+        middle = box["x"] + box["width"] / 2 - frame["x"], box["y"] + box["height"] / 2 - frame["y"]
+        shares = [round(64 * at / frame["width"]) for at in middle]
+        places[each.get_attribute("data-target")] = shares
+    wanted = [[[12, 20], [30, 44]], [[44, 20], [56, 44]]]
+    for place, number in ((0, 1), (1, 0)):
+        target = f'output[0]["keypoints_scores"][{place}, {number}]'
+        assert places[target] == wanted[place][number]
+        point = app.locator(f".hv-point[data-target='{target}']")
+        point.click()
+        wait_for(lambda t=target: f"{t} | {t}" in said.inner_text(), "the target")
+        wait_for(lambda p=point: p.get_attribute("aria-pressed") == "true", "the keypoint")
+        wait_for(lambda t=target: f"gradient of {t}" in app.inner_text(), "the gradient")
+    notebook.page.screenshot(path=shots / "answer-keypoints.png")
     assert notebook.errors == []
 
 

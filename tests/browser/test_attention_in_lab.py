@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from front_end import CANVAS_ON, WIDGETS, numeral, point, wait_for
+from playwright.sync_api import expect
 
 MAKE = (
     "import hookviz, torch, ipywidgets, torchvision\n"
@@ -20,6 +21,19 @@ MAKE = (
 )
 
 
+def place(row, column, side):
+    """The middle of a place in a map of ``side`` times ``side``: how far down and right."""
+    return (row + 0.5) / side, (column + 0.5) / side
+
+
+def read(app, name, where):
+    """A number that is told of a place under the pointer, to four places; NaN without one."""
+    point(app.locator(".hv-activation .hv-frame"), *where)
+    names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
+    shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
+    return round(numeral(shown.get(name, "")), 4)
+
+
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_by_the_canvas(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, MAKE])
@@ -29,23 +43,81 @@ def test_by_the_canvas(open_notebook, shots):
     from_class, from_patch = page.locator(".expected").first.inner_text().split()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
 
-    def value():
-        """What is told at row 1, column 2, by the pointer."""
-        point(frame, 1.5 / 4, 2.5 / 4)
-        names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
-        shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
-        return f"{numeral(shown.get('value', '')):.4f}"
-
-    wait_for(lambda: value() == from_class, "the class token's weight")
-    assert "seen from the class token" in side.inner_text()
-    point(frame, 2.5 / 4, 1.5 / 4, click=True)
+    where = place(1, 2, 4)
+    wait_for(lambda: read(app, "value", where) == float(from_class), "the class token's weight")
+    expect(side).to_contain_text("seen from the class token")
+    point(frame, *place(2, 1, 4), click=True)
     wait_for(lambda: "seen from patch (2, 1)" in side.inner_text(), "the patch's map")
-    wait_for(lambda: value() == from_patch, "the patch's weight")
-    words, notes = "looks beside the patches at: class token", app.locator(".hv-notes")
-    wait_for(lambda: words in notes.inner_text(), "the patch's note")
+    wait_for(lambda: read(app, "value", where) == float(from_patch), "the patch's weight")
+    expect(app.locator(".hv-notes")).to_contain_text("looks beside the patches at: class token")
     page.screenshot(path=shots / "attention-canvas.png")
     assert "head 1 ×" in app.inner_text()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
-    wait_for(lambda: float(value()) == 0, "a head without weights")
+    wait_for(lambda: read(app, "value", where) == 0, "a head without weights")
+    assert notebook.errors == []
+
+
+TRAINED = (
+    "import hookviz, ipywidgets\n"
+    "model, picture = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]\n"
+    "name = 'encoder.layers.encoder_layer_1.self_attention'\n"
+    "maps = hookviz.attention(model, hookviz.attribution.prepare_input(picture, model).args[0])\n"
+    "maps = maps[name][0, 1, :, 1:].unflatten(-1, (6, 6))\n"
+    "explorer = hookviz.explore(model, picture, layer=f'{name}.heads', channel=1)\n"
+    "words = f'{maps[1 + 1 * 6 + 4, 2, 3]:.4f}'\n"
+    "display(ipywidgets.Label(words).add_class('expected'), explorer)"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_trained_head_from_a_clicked_patch(open_notebook, shots):
+    notebook = open_notebook([CANVAS_ON, TRAINED])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
+    point(frame, *place(1, 4, 6), click=True)
+    wait_for(lambda: "seen from patch (1, 4)" in side.inner_text(), "the patch's map")
+    expected = page.locator(".expected").first.inner_text()
+    where = place(2, 3, 6)
+    wait_for(lambda: read(app, "value", where) == float(expected), "the patch's weight")
+    page.screenshot(path=shots / "attention-digits.png")
+    assert notebook.errors == []
+
+
+TEXT = (
+    "import hookviz, torch, ipywidgets\n"
+    "from torch import nn\n"
+    "_ = torch.manual_seed(0)\n"
+    "class Words(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.embedding = nn.Embedding(9, 8)\n"
+    "        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)\n"
+    "        self.head = nn.Linear(8, 3)\n"
+    "    def forward(self, words):\n"
+    "        return self.head(self.encoder(self.embedding(words)).mean(1))\n"
+    "model, words = Words().eval(), torch.arange(6)[None]\n"
+    "_ = nn.init.normal_(model.encoder.self_attn.in_proj_weight)\n"
+    "names = ['[CLS]', 'a', 'cat', 'sat', '<here>', '[SEP]']\n"
+    "maps = hookviz.attention(model, words)['encoder.self_attn']\n"
+    "explorer = hookviz.explore(model, words, layer='encoder.self_attn.heads', channel=1,\n"
+    "    token_names=names)\n"
+    "words = f'{maps[0, 1, 2, 4]:.4f}'\n"
+    "display(ipywidgets.Label(words).add_class('expected'), explorer)"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_text_models_tokens_have_their_words(open_notebook, shots):
+    notebook = open_notebook([CANVAS_ON, TEXT])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    expected = page.locator(".expected").first.inner_text()
+    where = place(2, 4, 6)
+    wait_for(lambda: read(app, "value", where) == float(expected), "the weight of a pair of words")
+    expect(app.locator(".hv-here")).to_contain_text("row 2 “cat”, column 4 “<here>”")
+    page.screenshot(path=shots / "attention-words.png")
     assert notebook.errors == []

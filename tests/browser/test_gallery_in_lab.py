@@ -89,6 +89,92 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     assert notebook.errors == []
 
 
+# What the camera is asked for is kept; and what it says no to.
+CAMERA = """() => {
+  const devices = navigator.mediaDevices;
+  const ask = devices.getUserMedia.bind(devices);
+  globalThis.refusal = "";
+  devices.getUserMedia = async (wanted) => {
+    if (globalThis.refusal) throw new DOMException("no", globalThis.refusal);
+    return (globalThis.seen = await ask(wanted));
+  };
+  globalThis.endOfCamera = () => { devices.getUserMedia = ask; };
+}"""
+LIGHTS = "globalThis.seen.getTracks().map((track) => track.readyState)"
+SAVE = """save = ipywidgets.Button(description='python keeps the frame').add_class('save')
+path = __PATH__
+def keep(_):
+    with open(path + '.part', 'wb') as file:
+        file.write(explorer.image)
+    os.replace(path + '.part', path)
+save.on_click(keep)
+save"""
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
+    """Frame after frame is explored until it is stopped: the last one stays, the light is out."""
+    frame = tmp_path / "frame.png"
+    cells = [CANVAS_ON, MAKE, "import ipywidgets\n" + SAVE.replace("__PATH__", repr(str(frame)))]
+    notebook = open_notebook(cells)
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    page.evaluate(CAMERA)
+    thumbs = app.locator(".hv-gallery button")
+    names = ["sample 0 of 2 pictures", "sample 1 of 2 pictures"]
+    shown = app.locator(".hv-input canvas.hv-map")
+    drawn = lambda: canvas_pixels(shown).tobytes()  # noqa: E731
+    before = drawn()
+    lens = app.get_by_title("show what the camera sees")
+    for reason, words in (
+        ("NotAllowedError", "The browser refuses the camera"),
+        ("NotReadableError", "The camera is in use"),
+        ("NotFoundError", "No camera was found"),
+    ):
+        page.evaluate("(name) => { globalThis.refusal = name; }", reason)
+        lens.click()
+        app.locator(".hv-intake [role=status]", has_text=words).wait_for()
+        assert lens.get_attribute("aria-pressed") == "false"
+    assert drawn() == before and thumbs.count() == len(names)
+
+    page.evaluate("() => { globalThis.refusal = ''; }")
+    lens.click()
+    wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
+    wait_for(lambda: drawn() != before, "a frame")
+    first = drawn()
+    wait_for(lambda: drawn() != first, "the next frame")
+    page.screenshot(path=shots / "camera.png")
+    lens.click()
+    assert page.evaluate(LIGHTS) == ["ended"]
+    assert lens.inner_text() == "camera"
+    notebook.settle()
+    assert thumbs.count() == 2  # the first of what was given, and one of the camera
+    assert thumbs.nth(1).get_attribute("aria-pressed") == "true"
+    # What the model has made of the last frame is on the screen.
+    page.locator(".save").click()
+    wait_for(frame.exists, "the frame's file")
+    twin = hookviz.explore(hookviz.demo_model(), frame, layer="layer3.1.conv2", channel=17)
+    best = twin.frame.predictions[0]
+    bar = app.locator(".hv-prediction").first
+    wait_for(lambda: best.name in (said := bar.inner_text()) and best.words in said, "the answer")
+    assert app.locator(".hv-name").inner_text() == "layer3.1.conv2"
+    assert app.locator(".hv-number-now").first.inner_text() == "17"
+    twin.close()
+
+    # Another picture takes over; and with the cell's output the light goes out, too.
+    lens.click()
+    wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
+    thumbs.first.click()
+    assert page.evaluate(LIGHTS) == ["ended"]
+    lens.click()
+    wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
+    page.evaluate("() => endOfCamera()")
+    notebook.command("await app.commands.execute('notebook:clear-all-cell-outputs');")
+    wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
+    assert notebook.errors == []
+
+
 PAINT = (
     "import hookviz\n"
     "at = dict(layer='layer3.1.conv2', channel=17)\n"

@@ -5,16 +5,22 @@ from __future__ import annotations
 import base64
 import io
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from front_end import wait_for
+from front_end import canvas_pixels, wait_for
 from PIL import Image, ImageOps
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 from torchvision import transforms
 
 import hookviz
+from hookviz.attribution.perturbation import ablation_scores
+from hookviz.draw.colours import DIVERGING, SEQUENTIAL, palette, to_levels
+from hookviz.run.inputs import prepare_input
+from hookviz.run.session import Session
+from hookviz.view.map import map_payload
 
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
@@ -162,6 +168,216 @@ def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, sh
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-edit')"))
 
 
+BOXES = """() => Array.from(document.querySelectorAll(".hv-net-box"), (box) => {
+  const canvas = box.querySelector("canvas");
+  if (!canvas || box.dataset.kind !== "node" || box.classList.contains("hv-on")) return null;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return [box.dataset.name, canvas.width, canvas.height, [...data]];
+}).filter(Boolean)"""
+
+
+def map_in_python(model, picture):
+    """The picture of each layer in the map: its levels."""
+    explorer = hookviz.explore(model, picture)
+    header, arrays = map_payload(explorer._now)
+    explorer.close()
+    ends = np.cumsum([height * width for height, width in header["sizes"].values()])
+    parts = np.split(arrays["pictures"], ends)
+    sizes = header["sizes"].items()
+    return {name: part.reshape(size) for (name, size), part in zip(sizes, parts, strict=False)}
+
+
+def rounded(levels):
+    """The levels, and those where float32 rounds otherwise."""
+    return [np.clip(levels.astype(int) + by, 0, 251) for by in (-1, 0, 1)]
+
+
+def as_drawn(boxes, wanted):
+    """Whether the boxes show these levels, up to a level where float32 rounds otherwise."""
+    colours = palette(SEQUENTIAL)
+    shown = [each for each in boxes if each[0] in wanted]
+    for name, width, height, pixels in shown:
+        levels = wanted[name].astype(int)
+        if levels.shape != (height, width):
+            return False
+        found = np.array(pixels, np.uint8).reshape(height, width, 4)
+        near = [colours[each] for each in rounded(levels)]
+        if not np.any([(found == each).all(-1) for each in near], axis=0).all():
+            return False
+    return len(shown) > 4
+
+
+def test_the_map_shows_this_pages_own_run(written, shown, shots):
+    page = shown(written, color_scheme="light")
+    page.locator(".hv-tile").first.wait_for()
+    model = hookviz.demo_model()
+    page.keyboard.press("m")
+    for block in ("layer1.0", "layer2.1"):
+        page.locator(f'.hv-net-box[data-name="{block}"]').click()
+        page.locator(f'.hv-net-box[data-name="{block}.conv2"]').wait_for()
+    first = map_in_python(model, hookviz.demo_images()[6])
+    wait_for(lambda: as_drawn(page.evaluate(BOXES), first), "the first picture's maps in the boxes")
+    page.evaluate("box = document.querySelector('.hv-net-box')")
+
+    picture = hookviz.models.photographs()["chelsea"]
+    give(page, picture)
+    other = map_in_python(model, picture)
+    wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the other picture's maps")
+    assert page.evaluate("box.isConnected")  # the boxes are the same, with other pictures
+    page.screenshot(path=shots / "network-page-map.png")
+
+    page.locator('.hv-net-box[data-name="layer3.0"]').click()
+    page.locator('.hv-net-box[data-name="layer3.0.conv2"]').click()
+    layer = page.locator(".hv-name")
+    wait_for(lambda: layer.inner_text() == "layer3.0.conv2", "the layer of the box")
+    sources = {name for name, _ in hookviz.graph(model, picture).sources("layer3.0.conv2")}
+    boxes = page.locator(".hv-net-box.hv-source").all()
+    assert {each.get_attribute("data-name") for each in boxes} == sources
+    wait_for(lambda: as_drawn(page.evaluate(BOXES), other), "the maps of the opened block")
+
+
+class Painter(torch.nn.Module):
+    """A network whose outputs are pictures: scores of five classes, and the input again."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 6, 3, padding=1)
+        self.scores = torch.nn.Conv2d(6, 5, 1)
+        self.again = torch.nn.Conv2d(6, 3, 1)
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        return {"out": self.scores(x), "again": self.again(x)}
+
+
+def as_output(canvas, model, x, which, channel):
+    """Whether a canvas shows a map of the output."""
+    found = canvas_pixels(canvas)
+    name = ("out", "again")[which]
+    with torch.no_grad():
+        values = model(x)[name][0].numpy()
+    if found.shape[:2] != values.shape[1:]:
+        return False
+    if channel is not None:
+        low, most = values[channel].min(), np.abs(values[channel]).max()
+        wanted = rounded(to_levels(values[channel], -most if low < 0 else low, most))
+        colours = palette(DIVERGING if low < 0 else SEQUENTIAL)[:, :3]
+        return bool(np.any([(found[..., :3] == colours[each]).all(-1) for each in wanted], 0).all())
+    if which:
+        shares = (values - values.min()) / (values.max() - values.min())
+        wanted = np.rint(255 * shares).transpose(1, 2, 0)
+        return bool(np.abs(found[..., :3] - wanted).max() <= 1)
+    classes = values.argmax(0)
+    colour_of = {number: tuple(found[classes == number][0]) for number in np.unique(classes)}
+    distinct = len(set(colour_of.values())) == len(colour_of) > 1
+    return distinct and all((found[classes == n] == c).all() for n, c in colour_of.items())
+
+
+def test_outputs_that_are_pictures_follow_the_input(shown, shots):
+    torch.manual_seed(0)
+    model = Painter().eval()
+    first = torch.rand(1, 3, 24, 32)
+    explorer = hookviz.explore(model, first, hookviz.output["out"][0, 2, 5, 6])
+    page = shown(explorer.to_html(network=True), color_scheme="light")
+    explorer.close()
+    output = page.locator(".hv-output")
+    menu = output.get_by_role("combobox", name="map of the output")
+    menu.wait_for()
+    canvas = output.locator("canvas").first
+    every = {(0, None): "0 all", (0, 2): "0 2", (1, None): "1 all", (1, 1): "1 1"}
+
+    def follows(x):
+        for (which, channel), option in every.items():
+            menu.select_option(option)
+            shows = partial(as_output, canvas, model, x, which, channel)
+            wait_for(shows, f"map {option} of the output")
+
+    follows(first)
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
+    pixels[:, 16:] //= 8
+    give(page, Image.fromarray(pixels))
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    assert np.abs(values(page, "input") - x.numpy()).max() < 1e-6  # one rounds at /255
+    follows(x)
+    page.screenshot(path=shots / "network-page-output.png")
+    assert page.get_by_text("The network failed").count() == 0
+
+    page.evaluate("hookviz.scale('first', 3, 0)")
+    with hookviz.edit(model, "first", 0, channels=3):
+        follows(x)
+
+
+class Queries(torch.nn.Module):
+    """A detector whose queries are the places of a map: DETR's output."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 4, stride=8)
+        self.classes = torch.nn.Conv2d(8, 4, 1)
+        self.boxes = torch.nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        x = self.first(x).relu() * 3
+        boxes = self.boxes(x).sigmoid()
+        return {"logits": self.classes(x).flatten(2).mT, "pred_boxes": boxes.flatten(2).mT}
+
+
+BOXED = """() => Array.from(document.querySelectorAll(".hv-box"), (box) => [
+  box.title.split(":")[0].split(";")[0],
+  ...["left", "top", "width", "height"].map((side) => parseFloat(box.style[side])),
+]).reverse()"""
+
+
+def test_boxes_of_a_detector_follow_the_input(shown, shots):
+    torch.manual_seed(1)
+    model = Queries().eval()
+    names = ["cat", "dog", "cow"]
+
+    def explorer(x):
+        return hookviz.explore(model, x, hookviz.output["logits"][0, 2, 1], class_names=names)
+
+    def boxes(x):
+        made = explorer(x)
+        found = made._now.answer.boxes
+        made.close()
+        return found
+
+    def shows(wanted):
+        found = page.evaluate(BOXED)
+        if len(found) != len(wanted):
+            return False
+        for (words, *place), box in zip(found, wanted, strict=True):
+            left, top, right, bottom = box.corners
+            near = np.allclose(
+                np.array(place) / 100, (left, top, right - left, bottom - top), 0, 1e-4
+            )
+            if not near or not words.startswith(box.label):
+                return False
+        return True
+
+    first = torch.rand(1, 3, 32, 48)
+    own = explorer(first)
+    page = shown(own.to_html(network=True), color_scheme="light")
+    own.close()
+    page.locator(".hv-box").first.wait_for()
+    wait_for(lambda: shows(boxes(first)), "the boxes of the first picture")
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
+    give(page, Image.fromarray(pixels))
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    other = boxes(x)
+    wait_for(lambda: shows(other), "the boxes of the other picture")
+    page.screenshot(path=shots / "network-page-boxes.png")
+    assert page.get_by_text("The network failed").count() == 0
+
+    page.evaluate("hookviz.scale('first', 3, 0)")
+    with hookviz.edit(model, "first", 0, channels=3):
+        edited = boxes(x)
+    wait_for(lambda: shows(edited), "the boxes without a channel")
+    page.evaluate("hookviz.reset()")
+    page.get_by_role("button", name="first", exact=True).click()
+    wait_for(lambda: shows(boxes(first)), "the first boxes again")
+
+
 def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', written)[1]
     rules = dict(each.strip().split(" ", 1) for each in policy.split(";"))
@@ -213,6 +429,57 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     (tmp_path / "no.png").write_text("no picture")
     page.get_by_label("a picture's file").set_input_files(tmp_path / "no.png")
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
+
+
+def test_heatmaps_that_run_the_network(written, shown, shots):
+    """As Python's; how far they are is said, and they can be stopped."""
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    layer = "layer1.0.conv1"
+    x = prepare_input(picture, model).args[0]
+    number = int(model(x).argmax())
+    masked = hookviz.attribution.scorecam(model, picture, layer, number)
+    assert close(values(page, "heatmap", layer, "scorecam"), masked[0])
+    gradcam = hookviz.heatmap(as_torch(model, x, number)[1][layer], "gradcam")
+    assert close(values(page, "heatmap", layer), gradcam[0])
+    with pytest.raises(Error, match="No heatmap of this page is called 'saliency'"):
+        values(page, "heatmap", layer, "saliency")
+
+    page.evaluate("hookviz.scale('layer2.0.conv1', 4, 0)")  # another answer: to be found anew
+    with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
+        edited = hookviz.attribution.occlusion(model, picture, number)
+    work = page.locator(".hv-heat .hv-ablation")
+    page.get_by_label("heatmap", exact=True).select_option("occlusion")
+    work.get_by_role("button", name="stop").click()
+    page.locator(".hv-heat").get_by_text("stopped", exact=True).wait_for()
+    page.screenshot(path=shots / "network-page-occlusion-stopped.png")
+    assert 0 <= int(work.inner_text().split()[0]) < 225
+    work.get_by_role("button", name="go on").click()
+    wait_for(lambda: not work.is_visible(), "all windows")
+    page.locator(".hv-heat canvas").first.wait_for()
+    page.screenshot(path=shots / "network-page-occlusion.png")
+    assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
+
+
+def test_the_order_by_ablation(written, shown, shots):
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    model, picture, layer = hookviz.demo_model(), hookviz.demo_images()[6], "layer1.0.conv1"
+    drops = ablation_scores(Session(model, prepare_input(picture, model)), layer)[0].numpy()
+    page.goto(f"{page.url.partition('#')[0]}#layer={layer}")
+    page.reload()
+    page.locator("h2, .hv-heading", has_text=layer).first.wait_for()
+    order = page.get_by_role("combobox", name="order of the channels")
+    order.select_option("ablation")
+    page.get_by_text(re.compile(r"\d+ % switched off")).wait_for()
+    wait_for(lambda: order.input_value() == "ablation", "the order")
+    number = page.locator(".hv-heading .hv-number-now").first
+    wait_for(lambda: drops[int(number.inner_text())] >= drops.max() - 1e-4, "the first channel")
+    tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => +each.dataset.channel)")
+    assert sorted(tiles) == [*range(len(drops))]
+    assert (np.diff(drops[tiles]) < 1e-4).all()
+    page.screenshot(path=shots / "network-page-ablation.png")
 
 
 DROP = """async (text) => {

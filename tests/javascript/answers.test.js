@@ -50,6 +50,10 @@ test("a language translates whole texts and those with gaps; English is as it is
   assert.equal(word("6×6, seen from patch (2, 1)"), "6×6, gesehen von Patch (2, 1)");
   assert.equal(word("question 2, right"), "Frage 2, right");
   assert.equal(word("layer3.0.conv1"), "layer3.0.conv1");
+  assert.equal(word("−0.3 to 1.2"), "−0.3 bis 1.2");
+  assert.equal(word("taken according to the map of it"), "taken according to the map of it");
+  assert.equal(word("3 of 96 off, class 4 31 %"), "3 von 96 aus, class 4 31 %");
+  assert.equal(word("layer3.0, channel 4, row 1, column 2"), "layer3.0, Kanal 4, Zeile 1, Spalte 2");
   speak("xx");
   assert.equal(word("all layers"), "all layers");
 });

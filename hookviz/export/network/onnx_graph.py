@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...run.output import Output
 from ...run.session import Run, Session
 from ...run.target import Target, class_index
 from .traced import NetworkError, NetworkLayer, TracedNetwork, operation_in, trace_network
@@ -37,7 +38,7 @@ class ExportedNetwork:
     model : bytes
         The file. Its inputs are ``input`` ``(1, …)``, for a classifier with gradients ``classes``
         ``(1, K)``, and ``scales`` ``(S,)``; its outputs ``logits`` ``(1, K)``, and for each layer
-        ``activation:NAME`` and ``gradient:NAME``; and ``parts``.
+        ``activation:NAME`` and ``gradient:NAME``; ``answer:0`` and so on; and ``parts``.
     layers : list of NetworkLayer
         Each call of each layer.
     inputs : dict of str to tuple of int
@@ -106,6 +107,7 @@ def export_network(
     sample: int = 0,
     target: Target = None,
     precision: Precision = "float32",
+    answers: Sequence[Output] = (),
 ) -> ExportedNetwork:
     """Export a session's model, with the outputs and the gradients of these layers.
 
@@ -126,6 +128,8 @@ def export_network(
     precision : str
         Of the weights: ``"float32"``; ``"float16"``; or ``"int8"``, in 255 steps for each output
         channel. The network computes in float32 in any case.
+    answers : sequence of Output
+        As in `trace_network`.
 
     Raises
     ------
@@ -136,7 +140,7 @@ def export_network(
     """
     check_installed()
     check_precision(precision)
-    options: dict[str, Any] = {"sample": sample, "target": target}
+    options: dict[str, Any] = {"sample": sample, "target": target, "answers": answers}
     note = ""
     try:
         traced = trace_network(session, names, **options)
@@ -204,6 +208,7 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
     assert program is not None
     model = program.model_proto
     _rename(model.graph, list(traced.inputs), [*traced.outputs, *traced.parts])
+    _share_transposed(model.graph)
     return model
 
 
@@ -230,6 +235,32 @@ def _rename(graph: Any, inputs: list[str], outputs: list[str]) -> None:
     for node in graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
+
+
+def _share_transposed(graph: Any) -> None:
+    """Store a matrix once where its transpose is stored too, as of a linear layer's backward."""
+    import onnx
+    from onnx import numpy_helper
+
+    matrices = [each for each in graph.initializer if len(each.dims) == 2 and each.raw_data]
+    kept: dict[tuple[int, ...], list[Any]] = {}
+    nodes = []
+    for tensor in matrices:
+        values = numpy_helper.to_array(tensor)
+        if values.size < 1024:
+            continue
+        others = kept.setdefault(values.shape[::-1], [])
+        found = next((name for name, other in others if np.array_equal(other.T, values)), None)
+        if found is None:
+            kept.setdefault(values.shape, []).append((tensor.name, values))
+        else:
+            nodes.append(onnx.helper.make_node("Transpose", [found], [tensor.name], perm=[1, 0]))
+    made = {node.output[0] for node in nodes}
+    initializers = [each for each in graph.initializer if each.name not in made]
+    nodes += list(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(initializers)
+    graph.node.extend(nodes)
 
 
 def _shrink(model: Any, precision: Precision) -> None:

@@ -15,36 +15,34 @@ import torch
 from torch import Tensor
 
 from ...attribution.cam import HEATMAPS
-from ...draw import html
-from ...draw.document import STATIC, document, json_text, script, style
+from ...draw.document import STATIC, document, script, style
 from ...hooking.records import Call
 from ...hooking.select import Layers
 from ...hooking.tables import megabytes
 from ...hooking.tensors import as_maps
 from ...run.inputs import ModelInput
-from ...view.build import build_frame
+from ...run.output import Output
+from ...view.answer import OVERLAP, SHOWN, box_tensors
 from ...view.layer import ABLATION
 from ...view.payload import (
     class_number,
     field_payload,
-    known_language,
     layer_payload,
-    model_payload,
-    picture_payload,
-    settings_payload,
 )
 from ...view.settings import PRODUCT, heatmap_names
 from ...view.view import View, for_layer
-from ..figure import still_png
 from ..packing import Stream, raw
-from ..page import chosen_layers, packed_block
-from ..terms import kept_layers, network_terms
+from ..packing import picture as packed_picture
+from ..page import begin_page, chosen_layers, packed_block
+from ..terms import network_terms
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
 from .runtime import LICENCE, VERSION, load_runtime
 from .transform import page_transform
 
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
+RUNNING = "scorecam", "occlusion"
+"""The heatmaps for which the page runs its network many times, see ``running.js``."""
 
 
 def write_network_page(
@@ -82,29 +80,35 @@ def write_network_page(
     if not names:
         raise ValueError("A page's network has no attention: choose layers that return maps.")
     runtime = load_runtime()
-    view = view.with_settings(
-        order="index" if view.settings.order == ABLATION else view.settings.order,
-        normalize="channel" if view.settings.normalize == "network" else view.settings.normalize,
-    )
-    view = view if view.settings.layer in names else view.with_settings(layer=names[0]).fitted()
+    heatmaps = {name for name in heatmap_names(view) if name in HEATMAPS or name == PRODUCT}
+    begun = begin_page(view, names, heatmaps, language, pins, computes=True)
+    view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     on_progress(0.05)
+    detector: dict[str, Any] = {}
+    boxed: list[Output] = []
+    if view.answer.boxes:
+        known = box_tensors(view.run.leaves, view.input_sample, session.class_names)
+        detector, boxed = known or (detector, boxed)
     network = export_network(
-        session, view.run, names, sample=at.sample, target=at.target, precision=precision
+        session,
+        view.run,
+        names,
+        sample=at.sample,
+        target=at.target,
+        precision=precision,
+        answers=[*(each.at for each in view.answer.maps), *boxed],
     )
     on_progress(0.8)
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
     transform, note = page_transform(session.inputs, given)
-    facts: dict[str, Any] = {**model_payload(view), "run": 1, "edits": [], "versions": []}
-    facts["layers"] = [each for each in facts["layers"] if each["name"] in names]
-    left_out = {name for name in heatmap_names() if name not in HEATMAPS and name != PRODUCT}
-    facts["choices"] = facts["choices"] | {
-        "heatmap": [each for each in facts["choices"]["heatmap"] if each not in left_out],
-        "order": [each for each in facts["choices"]["order"] if each != ABLATION],
-        "normalize": [each for each in facts["choices"]["normalize"] if each != "network"],
-    }
-    facts["language"] = known_language(language)
-    facts["pins"] = [each for each in pins if each["layer"] in names]
+    facts |= {"edits": [], "versions": []}
+    facts["methods"] = [each for each in facts["methods"] if each not in RUNNING]
+    choices = facts["choices"]
+    if "logits" in network.outputs:
+        found = [each for each in choices["heatmap"] if each not in RUNNING]
+        choices["heatmap"] = [*found, *(RUNNING if begun.picture is not None else ())]
+        choices["order"] = [*choices["order"], *([ABLATION] if "scales" in network.inputs else [])]
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
@@ -117,28 +121,25 @@ def write_network_page(
         "pictures": _thumbnails(session.inputs),
         "transform": transform,
         "reason": network.note,
+        "boxes": _detector(detector, view) if detector else None,
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
     calls = [(each.name, each.layer, each.call) for each in network.layers]
-    facts["why"], (recipes, rules) = network_terms(
-        view, kept_layers(view, names), calls, network.parts
-    )
+    facts["why"], (recipes, rules) = network_terms(view, begun.kept, calls, network.parts)
     facts["net"]["parts"] = network.parts
-    picture = picture_payload(view)
-    facts["blind"] = picture is None
-    said, pixels = picture or ({}, None)
+    said, pixels = begun.picture or ({}, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
-    arrays += [raw("pixels", pixels)] if pixels is not None else []
+    arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
-        "facts": json_text({"facts": facts, "settings": settings_payload(view)}),
+        "facts": begun.text,
         "input": packed_block(said, [Stream.of(arrays)]),
         "why": packed_block(recipes, [rules]),
+        "map": packed_block(begun.map[0], []),  # without pictures: the page draws its own
         "model": _packed(network.model),
         "runtime": _runtime_text(runtime.binary),
         "program": _packed(_worker(runtime.script).encode()),
     }
-    still = html.data_url(still_png(build_frame(view)))
     on_progress(1.0)
     named = title or f"{facts['model']} in hookviz"
     return document(
@@ -147,10 +148,24 @@ def write_network_page(
         style(),
         texts,
         view.describe(),
-        still,
+        begun.still,
         facts["language"],
         computes=True,
     )
+
+
+def _detector(facts: dict[str, Any], view: View) -> dict[str, Any]:
+    """Return what `static/detected.js` needs for the boxes of another input."""
+    first = len(view.answer.maps)
+    count = 2 if facts["kind"] == "queries" else 1
+    assert view.session.inputs.main is not None
+    return facts | {
+        "tensors": [f"answer:{first + number}" for number in range(count)],
+        "sample": view.input_sample,
+        "size": list(view.session.inputs.main.shape[-2:]),
+        "shown": SHOWN,
+        "overlap": OVERLAP,
+    }
 
 
 def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:

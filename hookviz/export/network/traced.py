@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ...hooking.handles import Hook, HookManager
 from ...hooking.select import module_names
 from ...hooking.tensors import as_maps, channel_dimension, map_tensors, tensors_in
+from ...run.output import Output
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
 
@@ -74,7 +75,8 @@ class TracedNetwork:
         ``input`` ``(1, …)``; ``classes`` ``(1, K)``, the weight of each class in the score, for a
         classifier with a backward; ``scales`` ``(S,)``, a factor for each channel of each layer.
     outputs : list of str
-        ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches.
+        ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches;
+        ``answer:0`` and so on, the parts of the model's output that are shown as maps.
     layers : list of NetworkLayer
     parts : list of str
         More outputs: ``given:NAME``, ``weight:NAME`` and ``bias:NAME``, of what the convolution or
@@ -96,6 +98,7 @@ def trace_network(
     sample: int = 0,
     target: Target = None,
     backward: bool = True,
+    answers: Sequence[Output] = (),
 ) -> TracedNetwork:
     """Trace a session's model on one of its samples.
 
@@ -112,6 +115,8 @@ def trace_network(
         weighted by the input ``classes``.
     backward : bool
         If false, the graph has no gradients.
+    answers : sequence of Output
+        Tensors of the model's output that are outputs of the graph as they are.
 
     Raises
     ------
@@ -160,7 +165,8 @@ def trace_network(
             every = torch.autograd.grad(score, outputs, allow_unused=True)
             found["graded"] = [each is not None for each in every]
             gradients = [each for each in every if each is not None]
-        return (*([logits] if logits is not None else []), *outputs, *gradients)
+        shown = [each(returned) for each in answers]
+        return (*([logits] if logits is not None else []), *outputs, *gradients, *shown)
 
     with session.active():
         for parameter in core.parameters():
@@ -194,6 +200,7 @@ def trace_network(
         )
     outputs += [f"activation:{each.name}" for each in layers]
     outputs += [f"gradient:{each.name}" for each in layers if each.graded]
+    outputs += [f"answer:{number}" for number in range(len(answers))]
     return TracedNetwork(graph, inputs, outputs, layers, _with_parts(graph, outputs))
 
 
@@ -280,7 +287,7 @@ def _with_parts(graph: torch.fx.GraphModule, outputs: list[str]) -> list[str]:
 
 
 def _parts_of(node: Any) -> dict[str, Any]:
-    """Return what a layer's output was computed from; empty if it is no convolution or product."""
+    """Return what a layer's output was computed from; empty for other operations."""
     aten = torch.ops.aten
     passed = (aten.mul.Tensor, aten.clone.default, aten.view.default, aten._unsafe_view.default)
     while node.op == "call_function" and node.target in passed:

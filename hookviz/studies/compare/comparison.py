@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 from torch import Tensor
 
 from ...draw.document import TablePage
@@ -33,13 +34,13 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     Attributes
     ----------
-    alone : list of (str, str, str)
+    unmatched : list of (str, str, str)
         What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
     logits : tuple of (torch.Tensor or None)
-        The class scores ``(N, K)`` of both; None if it is no classifier.
+        The class scores ``(N, K)`` of both; None if it is not a classifier.
     heads : list of HeadDifference
         Of each head of the modules that attend in both, in the order in which they ran.
-    worst : int or None
+    worst_sample : int or None
         The sample of the batch in which the two outputs are furthest apart, by ``‖a − b‖ / ‖a‖`` of
         its class scores, or else of the first tensor that the models return: of those in
         ``changed``, if there are any. None if all are equal, or if their shapes differ.
@@ -50,7 +51,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         a: str,
         b: str,
         rows: Sequence[LayerDifference],
-        alone: Sequence[tuple[str, str, str]],
+        unmatched: Sequence[tuple[str, str, str]],
         logits: tuple[Tensor | None, Tensor | None],
         class_names: Sequence[str] = (),
         explore: Callable[[Any], Any] | None = None,
@@ -58,9 +59,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         heads: Sequence[HeadDifference] = (),
     ) -> None:
         self._names, self._rows = (a, b), list(rows)
-        self.alone, self.logits, self.heads = list(alone), logits, list(heads)
+        self.unmatched, self.logits, self.heads = list(unmatched), logits, list(heads)
         self._class_names, self._explore = list(class_names), explore
-        self.worst = worst_sample(*answers, self.changed)
+        self.worst_sample = worst_sample(*answers, self.changed)
         self._samples = len(answers[0]) if answers[0] is not None and answers[0].ndim else 1
 
     @overload
@@ -135,7 +136,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def changed(self) -> list[int]:
         """The samples of the batch to which a and b give another answer: another top class.
 
-        Empty if the models are no classifiers, or have other classes.
+        Empty if the models are not classifiers, or have other classes.
 
         Examples
         --------
@@ -145,7 +146,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         >>> _ = nn.init.eye_(a.weight)
         >>> b.weight.data = torch.tensor([[1.0, 0.0], [-3.0, 1.0]])
         >>> found = hookviz.compare(a, b, torch.tensor([[0.0, 1.0], [1.0, 0.5], [-1.0, -2.0]]))
-        >>> found.changed, found.worst
+        >>> found.changed, found.worst_sample
         ([2], 2)
         """
         if (both := self._scores) is None:
@@ -157,12 +158,12 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def predictions(self) -> list[tuple[str, float, float]]:
         """The classes that either puts among its first three, and their probability in both.
 
-        They are those of the sample `worst`, or of the first one, a's favourite first; empty if the
-        models are no classifiers, or have other classes.
+        They are those of `worst_sample`, or else of the first sample, a's favourite first; empty
+        if the models are not classifiers, or have other classes.
         """
         if (both := self._scores) is None:
             return []
-        p, q = (probabilities(each)[self.worst or 0].cpu() for each in both)
+        p, q = (probabilities(each)[self.worst_sample or 0].cpu() for each in both)
         best = dict.fromkeys([*p.topk(min(3, len(p))).indices.tolist()])
         best |= dict.fromkeys(q.topk(min(3, len(q))).indices.tolist())
         return [(self._class(i), float(p[i]), float(q[i])) for i in best]
@@ -179,14 +180,14 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         -------
         list of dict
             With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
-            cosine, share, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
+            cosine, fraction, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
             gradient_relative (None where either had none), and why they cannot be compared; and,
             the same in all rows, changed_answers, how many samples are answered otherwise (None
             without classes), and worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"``
             or ``"-inf"``.
         """
         changed = None if self._scores is None else len(self.changed)
-        answers = {"changed_answers": changed, "worst_sample": self.worst}
+        answers = {"changed_answers": changed, "worst_sample": self.worst_sample}
         return [row.record() | answers for row in self]
 
     def show(self, layers: Layers = None) -> Any:
@@ -207,7 +208,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         Raises
         ------
         ValueError
-            There is no such layer.
+            Unknown layer.
         """
         if self._explore is None:
             raise ValueError("These are numbers alone: ask hookviz.compare() for them again.")
@@ -215,8 +216,6 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def figure(self) -> Figure:
         """Draw the relative differences along the layers, activations and gradients."""
-        from .chart import error_chart
-
         return error_chart(self)
 
     def _heading(self) -> str:
@@ -241,17 +240,19 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         told += self._answers()
         sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
         told += [f"{self._of_which()}: {', '.join(sure)}"] if sure else []
-        if self.alone:
-            some = [f"{name} of {of} ({why})" for of, name, why in self.alone[:3]]
-            some += [f"and {len(self.alone) - 3} more"] if len(self.alone) > 3 else []
+        if self.unmatched:
+            some = [f"{name} of {of} ({why})" for of, name, why in self.unmatched[:3]]
+            some += [f"and {len(self.unmatched) - 3} more"] if len(self.unmatched) > 3 else []
             told.append(f"not compared: {', '.join(some)}")
         return "; ".join(told)
 
     def _answers(self) -> list[str]:
         """Say how many answers of a batch changed, and which input is worst."""
         if (both := self._scores) is None:
-            several = self.worst is not None and self._samples > 1
-            return [f"the outputs are furthest apart for input {self.worst}"] if several else []
+            several = self.worst_sample is not None and self._samples > 1
+            return (
+                [f"the outputs are furthest apart for input {self.worst_sample}"] if several else []
+            )
         changed, count = self.changed, len(both[0])
         if count == 1:
             return ["the answer changed"] if changed else []
@@ -262,8 +263,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def _of_which(self) -> str:
         if (both := self._scores) is None or len(both[0]) == 1:
             return "predictions"
-        worst = f"the worst, input {self.worst}" if self.worst is not None else "input 0"
-        return f"predictions for {worst}"
+        worst = self.worst_sample
+        sample = "input 0" if worst is None else f"the worst, input {worst}"
+        return f"predictions for {sample}"
 
     def _arises(self) -> str:
         if row := self.first():
@@ -284,3 +286,37 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     def _repr_html_(self) -> str:
         return html_table(self.verdict, HEADER, [row.cells() for row in self])
+
+
+def error_chart(rows: Sequence[LayerDifference]) -> Figure:
+    """Relative differences of activations and gradients along the layers, on a logarithmic scale.
+
+    What is equal stands at the bottom; what cannot be compared, or is infinite, at the top.
+    """
+    from ...draw.figures import ShownFigure, layer_label  # matplotlib
+
+    columns = {
+        "activations": [row.output.distance for row in rows],
+        "gradients": [row.gradient.distance if row.gradient else math.nan for row in rows],
+    }
+    finite = [each for found in columns.values() for each in found if 0 < each < math.inf]
+    low, high = (min(finite) / 10, max(finite) * 10) if finite else (1e-8, 1.0)
+    figure = ShownFigure(figsize=(max(6.0, min(14.0, 0.09 * len(rows) + 3)), 4.2), layout="tight")
+    axes = figure.add_subplot()
+    for (name, found), mark in zip(columns.items(), ("o", "."), strict=True):
+        heights = np.clip(found, low, high)
+        axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
+    axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
+    first = next((index for index, row in enumerate(rows) if row.differs()), None)
+    if first is not None:
+        axes.axvline(first, color="#d97706", lw=1)
+        axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")
+    axes.set_yscale("log")
+    axes.set_ylim(low / 2, high * 2)
+    step = max(1, math.ceil(len(rows) / 40))
+    axes.set_xticks(range(0, len(rows), step))
+    names = [layer_label(row.layer) for row in rows[::step]]
+    axes.set_xticklabels(names, rotation=90, fontsize="xx-small")
+    axes.set_ylabel("‖a − b‖ / ‖a‖")
+    axes.legend(fontsize="small")
+    return figure

@@ -31,7 +31,7 @@ class TensorDifference:
         ``‖a − b‖ / ‖a‖``: 0 if they are equal, Inf if a is all zeros and b is not.
     cosine : float
         ``a·b / (‖a‖ ‖b‖)``, NaN if either is all zeros.
-    share : float
+    fraction : float
         Share of places, 0 to 1, at which they differ at all. NaN is equal to NaN.
     nonfinite_mismatch : int
         At how many places only one of them is finite, or they are not the same NaN or Inf.
@@ -46,7 +46,7 @@ class TensorDifference:
     mean: float = math.nan
     relative: float = math.nan
     cosine: float = math.nan
-    share: float = math.nan
+    fraction: float = math.nan
     nonfinite_mismatch: int = 0
     epsilon: float = 0.0
     why: str = ""
@@ -66,7 +66,7 @@ class TensorDifference:
     @property
     def equal(self) -> bool:
         """True if there is no difference at all."""
-        return not self.why and self.share == 0
+        return not self.why and self.fraction == 0
 
 
 def difference(a: Tensor, b: Tensor) -> TensorDifference:
@@ -74,7 +74,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
 
     >>> import torch
     >>> found = difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5]))
-    >>> found.largest, found.mean, found.relative, found.share
+    >>> found.largest, found.mean, found.relative, found.fraction
     (0.5, 0.25, 0.1, 0.5)
     >>> difference(torch.zeros(2), torch.zeros(3)).why
     'shapes differ: 2 and 3'
@@ -262,7 +262,7 @@ class LayerDifference:
         out = self.output
         numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]
         numbers += [f"{out.decibel:.3g}".replace("inf", "∞"), f"{out.cosine:.6g}"]
-        numbers.append(f"{100 * out.share:.3g} %")
+        numbers.append(f"{100 * out.fraction:.3g} %")
         if out.why:
             numbers = [out.why, *[""] * 5]
         elif out.equal:
@@ -307,7 +307,7 @@ class HeadDifference:
         return plain(found | {"tolerance": self.tolerance, "why": self.output.why})
 
 
-_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "nonfinite_mismatch")
+_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "fraction", "nonfinite_mismatch")
 
 
 def _in_short(known: TensorDifference | None) -> str:
@@ -332,7 +332,7 @@ def rows_of(
 
 def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) -> LayerDifference:
     one, two, given = (record.calls[call] for record in (ours, theirs, begin))
-    output = worst(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
+    output = max_difference(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
     if len(one.outputs) != len(two.outputs) or output is None:
         counts = f"{len(one.outputs)} and {len(two.outputs)}"
         output = TensorDifference(why=f"numbers of tensors differ: {counts}")
@@ -344,8 +344,8 @@ def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) 
         type(ours.module).__name__,
         tuple(one.outputs[0].shape) if one.outputs else (),
         replace(output, epsilon=max(output.epsilon, weights)),
-        worst(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
-        worst(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
+        max_difference(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
+        max_difference(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
     )
 
 
@@ -355,7 +355,7 @@ def _rounding_of_weights(module: nn.Module) -> float:
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 
 
-def worst(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
+def max_difference(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
     """Return the largest difference; None if there is none."""
     there = [each for each in found if each is not None]
     return max(there, key=lambda each: each.distance, default=None)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -84,8 +86,8 @@ class LinearCKA:
         """Take in the Gram matrices ``(n, n)`` of one batch, of each model's layers."""
         ours, theirs = torch.stack(a), torch.stack(b)
         self._crossed = self._crossed + unbiased_hsic(ours[:, None], theirs)
-        for place, grams in enumerate((ours, theirs)):
-            self._own[place] = self._own[place] + unbiased_hsic(grams, grams)
+        for index, grams in enumerate((ours, theirs)):
+            self._own[index] = self._own[index] + unbiased_hsic(grams, grams)
 
     def matrix(self) -> Tensor:
         """Compute the similarities ``(A, B)`` in double precision; NaN for a constant layer."""
@@ -146,8 +148,6 @@ class Similarity(TablePage):
 
     def figure(self) -> Figure:
         """Draw the matrix as a heatmap, a's layers from the bottom up."""
-        from .chart import similarity_chart
-
         return similarity_chart(self.matrix.numpy(), self.layers, self.layers_b)
 
     def _heading(self) -> str:
@@ -312,3 +312,23 @@ def _as_input(batch: Any) -> ModelInput:
     if isinstance(batch, Mapping):
         return ModelInput((), dict(batch))
     return ModelInput((batch[0] if isinstance(batch, (tuple, list)) else batch,))
+
+
+def similarity_chart(matrix: np.ndarray, layers: Sequence[str], layers_b: Sequence[str]) -> Figure:
+    """CKA ``(layers, layers_b)`` of all pairs of layers as a heatmap; what has none is gray."""
+    from ...draw.figures import ShownFigure, layer_label  # matplotlib
+
+    sides = [min(12.0, 2.5 + 0.16 * n) for n in (len(layers_b), len(layers))]
+    figure = ShownFigure(figsize=(sides[0] + 1, sides[1]), layout="tight")
+    axes = figure.add_subplot()
+    axes.set_facecolor("gray")
+    shown = axes.imshow(matrix, "viridis", vmin=0, vmax=1, origin="lower")
+    for names, axis in ((layers_b, axes.xaxis), (layers, axes.yaxis)):
+        step = max(1, math.ceil(len(names) / 60))
+        axis.set_ticks(range(0, len(names), step))
+        axis.set_ticklabels(list(map(layer_label, names[::step])), fontsize="xx-small")
+    axes.tick_params("x", rotation=90)
+    axes.set_xlabel("b")
+    axes.set_ylabel("a")
+    figure.colorbar(shown, ax=axes, label="linear CKA", shrink=0.8)
+    return figure

@@ -8,12 +8,11 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooking.tables import number
 from .findings import Finding
 from .observation import LayerCall, Observation
-from .values import is_zero, learns, weighted
+from .values import is_zero, learns, untrained, weighted
 
 LIMIT = 1e6
 """By which factor something has exploded or vanished between two layers."""
@@ -28,7 +27,7 @@ def scales(seen: Observation) -> Iterator[Finding]:
     leaves = [each for each in seen.calls if each.leaf]
     zero = {name for name, module in weighted(seen) if is_zero(module)}
     ran = [each for each in leaves if _weighty(each) and each.layer not in zero]
-    advice = _untrained(seen)
+    advice = untrained(seen)
     yield from _judged("activation", [(each, each.size) for each in ran], advice)
     if any(learns(seen, name) for name in zero):
         return  # in the first step nothing comes to what lies before such a layer
@@ -248,18 +247,6 @@ def _passing(leaves: Sequence[LayerCall], ratio: Callable[[float, float], float]
 
 def _ratio(large: float, small: float) -> float:
     return large / small if small else math.inf
-
-
-def _untrained(seen: Observation) -> str:
-    """Advise on BatchNorm layers in eval mode that have never seen a batch."""
-    norms = [m for m in seen.names if isinstance(m, _BatchNorm) and not m.training]
-    new = [m for m in norms if m.num_batches_tracked is not None and m.num_batches_tracked == 0]
-    if not new:
-        return ""
-    return (
-        f"{len(new)} BatchNorm layers in eval mode have never seen a batch and normalize nothing: "
-        "load trained weights, or examine the model in training mode."
-    )
 
 
 _ADVICE = {

@@ -300,7 +300,9 @@ class RunObserver(Listener):
         if next(look.module.parameters(recurse=False), None) is not None:
             look.size = _norm(first) / first.numel() ** 0.5
         if first.requires_grad:
-            self.recorder.add(first, "tensor", partial(self._arrived, look, look.leaf))
+            # Before any weights stands the input, which may be the truth: nothing learns from it.
+            learns = bool(self.found.used) or not self._unread
+            self.recorder.add(first, "tensor", partial(self._arrived, look, learns))
             if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
                 self.recorder.add(first, "tensor", self._arrived_at_output)
 
@@ -312,12 +314,13 @@ class RunObserver(Listener):
 
     # Gradients
 
-    def _arrived(self, look: LayerCall, measured: bool, gradient: Tensor | None) -> None:
+    def _arrived(self, look: LayerCall, learns: bool, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                if measured:
-                    look.gradient = self._norm(gradient)
-                self._reaches(gradient)
+                if look.leaf:
+                    look.gradient = self._norm(gradient) if learns else _norm(gradient)
+                if learns:
+                    self._reaches(gradient)
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...attribution.attention import has_collapsed, is_uniform
 from ...hooking.tables import number
@@ -203,6 +204,8 @@ def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding
     owner = operation.layer if operation.name in MAPS or not after else after
     severity, advice = "warning", _ADVICE[kind].format(owner)
     judged = silence(count, channels, away, seen.samples, _no_chance(seen, operation, kind))
+    if judged == "dead" and count < channels and untrained(seen):
+        judged = "silent"  # what a BatchNorm that does not normalize yet makes of its inputs
     if judged == "trained away":
         severity = "note"
         said += f"; the weights of {away} of them are next to zero: they were trained away"
@@ -251,6 +254,26 @@ def silence(count: int, channels: int, away: int, samples: int, no_chance: bool)
     if count - away <= channels / 2:
         return "trained away"
     return "silent" if samples < 2 or not no_chance else "dead"
+
+
+def untrained(seen: Observation) -> str:
+    """Advise on BatchNorm layers in eval mode that have seen no batch, or so few as say little."""
+    norms = [m for m in seen.names if isinstance(m, _BatchNorm) and not m.training]
+    counts = [int(m.num_batches_tracked) for m in norms if m.num_batches_tracked is not None]
+    new = [count for count in counts if count < BEGUN]
+    if not new:
+        return ""
+    few = f"have seen {max(new)} batch{'es' * (max(new) != 1)} and do not normalize yet"
+    return (
+        f"{len(new)} BatchNorm layers in eval mode "
+        f"{few if any(new) else 'have never seen a batch and normalize nothing'}: load trained "
+        "weights, or examine the model in training mode."
+    )
+
+
+BEGUN = 20
+"""After so many batches a BatchNorm's statistics are those of the data: 0.9²⁰ of them, an eighth,
+is of what they began with."""
 
 
 def next_to_zero(weight: Tensor) -> Tensor:
@@ -469,7 +492,7 @@ def attention(seen: Observation) -> Iterator[Finding]:
         looks = "look" if len(heads) > 1 else "looks"
         if all(map(has_collapsed, heads)):
             keys = sorted({each["key"] for each in heads})
-            least = min(each["share"] for each in heads)
+            least = min(each["fraction"] for each in heads)
             tokens = f"token{'s' * (len(keys) > 1)} {', '.join(map(str, keys[:4]))}"
             yield Finding(
                 "attention",
@@ -479,7 +502,7 @@ def attention(seen: Observation) -> Iterator[Finding]:
                 "See hookviz.attention(model, inputs) on other inputs, too: in trained language "
                 "models a first token that many heads look at is common.",
                 name,
-                evidence={"share": least, "keys": keys},
+                evidence={"fraction": least, "keys": keys},
                 cause="collapsed",
             )
         elif name in uniform:

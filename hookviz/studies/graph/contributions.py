@@ -18,7 +18,7 @@ from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from .graph import chosen_layers
 from .kept import KeptRun, Value
-from .listening import Place
+from .provenance import Place
 
 
 def contributions(

@@ -15,9 +15,18 @@ from ...hooking.tensors import StorageMap, share_memory
 from ...run.recorder import Listener, ModuleCall, Operation
 from ...run.session import Session
 from .graph import Graph, chosen_layers, observing
-from .listening import INPUT, GraphListener, Place
-from .moves import Move, move_of, rule_of
-from .terms import MemoryLayout, Terms, by_output, convolution_terms, linear_terms
+from .provenance import INPUT, GraphListener, Place
+from .terms import (
+    MemoryLayout,
+    Move,
+    Terms,
+    along_axis,
+    by_output,
+    convolution_terms,
+    linear_terms,
+    move_of,
+    rule_of,
+)
 
 BUDGET = 1_000_000_000
 """The most bytes of copies. Layers that ran beyond it are run again when they are asked for."""
@@ -45,6 +54,8 @@ class Origin:
         False if a pooling lies between; then ``position`` is that of its largest magnitude.
     windows : tuple of tuple of slice
         Of the first pooling on the way back, by axis and place.
+    sample : int
+        The row in the layer's batch, which is another one where it runs on parts of a picture.
     """
 
     layer: str
@@ -55,6 +66,7 @@ class Origin:
     value: float
     exact: bool
     windows: tuple[tuple[slice, ...], ...] = field(default=(), repr=False)
+    sample: int = 0
 
 
 @dataclass(eq=False)
@@ -316,7 +328,7 @@ class KeptRun:
             raise ValueError(f"Layer {layer!r} {_MORE}")
         count = len(first) - 2
         along = {
-            name: [_along(arguments[name], axis) for axis in range(count)]
+            name: [along_axis(arguments[name], axis) for axis in range(count)]
             for name in ("stride", "padding", "dilation")
         }
         groups, transposed = arguments["groups"], bool(arguments["transposed"])
@@ -382,7 +394,7 @@ class KeptRun:
         found = []
         for axis, (n, k) in enumerate(zip(value.index[2:], tap, strict=True)):
             stride, padding, dilation = (
-                _along(arguments[name], axis) for name in ("stride", "padding", "dilation")
+                along_axis(arguments[name], axis) for name in ("stride", "padding", "dilation")
             )
             if arguments["transposed"]:
                 found.append((n + padding - k * dilation) // stride)
@@ -570,7 +582,9 @@ class KeptRun:
                     inside = list(index[1:] if len(index) > 1 else index) or [0]
                     channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
                     way = list(path[::-1])
-                    yield Origin(*event.place, channel, tuple(inside), way, value, exact, windows)
+                    row = index[0] if len(index) > 1 else 0
+                    place = *event.place, channel, tuple(inside)
+                    yield Origin(*place, way, value, exact, windows, row)
                     return
                 continue
             layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
@@ -722,7 +736,8 @@ class _Keeper(Listener):
         for (each, move), source in zip(moves, sources, strict=True):
             assert move is not None
             # An in-place operation has overwritten what it read.
-            separate = (len(moves) > 1 or not move.exact) and not share_memory(each, made)
+            several = len(moves) > 1 or (len(read) > 1 and operation.name in ("add", "sub"))
+            separate = (several or not move.exact) and not share_memory(each, made)
             before = self._copy(each)[0] if separate else None
             self.events.append(
                 _Passage(
@@ -792,11 +807,6 @@ def _memory(event: _Call | _Passage | _Overwritten) -> int:
 
 def _operation(event: Any) -> int:
     return event.operation if isinstance(event, _Passage) else -1
-
-
-def _along(value: Any, axis: int) -> int:
-    values = [value] if isinstance(value, int) else list(value)
-    return int(values[axis] if len(values) > 1 else values[0])
 
 
 def _index(

@@ -1,4 +1,4 @@
-"""The sources of each number in memory: a set of them beside every tensor's memory.
+"""The record of a graph: its nodes, and the sources of each number in memory, a set beside it.
 
 Nearly all tensors are made of the same sources throughout, and one set does for all their numbers.
 Where sources meet side by side, as channels do in a concatenation, each number has a set of its
@@ -8,19 +8,20 @@ the rules of the receptive field say, which know no layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import reduce
 from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ...hooking.tensors import StorageMap, share_memory
-from ...run.recorder import Operation, tensors
+from ...hooking.handles import Hook
+from ...hooking.tensors import StorageMap, map_tensors, share_memory, tensors_in
+from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, tensors
 from ..receptive_field import rules
-from ..receptive_field.operation import EMPTY, TracedOperation
+from ..receptive_field.rules import EMPTY, TracedOperation
 
 Key = Any
 Sources = frozenset[Key]
@@ -362,3 +363,248 @@ def _fills(tensor: Tensor) -> bool:
 def _numbers_in(sets: Tensor) -> list[int]:
     """Return the numbers that occur."""
     return torch.bincount(sets.flatten()).nonzero().flatten().tolist()
+
+
+# The record of a graph while the model runs
+
+
+Place = tuple[str, int]
+"""A layer's name and which of its calls; ``("input", 0)`` is the model's first input."""
+
+INPUT, OUTPUT = "input", "output"
+
+
+@dataclass(eq=False)
+class Node:
+    """One layer's call, an operation that joins several, an input or an output.
+
+    Attributes
+    ----------
+    name : str
+        As no other node is called.
+    layer, call : str, int
+        The layer's name and which of its calls; ``"input"`` and its number for what the model is
+        given, ``""`` for an operation between layers and for what the model returns.
+    operation : str
+        The layer's class, torch's name of the operation, ``"input"`` or ``"output"``.
+    shape : tuple of int, or None
+        Of the (first) tensor that it returned.
+    value : torch.Tensor or None
+        A copy of this tensor, where values are kept.
+    module : str
+        The module whose code ran it.
+    failed : bool
+        True if the forward ended here, in an error.
+    """
+
+    name: str
+    layer: str
+    call: int
+    operation: str
+    shape: tuple[int, ...] | None = None
+    value: Tensor | None = field(default=None, repr=False)
+    module: str = ""
+    failed: bool = False
+
+
+class GraphListener(Listener):
+    """Notes what reaches what, during one forward.
+
+    Parameters
+    ----------
+    layers : collection of torch.nn.Module
+        Each call of one of these is a node.
+    keep : bool
+        If True, keep a copy of each node's value.
+
+    Attributes
+    ----------
+    nodes : list of Node
+    edges : dict of (int, int) to None
+    sources : dict of Place to list of Place
+    trails : dict of Place to list of str
+        The operations that a layer's output goes through, until the first layer that takes it.
+    """
+
+    def __init__(self, layers: Collection[nn.Module], keep: bool = False) -> None:
+        self.nodes: list[Node] = []
+        self.edges: dict[tuple[int, int], None] = {}
+        self.sources: dict[Place, list[Place]] = {}
+        self.trails: dict[Place, list[str]] = {}
+        self._layers, self._keep = layers, keep
+        self._innermost = {m for m in layers if not any(c in layers for c in [*m.modules()][1:])}
+        self._open: list[ModuleCall] = []
+        self._taken: dict[ModuleCall, list[int]] = {}  # nodes that reach a call's input
+        self._ended: set[Place] = set()  # calls whose output a layer has taken
+        self._order: dict[Place, int] = {}
+        self._seen, self._node_of = Provenance(), StorageMap[int]()
+        self._raised = ""  # the operation that did
+        self._names: set[str] = set()
+
+    # What the recorder tells
+
+    def enter(self, call: ModuleCall, given: list[Tensor], again: bool) -> None:
+        """Note what reaches a layer."""
+        self._open.append(call)
+        if len(self._open) == 1 and not self.nodes:
+            self._take_inputs(given)
+        if call.module in self._layers:
+            self._note_sources((call.layer, call.call), given)
+            self._taken[call] = self._nodes_of(given)
+
+    def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
+        """Make a node of a layer's call; all that it returned is its own."""
+        if call in self._open:
+            del self._open[self._open.index(call) :]
+        if call.module in self._layers:
+            place = call.layer, call.call
+            kind = type(call.module).__name__
+            self._add(place, kind, self._taken.pop(call), returned, call.layer)
+            for each in returned:
+                self._seen.mark(each, place)
+            self.trails[place] = []
+        if not self._open:
+            for each in returned:
+                self._add(("", 0), OUTPUT, self._nodes_of([each]), [each])
+
+    def after(self, operation: Operation) -> None:
+        """Follow an operation, and make a node of it where several meet in it."""
+        # All that an innermost layer returns is its own, whatever it was made of.
+        within = any(call.module in self._innermost for call in self._taken)
+        self._seen.follow(operation, apart=not within)
+        if operation.is_view:
+            return
+        made = operation.outputs
+        taken = self._nodes_of(_read(operation))
+        for place in self._seen.of(*made) if made else ():
+            if place in self.trails and place not in self._ended:
+                self.trails[place].append(operation.name)
+        if len(taken) > 1:
+            module = operation.call.layer if operation.call is not None else ""
+            node = self._add(("", 0), operation.name, taken, made, module)
+        elif taken:
+            node = taken[0]
+        else:
+            return
+        for each in operation.written or made:
+            self._node_of[each] = node
+
+    def failed(self, operation: Operation) -> None:
+        """Keep the name of an operation that has raised."""
+        self._raised = operation.name
+
+    def fail(self) -> None:
+        """Add the place where the forward ended: the innermost call that did not return."""
+        layers = [call for call in self._taken if call in self._open]
+        inside = self._open[-1] if self._open else None
+        if layers:
+            call = layers[-1]
+            place, kind = (call.layer, call.call), type(call.module).__name__
+            self._add(place, kind, self._taken[call], [], call.layer)
+        else:
+            name = self._raised or "error"
+            taken = self._last()
+            self._add(("", 0), name, taken, [], inside.layer if inside else "")
+        self.nodes[-1].failed = True
+
+    # Nodes
+
+    def _take_inputs(self, given: list[Tensor]) -> None:
+        for number, each in enumerate(given):
+            if not self._seen.of(each):  # the same one may be given twice
+                place = INPUT, number
+                self._seen.mark(each, place)
+                self.trails[place] = []
+                self._order[place] = number - len(given)
+                self._add(place, INPUT, [], [each])
+
+    def _note_sources(self, place: Place, given: list[Tensor]) -> None:
+        found: Any = self._seen.of(*given)
+        self.sources[place] = sorted(found, key=lambda each: self._order[each])
+        self._ended |= found
+
+    def _nodes_of(self, given: list[Tensor]) -> list[int]:
+        found = (self._node_of.get(each) for each in given)
+        return list(dict.fromkeys(each for each in found if each is not None))
+
+    def _last(self) -> list[int]:
+        """Return the latest node from which no edge starts yet."""
+        starts = {start for start, _ in self.edges}
+        ends = [n for n in range(len(self.nodes)) if n not in starts]
+        return ends[-1:]
+
+    def _add(
+        self,
+        place: Place,
+        operation: str,
+        taken: list[int],
+        returned: list[Tensor],
+        module: str = "",
+    ) -> int:
+        layer, call = place
+        number = len(self.nodes)
+        first = returned[0] if returned else None
+        name = layer or ".".join(filter(None, (module, operation)))
+        node = Node(self._named(name, call), layer, call, operation, module=module)
+        if first is not None:
+            node.shape = tuple(first.shape)
+            node.value = first.detach().clone() if self._keep else None
+        self.nodes.append(node)
+        self.edges.update({(each, number): None for each in taken})
+        self._order.setdefault(place, number)
+        for each in returned:
+            if operation != OUTPUT:
+                self._node_of[each] = number
+        return number
+
+    def _named(self, name: str, call: int) -> str:
+        """Return a unique name for a node: with the call's number, or the next one that is free."""
+        named = f"{name}#{call}" if call else name
+        while named in self._names:
+            call += 1
+            named = f"{name}#{call}"
+        self._names.add(named)
+        return named
+
+
+def _read(operation: Operation) -> list[Tensor]:
+    """Return the tensors whose numbers are in the result, without those overwritten as a whole."""
+    if operation.name not in ("copy", "fill", "zero"):
+        return operation.reads
+    whole = operation.argument["self"]
+    count = whole.untyped_storage().nbytes() // whole.element_size()
+    return [each for each in operation.reads if each is not whole or whole.numel() < count]
+
+
+def own_memory(layers: Container[nn.Module], recorder: OperationRecorder) -> Iterator[Hook]:
+    """Hooks by which a layer that returns what it was given, as Dropout does, returns a copy.
+
+    So its output is told from its input, as an edit of it would tell them. A layer that works in
+    place returns the memory itself.
+    """
+    versions: dict[nn.Module, list[tuple[Tensor, int]]] = {}
+
+    def before(module: nn.Module, args: Any, kwargs: Any) -> None:
+        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        versions[module] = [(each, _version(each)) for each in given]
+
+    def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        given = versions.pop(module, [])
+        same = [each for each, version in given if _version(each) == version]
+
+        def own(tensor: Tensor) -> Tensor:
+            return tensor.clone() if any(share_memory(tensor, each) for each in same) else tensor
+
+        if any(share_memory(t, each) for _, t in tensors_in(output) for each in same):
+            with recorder.silent():
+                return map_tensors(output, own)
+        return None
+
+    for module in recorder.names:
+        if module in layers and not isinstance(module, torch.jit.ScriptModule):
+            yield module, "forward_pre", before
+            yield module, "forward", after
+
+
+def _version(tensor: Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version

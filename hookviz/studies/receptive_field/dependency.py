@@ -27,8 +27,7 @@ from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, shar
 from ...run.inputs import dimensions, first_convolution
 from ...run.recorder import Listener, Operation, OperationRecorder, tensors
 from ...run.session import Session
-from .operation import TracedOperation
-from .rules import rule_of
+from .rules import TracedOperation, rule_of
 
 _ESCAPES = {"numpy", "tolist", "__array__", "__deepcopy__", "__dlpack__", "to_dlpack", "data_ptr"}
 
@@ -312,7 +311,7 @@ class StopForward(BaseException):
 def _run(
     session: Session, layers: Mapping[nn.Module, str], wanted: set[Key] | None = None
 ) -> dict[Key, LayerFootprint]:
-    """One forward. With ``wanted`` it ends when those have run, and what then fails is no error."""
+    """One forward. With ``wanted`` it ends when those have run, and later failures are ignored."""
     given = map_tensors((session.inputs.args, session.inputs.kwargs), torch.clone)
     source = _source(given)
     if source is None:

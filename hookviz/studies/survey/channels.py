@@ -56,25 +56,26 @@ def rows_of(maps: Tensor, indices: Tensor, length: int, careful: bool) -> BatchS
     count, channels, *shape = maps.shape
     flat = maps.detach().reshape(count * channels, -1)
     place, mean, squares, nonzeros = reduced(flat)
+    size = flat.shape[1]
     top = flat.gather(1, place[:, None])[:, 0] + 0.0  # −0 is 0
+    moments = torch.empty(3, count * channels, dtype=torch.float64, device=flat.device)
     nans = torch.zeros_like(place)
     if careful and len(bad := top.isnan().nonzero()[:, 0]):
         top[bad], place[bad], mean[bad], squares[bad], nonzeros[bad], nans[bad] = _among_nans(
             flat[bad]
         )
-    values = (flat.shape[1] - nans).double()
-    moments = torch.stack([values, mean, squares]).view(3, count, channels)
-
-    def by_input(each: Tensor) -> Tensor:
-        return each.view(count, channels)
-
-    zeros = flat.shape[1] - nans - nonzeros
-    picks = picked(indices, length, flat.shape[1])[:, None].expand(count, channels, -1)
+        moments[0] = size - nans
+    else:
+        moments[0] = size
+    moments[1], moments[2] = mean, squares
+    zeros = (size - nonzeros).sub_(nans) if careful else size - nonzeros
+    picks = picked(indices, length, size)[:, None].expand(count, channels, -1)
     bins = bin_of(flat.view(count, channels, -1).gather(2, picks))
-    where = packed(by_input(place), shape)
+    by_input = (count, channels)
     return BatchStatistics(
-        by_input(top), where, moments, by_input(zeros), by_input(nans), bins, tuple(shape)
-    )
+        top.view(by_input), packed(place.view(by_input), shape), moments.view(3, *by_input),
+        zeros.view(by_input), nans.view(by_input), bins, tuple(shape),
+    )  # fmt: skip
 
 
 def reduced(rows: Tensor) -> tuple[Tensor, ...]:
@@ -98,19 +99,28 @@ def reduced(rows: Tensor) -> tuple[Tensor, ...]:
         np.not_equal(values, 0, out=np.frombuffer(flags, bool, values.size).reshape(values.shape))
         if flags.find(0, 0, values.size) >= 0:  # counted as floats, exact up to 2²⁴: much faster
             nonzeros[here] = (part.ne(0).to(part.dtype) @ ones).long()
-    return place, *_spread(rows, total.double(), norm.double(), nonzeros), nonzeros
+    return place, *_spread(rows, total.numpy(), norm.numpy(), nonzeros.numpy()), nonzeros
 
 
-def _spread(rows: Tensor, total: Tensor, norm: Tensor, nonzeros: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean, and squares about it: by their difference, but where that would lose digits."""
-    mean, raw = total / rows.shape[1], norm.square()
-    if rows.shape[1] == 1:
-        return mean, torch.zeros_like(mean)
-    squares = raw - total * mean
-    lossy = ~(squares > 0.01 * raw) & (nonzeros > 0) | ~raw.isfinite()
-    if len(again := lossy.nonzero()[:, 0]):
-        mean[again], squares[again] = _about(rows[again], mean[again])
-    return mean, squares
+def _spread(
+    rows: Tensor, total: np.ndarray, norm: np.ndarray, nonzeros: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Mean, and squares about it: by their difference, but where that would lose digits.
+
+    By numpy, whose calls cost less where there are few numbers.
+    """
+    total, norm = total.astype(np.float64), norm.astype(np.float64)
+    with np.errstate(all="ignore"):
+        mean, raw = total / rows.shape[1], norm * norm
+        if rows.shape[1] == 1:
+            return torch.from_numpy(mean), torch.zeros(len(mean), dtype=torch.float64)
+        squares = raw - total * mean
+        lossy = ~(squares > 0.01 * raw) & (nonzeros > 0) | ~np.isfinite(raw)
+    found = torch.from_numpy(mean), torch.from_numpy(squares)
+    if lossy.any():
+        again = torch.from_numpy(np.flatnonzero(lossy))
+        found[0][again], found[1][again] = _about(rows[again], found[0][again])
+    return found
 
 
 def _about(rows: Tensor, about: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,10 +153,13 @@ def packed(place: Tensor, shape: Sequence[int]) -> Tensor:
     >>> unpacked(int(packed(torch.tensor(7), (3, 5))), 2)
     (1, 2)
     """
-    number, left = torch.zeros_like(place), place
+    number, left = place, place
     for axis, size in enumerate(reversed(shape)):
-        inner = left if axis == len(shape) - 1 else left % size
-        number, left = number | inner << _BITS * axis, left // size
+        last = axis == len(shape) - 1
+        outer = left if last else left // size
+        inner = left if last else left - outer * size
+        number = number | inner << _BITS * axis if axis else inner
+        left = outer
     return number
 
 
@@ -164,9 +177,9 @@ def unpacked(number: int, dimensions: int) -> tuple[int, ...]:
 def picked(indices: Tensor, length: int, size: int) -> Tensor:
     """Choose the sampled positions of each input's map, ``(N, P)``: spread evenly, by its index."""
     count = min(size, max(PICKED, math.ceil(_WANTED / length)))
-    step = torch.arange(count, device=indices.device)
-    turn = (indices[:, None] * count + step).double() * _GOLDEN
-    return ((turn - turn.floor()) * size).long().clamp(max=size - 1)
+    turn = (indices.cpu().numpy()[:, None] * count + np.arange(count)) * _GOLDEN
+    places = np.minimum(((turn - np.floor(turn)) * size).astype(np.int64), size - 1)
+    return torch.from_numpy(places).to(indices.device)
 
 
 def bin_of(values: Tensor) -> Tensor:
@@ -295,20 +308,30 @@ class RunningStatistics:
     ) -> None:
         """Take in a batch: the inputs ``indices``; ``in_order`` if all others are before them."""
         self._align({column: rows.shape for column, rows in found.items()})
-        count, moments = len(indices), self.data["moments"]
-        top = torch.full((count, self.width), -math.inf, device=indices.device)
-        where = torch.zeros(count, self.width, dtype=torch.int64, device=indices.device)
-        for column, here in self.slices().items():
-            if (rows := found.get(column)) is None:  # did not run this time
-                continue
-            if rows.top.dtype == torch.float64 and top.dtype != rows.top.dtype:
-                top, self.data["values"] = top.double(), self.data["values"].double()
-            moments[:, here] = pooled(torch.cat([moments[:, None, here], rows.moments], 1))
-            top[:, here], where[:, here] = rows.top, rows.place
-            self.data["zeros"][here] += rows.zeros.sum(0)
-            self._sketch(here, rows)
-            self._note_nans(here, rows, indices)
-        self._rank(top, where, indices, labels, in_order)
+        if not found:
+            return
+        slices = self.slices()
+        order = sorted(found, key=lambda column: slices[column].start)
+        rows, own = [found[column] for column in order], self.data
+        if any(each.top.dtype == torch.float64 for each in rows):
+            own["values"] = own["values"].double()
+        # All at once, since there are many small layers; those that did not run are left alone.
+        whole = len(rows) == len(slices)
+        here: Any = slice(None)
+        if not whole:
+            spans = [torch.arange(slices[column].start, slices[column].stop) for column in order]
+            here = torch.cat(spans).to(indices.device)
+        new = torch.cat([each.moments for each in rows], 2)
+        own["moments"][:, here] = pooled(torch.cat([own["moments"][:, None, here], new], 1))
+        own["zeros"][here] += torch.cat([each.zeros for each in rows], 1).sum(0)
+        self._sketch(rows, [slices[column].start for column in order])
+        nans = torch.cat([each.nans for each in rows], 1)
+        if bool(nans.any()):
+            self._note_nans(here, nans, indices)
+        top = torch.cat([each.top.to(own["values"].dtype) for each in rows], 1)
+        self._rank(
+            here, top, torch.cat([each.place for each in rows], 1), indices, labels, in_order
+        )
 
     def __add__(self, other: RunningStatistics) -> RunningStatistics:
         one, two = copy.copy(self), copy.copy(other)
@@ -335,33 +358,46 @@ class RunningStatistics:
     # The largest values
 
     def _rank(
-        self, top: Tensor, place: Tensor, indices: Tensor, labels: Tensor, in_order: bool
+        self,
+        here: Any,
+        top: Tensor,
+        place: Tensor,
+        indices: Tensor,
+        labels: Tensor,
+        in_order: bool,
     ) -> None:
         own = self.data
-        last, tied = own["values"][-1], indices[:, None] < own["indices"][-1]
-        enters = (top > last) | (top == last) & tied & (top > -math.inf)
+        last = own["values"][-1, here]
+        enters = top > last
+        if not in_order:
+            tied = indices[:, None] < own["indices"][-1, here]
+            enters |= (top == last) & tied & (top > -math.inf)
         columns = enters.any(0).nonzero()[:, 0]
         if not len(columns):
             return
         top = top[:, columns]
+        mine = columns if isinstance(here, slice) else here[columns]
         index = indices[:, None].expand_as(top).masked_fill(top == -math.inf, NONE)
         new = {"values": top, "indices": index, "places": place[:, columns]}
         new["labels"] = labels[:, None].expand_as(top)
-        pairs = {name: torch.cat([own[name][:, columns], new[name]]) for name in RANKED}
+        pairs = {name: torch.cat([own[name][:, mine], new[name]]) for name in RANKED}
         for name, best in _largest(pairs, self.k, in_order).items():
-            own[name][:, columns] = best
+            own[name][:, mine] = best
 
-    def _note_nans(self, here: slice, rows: BatchStatistics, indices: Tensor) -> None:
-        self.data["nans"][here] += rows.nans.sum(0)
-        with_nan = torch.where(rows.nans > 0, indices[:, None], NONE)
+    def _note_nans(self, here: Any, nans: Tensor, indices: Tensor) -> None:
+        self.data["nans"][here] += nans.sum(0)
+        with_nan = torch.where(nans > 0, indices[:, None], NONE)
         first = self.data["first_nan"]
         first[here] = torch.minimum(first[here], with_nan.amin(0))
 
-    def _sketch(self, here: slice, rows: BatchStatistics) -> None:
-        channel = torch.arange(here.start, here.stop, device=rows.bins.device)[:, None]
-        flat = (rows.bins * self.width + channel).flatten()
-        one = self.data["bins"].new_ones(()).expand(len(flat))
-        self.data["bins"].view(-1).scatter_add_(0, flat, one)
+    def _sketch(self, rows: Sequence[BatchStatistics], starts: Sequence[int]) -> None:
+        table, width = self.data["bins"], self.width
+        parts = []
+        for each, start in zip(rows, starts, strict=True):
+            channel = torch.arange(start, start + each.bins.shape[1], device=table.device)
+            parts.append((each.bins * width).add_(channel[:, None]).flatten())
+        flat = torch.cat(parts)
+        table.view(-1).scatter_add_(0, flat, table.new_ones(()).expand(len(flat)))
 
     # Layers that are new
 
@@ -605,7 +641,7 @@ class LayerSurvey:
         Raises
         ------
         ValueError
-            There is no such order.
+            Unknown order.
         """
         if by not in ORDERS:
             raise ValueError(f"Unknown order {by!r}: give one of {', '.join(ORDERS)}.")

@@ -39,7 +39,7 @@ class PictureFolder:
     Raises
     ------
     ValueError
-        There is no such folder, or no picture in it.
+        The folder does not exist, or holds no picture.
     """
 
     def __init__(self, folder: str | PathLike) -> None:
@@ -181,6 +181,8 @@ class Reader:
 
     def _sample(self, given: Any) -> Tensor | dict[str, Any]:
         """One input with a batch dimension."""
+        if isinstance(given, Tensor) and self.transform is None:
+            return given[None]
         if _is_picture(given):
             if isinstance(self._own, ValueError):
                 raise self._own
@@ -233,12 +235,12 @@ def _together(samples: Mapping[int, Any]) -> ModelInput:
     if not samples:
         return ModelInput(())
     first_index, first = next(iter(samples.items()))
-    shapes = {index: _shapes(each) for index, each in samples.items()}
-    for index, each in shapes.items():
-        if each != shapes[first_index]:
+    usual = _shapes(first)
+    for index, each in samples.items():
+        if _shapes(each) != usual:
             raise ValueError(
-                f"Inputs {first_index} and {index} differ in shape, {shapes[first_index]} and "
-                f"{each}: give a transform= that makes them alike, or batch_size=1."
+                f"Inputs {first_index} and {index} differ in shape, {_said(usual)} and "
+                f"{_said(_shapes(each))}: give a transform= that makes them alike, or batch_size=1."
             )
     if isinstance(first, Tensor):
         return ModelInput((torch.cat(list(samples.values())),))
@@ -246,8 +248,14 @@ def _together(samples: Mapping[int, Any]) -> ModelInput:
     return ModelInput((), named)
 
 
-def _shapes(sample: Any) -> str:
-    tensors = {"": sample} if isinstance(sample, Tensor) else sample
-    return ", ".join(
-        f"{key} {'×'.join(map(str, each.shape[1:]))}".strip() for key, each in tensors.items()
-    )
+def _shapes(sample: Any) -> dict[str, torch.Size]:
+    """Return the shapes of a sample's tensors by their names; a lone one has none."""
+    if isinstance(sample, Tensor):
+        return {"": sample.shape}
+    return {key: each.shape for key, each in sample.items()}
+
+
+def _said(shapes: Mapping[str, torch.Size]) -> str:
+    """Describe a sample's shapes, without the batch dimension."""
+    words = (f"{key} {'×'.join(map(str, shape[1:]))}".strip() for key, shape in shapes.items())
+    return ", ".join(words)

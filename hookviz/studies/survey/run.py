@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from operator import floordiv, mod
@@ -118,7 +118,7 @@ def survey(
     Warns
     -----
     RuntimeWarning
-        Layers whose output is no maps of the inputs are left out.
+        Layers whose output is not maps of the inputs are left out.
 
     Notes
     -----
@@ -269,6 +269,32 @@ def _pass(
     return False
 
 
+_SMALL, _AT_ONCE = 1 << 17, 1 << 19
+"""Maps of so few numbers are kept until there are so many: to sum up each alone costs more than to
+compute it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Small:
+    """A batch, all of whose maps are small, and copies of them."""
+
+    batch: Batch
+    indices: Tensor
+    maps: Mapping[Column, Tensor]
+
+    @property
+    def numbers(self) -> int:
+        return sum(each.numel() for each in self.maps.values())
+
+    def goes_with(self, after: _Small) -> bool:
+        """Return True if the other one is behind this one, and its maps are of the same sizes."""
+        sizes = [
+            {column: each.shape[1:] for column, each in small.maps.items()}
+            for small in (self, after)
+        ]
+        return sizes[0] == sizes[1] and self.batch.span.stop <= after.batch.span.start
+
+
 class _Work(HookManager):
     """The hooks of a survey, and what they have found."""
 
@@ -290,7 +316,8 @@ class _Work(HookManager):
         self._left_out, self.class_names = dict(begun.left_out), begun.class_names
         self.fields = begun.fields
         self._indices = torch.zeros(0, dtype=torch.int64)
-        self._found: dict[Column, BatchStatistics] = {}
+        self._found: dict[Column, BatchStatistics | Tensor] = {}
+        self._waiting: list[_Small] = []
         self._calls: Counter[nn.Module] = Counter()
         self._careful = False
         self._grid = PatchGrid()
@@ -301,6 +328,7 @@ class _Work(HookManager):
 
     def result(self) -> Survey:
         """Return the survey so far."""
+        self._take_in_waiting()
         return replace(
             self._begun,
             channels=self._channels.to("cpu"),
@@ -323,12 +351,47 @@ class _Work(HookManager):
         if batch.indices:
             self._check_fields(batch)
             self._run(batch)
-            # NaN cost another look at each map, and a stop for a GPU: so not unless there are.
-            if any(bool(rows.top.isnan().any()) for rows in self._found.values()):
-                self._careful = True
-                self._run(batch)
-        labels = torch.tensor(batch.labels, dtype=torch.int32, device=self._device)
-        self._take_in(batch, labels)
+        maps = {c: each for c, each in self._found.items() if isinstance(each, Tensor)}
+        small = _Small(batch, self._indices, maps)
+        if maps and len(maps) == len(self._found):
+            self._wait(small)
+            return
+        self._take_in_waiting()
+        found = {c: e for c, e in self._found.items() if isinstance(e, BatchStatistics)}
+        # NaN cost another look at each map, and a stop for a GPU: so not unless there are.
+        if any(bool(rows.top.isnan().any()) for rows in found.values()):
+            self._careful = True
+            self._run(batch)
+            found = {c: e for c, e in self._found.items() if isinstance(e, BatchStatistics)}
+        self._take_in([small], found | self._summed_up(maps, self._indices))
+
+    def _wait(self, small: _Small) -> None:
+        """Let a batch of small maps wait for others, to be summed up with them at once."""
+        if self._waiting and not self._waiting[-1].goes_with(small):
+            self._take_in_waiting()
+        self._waiting.append(small)
+        if sum(each.numbers for each in self._waiting) >= _AT_ONCE:
+            self._take_in_waiting()
+
+    @defer_interrupts
+    def _take_in_waiting(self) -> None:
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        columns = waiting[0].maps
+        maps = {column: torch.cat([each.maps[column] for each in waiting]) for column in columns}
+        indices = torch.cat([each.indices for each in waiting])
+        self._take_in(waiting, self._summed_up(maps, indices))
+
+    def _summed_up(
+        self, maps: Mapping[Column, Tensor], indices: Tensor
+    ) -> dict[Column, BatchStatistics]:
+        length = self._begun.mark.length
+        found = {c: rows_of(each, indices, length, self._careful) for c, each in maps.items()}
+        if not self._careful and any(bool(rows.top.isnan().any()) for rows in found.values()):
+            self._careful = True
+            return self._summed_up(maps, indices)
+        return found
 
     def _check_fields(self, batch: Batch) -> None:
         """Drop the fields of the first input where inputs of another size come."""
@@ -338,11 +401,16 @@ class _Work(HookManager):
             self.fields = {}
 
     @defer_interrupts  # half a batch would be no batch
-    def _take_in(self, batch: Batch, labels: Tensor) -> None:
-        before = not self._done.runs or self._done.runs[-1][1] <= batch.span.start
-        self._channels.add(self._indices, labels, self._found, in_order=before)
-        self._done = self._done | IndexRanges([(batch.span.start, batch.span.stop)])
-        self._unread |= batch.unread
+    def _take_in(self, taken: Sequence[_Small], found: Mapping[Column, BatchStatistics]) -> None:
+        indices = torch.cat([each.indices for each in taken])
+        known = [label for each in taken for label in each.batch.labels]
+        labels = torch.tensor(known, dtype=torch.int32, device=self._device)
+        spans = [each.batch.span for each in taken]
+        before = not self._done.runs or self._done.runs[-1][1] <= spans[0].start
+        self._channels.add(indices, labels, found, in_order=before)
+        self._done = self._done | IndexRanges([(span.start, span.stop) for span in spans])
+        for each in taken:
+            self._unread |= each.batch.unread
 
     def _run(self, batch: Batch) -> None:
         self._found, self._calls = {}, Counter()
@@ -362,6 +430,9 @@ class _Work(HookManager):
                 self.fields = found.fields(inputs.main.shape[2:]) | self.fields
 
     def _sum_up(self, column: Column, maps: Tensor) -> None:
+        if maps.numel() <= _SMALL:
+            self._found[column] = maps.clone()
+            return
         length = self._begun.mark.length
         self._found[column] = rows_of(maps, self._indices, length, self._careful)
 

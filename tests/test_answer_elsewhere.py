@@ -1,0 +1,95 @@
+"""Boxes and keypoints of ultralytics' and transformers' own models, where they are installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import hookviz
+
+try:
+    import transformers
+    from ultralytics.nn import tasks
+except ImportError:
+    transformers = None  # type: ignore[assignment]
+
+pytestmark = [
+    pytest.mark.skipif(transformers is None, reason="transformers or ultralytics is not installed"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+NAMES = ["cat", "dog", "cow", "hen", "fox"]
+STAGES = {"embedding_size": 16, "hidden_sizes": [16, 24, 32, 40], "depths": [1, 1, 1, 1]}
+HEADS = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+SIZES = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+
+
+def yolo(name: str) -> Any:
+    made = tasks.PoseModel if "pose" in name else tasks.DetectionModel
+    return made(f"{name.partition(',')[0]}.yaml", verbose=False)
+
+
+def without_overlaps(name: str) -> Any:
+    model = yolo(name)
+    model.model[-1].end2end = True
+    return model
+
+
+def detr(name: str) -> Any:
+    backbone = transformers.ResNetConfig(**STAGES, out_features=["stage4"])
+    own = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
+    config = transformers.DetrConfig(
+        **own, **HEADS, **SIZES, backbone_config=backbone, d_model=32, num_queries=12,
+        id2label=dict(enumerate(NAMES)),
+    )  # fmt: skip
+    return transformers.DetrForObjectDetection(config)
+
+
+def yolos(name: str) -> Any:
+    config = transformers.YolosConfig(
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        image_size=[64, 96], num_detection_tokens=10, num_labels=5,
+    )  # fmt: skip
+    return transformers.YolosForObjectDetection(config)
+
+
+MODELS = {
+    "yolov8n": (yolo, 0),
+    "yolo11n": (yolo, 0),
+    "yolov8n-seg": (yolo, 0),
+    "yolov8n-pose": (yolo, 17),
+    "yolo26n, without overlaps": (without_overlaps, 0),
+    "yolo26n-pose, without overlaps": (without_overlaps, 17),
+    "detr": (detr, 0),
+    "yolos": (yolos, 0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_box_and_a_keypoint_are_targets(name):
+    """The gradient is that of plain PyTorch, to the bit."""
+    make, keypoints = MODELS[name]
+    torch.manual_seed(0)
+    model = make(name).eval()
+    picture = torch.rand(1, 3, 64, 96)
+    convolutions = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Conv2d)]
+    layer = convolutions[2 * len(convolutions) // 3 if "yolo" in name and name != "yolos" else -1]
+    if name == "detr":
+        layer = convolutions[-2]  # the last is the projection
+    explorer = hookviz.explore(model, picture, layer=layer)
+    best = explorer._now.answer.boxes[0]
+    assert len(best.points) == len(best.points_at) == keypoints
+    for at in (best.at, *best.points_at[:2]):
+        explorer.target = str(at)
+        kept: list[torch.Tensor] = []
+        hook = model.get_submodule(layer).register_forward_hook(lambda *e: kept.append(e[2]))  # noqa: B023
+        score = at(model(picture.clone().requires_grad_()))
+        hook.remove()
+        (slopes,) = torch.autograd.grad(score, kept[-1:], allow_unused=True)
+        mine = explorer.cache[layer].gradient
+        assert (mine is None) == (slopes is None)
+        assert mine is None or torch.equal(mine, slopes)
+        assert at != best.at or bool(slopes.any())
+    explorer.close()
