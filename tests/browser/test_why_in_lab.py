@@ -6,6 +6,7 @@ import re
 
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 
@@ -51,11 +52,8 @@ def test_why_a_value(open_notebook, shots):
     why.locator(".hv-why-from button").first.click()
     wait_for(lambda: "layer3.1.conv1, channel" in why.inner_text(), "the layer before")
     wait_for(lambda: chips.count() == 2, "the trail")
-    assert (
-        app.get_by_label("layer", exact=True)
-        .first.get_attribute("aria-valuetext")
-        .startswith("layer3.1.conv1")
-    )
+    layer = app.get_by_label("layer", exact=True).first
+    expect(layer).to_have_attribute("aria-valuetext", re.compile(r"^layer3\.1\.conv1"))
     chips.first.click()
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
     wait_for(lambda: chips.count() == 2, "the trail")
@@ -87,10 +85,10 @@ def test_a_slow_network_says_so(open_notebook, lab):
     app.locator(".hv-why-offer").click()
     app.get_by_text("interrupt the kernel to stop").wait_for()
     why = app.locator(".hv-why")
-    assert "on its way" in why.inner_text()
+    wait_for(lambda: "on its way" in why.inner_text(), "the panel to say so")
     wait.unlink()
     wait_for(lambda: why.locator("input[type=checkbox]").count() == 4, "the terms")
-    assert not app.get_by_text("interrupt the kernel to stop").is_visible()
+    expect(app.get_by_text("interrupt the kernel to stop")).to_be_hidden()
     assert notebook.errors == []
 
 
