@@ -30,6 +30,7 @@ from ...view.payload import (
 from ...view.settings import PRODUCT, heatmap_names
 from ...view.view import View, for_layer
 from ..packing import Stream, raw
+from ..packing import picture as packed_picture
 from ..page import begin_page, chosen_layers, packed_block
 from ..terms import network_terms
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
@@ -121,7 +122,7 @@ def write_network_page(
     facts["net"]["parts"] = network.parts
     said, pixels = begun.picture or ({}, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
-    arrays += [raw("pixels", pixels)] if pixels is not None else []
+    arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
         "facts": begun.text,
         "input": packed_block(said, [Stream.of(arrays)]),

@@ -235,8 +235,9 @@ def compare(
     -------
     Comparison
         A sequence of `LayerDifference`, in the order in which the layers returned, which shows
-        itself as a table. ``first()`` is the layer in which the difference arises, ``changed`` the
-        samples whose answer changed, ``worst`` the one for which the outputs are furthest apart.
+        itself as a table. ``first()`` is the layer in which the difference arises; ``changed`` are
+        the samples whose answer changed, ``worst_sample`` is the one whose outputs are furthest
+        apart.
 
     Raises
     ------
@@ -285,7 +286,7 @@ def compare(
             f"No layer of {first.name} has a partner in {second.name}: name some by "
             "pairs={'layer of a': 'layer of b'}."
         )
-    alone = matched.alone + _uneven(kept.order, against.order, matched.partners)
+    unmatched = matched.unmatched + _uneven(kept.order, against.order, matched.partners)
     index = {each: number for number, each in enumerate(kept.order.calls)}
     # Those that were guessed right are compared, if they fit into the budget.
     right = [name for name in matched.partners if matched.agrees(guess, name)]
@@ -314,7 +315,7 @@ def compare(
         first.name,
         second.name,
         rows,
-        alone + lone,
+        unmatched + lone,
         both,
         first.class_names,
         opened,
@@ -342,7 +343,7 @@ def _heads(
     own = {name: name for name, _ in kept} if every else {}
     partners = {theirs: name for name, theirs in (own | pairs.partners).items()}
     known = {(row.layer, row.call): row for row in rows}
-    alone = {name: "b does not attend there" for name, _ in kept if name in partners.values()}
+    unmatched = {name: "b does not attend there" for name, _ in kept if name in partners.values()}
     counts: Counter[str] = Counter()
     found: dict[tuple[str, int], list[HeadDifference]] = {}
 
@@ -355,13 +356,13 @@ def _heads(
         counts[attended.name] += 1
         if place not in kept:
             return
-        alone.pop(place[0], None)
+        unmatched.pop(place[0], None)
         ours = kept[place].weights
         if ours is None:
-            alone[place[0]] = "went over max_bytes"
+            unmatched[place[0]] = "went over max_bytes"
         elif ours.shape != weights.shape:
             shapes = ["×".join(map(str, each.shape)) for each in (ours, weights)]
-            alone[place[0]] = f"shapes differ: {' and '.join(shapes)}"
+            unmatched[place[0]] = f"shapes differ: {' and '.join(shapes)}"
         else:
             apart = [difference(ours[:, head], weights[:, head]) for head in range(ours.shape[1])]
             row = _around(known, *place)
@@ -380,7 +381,7 @@ def _heads(
     with _blamed("b"):
         run_attention(second, reduce=compared)
     heads = [each for place in kept for each in found.get(place, ())]
-    return heads, [("a", heads_name(name), why) for name, why in alone.items()]
+    return heads, [("a", heads_name(name), why) for name, why in unmatched.items()]
 
 
 def _by_run(found: Sequence[Attended]) -> dict[tuple[str, int], Attended]:
