@@ -8,6 +8,7 @@ import io
 import pytest
 import torch
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 
@@ -58,13 +59,13 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
         wait_for(
             lambda: name in (said := first.inner_text()) and share in said, f"{number}'s answer"
         )
-        assert app.locator(".hv-name").inner_text() == "layer3.1.conv2"
-        assert app.locator(".hv-number-now").first.inner_text() == "17"
+        expect(app.locator(".hv-name")).to_have_text("layer3.1.conv2")
+        expect(app.locator(".hv-number-now").first).to_have_text("17")
         if moved:
             words = f"The top class is {name} now"
             wait_for(lambda: words in app.locator(".hv-notes").inner_text(), "that it is said")
 
-    assert thumbs.count() == 2
+    expect(thumbs).to_have_count(2)
     thumbs.nth(1).click()  # the batch's other sample
     shows(12, moved=False)
     file = {"name": "four.png", "mimeType": "image/png", "buffer": png(4)}
@@ -80,7 +81,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     app.get_by_role("button", name="three.png").focus()
     page.keyboard.press("Enter")
     shows(3)
-    assert thumbs.nth(2).get_attribute("aria-pressed") == "true"
+    expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}
     app.get_by_label("a picture's file").set_input_files(broken)
     wait_for(lambda: "picture" in app.locator(".hv-notes").inner_text(), "what is wrong with it")
