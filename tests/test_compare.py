@@ -122,7 +122,7 @@ def test_no_first_difference_from_itself(model, picture, change):
     assert found.first() is None
     assert found.first(gradient=True) is None
     assert len(found) > 40
-    assert not found.alone
+    assert not found.unmatched
 
 
 def test_both_stay_as_they_are(model, picture):
@@ -240,7 +240,7 @@ def test_a_batchnorm_that_is_folded(fold):
     model[1].running_var.mul_(3)
     found = hookviz.compare(model.eval(), fold(model), torch.randn(1, 3, 8, 8))
     assert found.first() is None
-    assert ("a", "0", "b has folded it with 1") in found.alone
+    assert ("a", "0", "b has folded it with 1") in found.unmatched
     assert all(row.inputs.distance < 1e-5 for row in found)  # of what is folded, at its beginning
     broken = fold(model)
     with torch.no_grad():
@@ -286,7 +286,7 @@ def test_how_many_answers_changed_and_which_input_is_worst(model):
     apart = ((logits - after).double().norm(dim=1) / logits.double().norm(dim=1)).tolist()
     worst = max(truly, key=apart.__getitem__)
     found = hookviz.compare(model, other, pictures)
-    assert found.changed == truly and 2 in truly and found.worst == worst
+    assert found.changed == truly and 2 in truly and found.worst_sample == worst
     some = ", ".join(map(str, truly))
     assert (
         f"{len(truly)} of 4 answers changed (input{'s' * (len(truly) > 1)} {some})" in found.verdict
@@ -312,11 +312,11 @@ def test_what_is_no_classifier_has_a_worst_input_too():
     b = copy.deepcopy(a)
     b.bias.data += 1
     found = hookviz.compare(a, b, x)
-    assert found.worst == 1 and found.changed == [] and not found.predictions
+    assert found.worst_sample == 1 and found.changed == [] and not found.predictions
     assert "furthest apart for input 1" in found.verdict
     assert found.records()[0]["changed_answers"] is None
     same = hookviz.compare(a, copy.deepcopy(a), x)
-    assert same.worst is None and "furthest" not in same.verdict
+    assert same.worst_sample is None and "furthest" not in same.verdict
 
 
 def test_shared_layers_and_another_number_of_runs():
@@ -335,7 +335,7 @@ def test_shared_layers_and_another_number_of_runs():
     other.conv.load_state_dict(model.conv.state_dict())
     found = hookviz.compare(model, other, torch.randn(1, 1, 5, 5), pairs={"conv": "conv"})
     assert [(row.layer, row.call) for row in found][:2] == [("conv", 0), ("conv", 1)]
-    assert ("a", "conv", "it ran 3 times, in b 2") in found.alone
+    assert ("a", "conv", "it ran 3 times, in b 2") in found.unmatched
     assert found.first().layer == ""
 
 

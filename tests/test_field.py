@@ -666,3 +666,9 @@ def test_a_linear_layer_has_one_place():
     field = hookviz.receptive_field(model, torch.rand(1, 1, 8, 8), "2")
     assert field.status == "whole input" and field.map_size == (1,)
     assert field.box(0) == (0, 0, 8, 8)
+
+
+def test_a_field_has_a_page():
+    field = hookviz.receptive_field(nn.Conv2d(1, 1, 3, stride=2), torch.ones(1, 1, 9, 9), "")
+    page = field.to_html(title="one layer")
+    assert "<title>one layer</title>" in page and "3×3" in page and "2×2" in page

@@ -123,6 +123,43 @@ def test_a_mean_pooling_has_its_gradient(pool):
     assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
 
 
+class Balanced(nn.Module):
+    """Sums of values that cancel: rounding alone says on which side of zero they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Conv2d(3, 64, 3, padding=1)
+        self.narrow = nn.Conv2d(128, 8, 3, padding=1, bias=False)
+        self.relu = nn.ReLU()
+        self.pool = nn.MaxPool2d(2)
+        self.last = nn.Conv2d(8, 5, 3)
+        with torch.no_grad():
+            self.narrow.weight[:, 64:] = -self.narrow.weight[:, :64]
+
+    def forward(self, x):
+        x = self.wide(x)
+        x = self.narrow(torch.cat([x, x.detach()], 1))
+        return self.last(self.pool(self.relu(x))).mean((2, 3))
+
+
+def test_where_rounding_switches_a_relu_gradients_are_those_of_the_pages_own_forward():
+    from zoo.network import decided, spelled_out
+
+    torch.manual_seed(0)
+    model, x = Balanced().eval(), torch.randn(1, 3, 24, 24)
+    model, kinks = spelled_out(model)
+    names = ["wide", "narrow", "last"]
+    session = Session(model, prepare_input(x, model))
+    every = [*names, *kinks, "kink1.0"]
+    network = export_network(session, session.run(layers=every), every)
+    found = answer(network, x, 3)
+    twin = decided(model, kinks, found)
+    with hookviz.capture(twin, names) as cache:
+        twin(x)[0, 3].backward()
+    for each in names:
+        assert close(found[f"gradient:{each}"], cache[each].gradient), each
+
+
 def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
     model, x, network = small
     layer = network.layers[1]
@@ -161,6 +198,21 @@ def test_weights_in_fewer_bytes_and_the_difference_is_measured():
     assert gaps[0] < 1e-5 < gaps[1] < 2e-3 < gaps[2] < 0.1
     assert [each.precision for each in exported] == ["float32", "float16", "int8"]
     assert exported[2].farthest == "0"
+
+
+def test_a_linear_layers_weights_are_stored_once():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 64, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()
+    model = nn.Sequential(*layers, nn.Linear(1024, 100)).eval()
+    x = torch.randn(1, 3, 12, 12)
+    network, _ = ran(model, x)
+    weights = 4 * sum(each.numel() for each in model.parameters())
+    assert len(network.model) < weights + 50_000
+    found = answer(network, x, 2, classes=100)
+    with hookviz.capture(model) as cache:
+        logits = model(x)
+        logits[0, 2].backward()
+    assert close(found["logits"], logits) and close(found["gradient:0"], cache["0"].gradient)
 
 
 class Branching(nn.Module):

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 import hookviz
-from hookviz.attribution.perturbation import ablationcam, scorecam
+from hookviz.attribution.perturbation import ablationcam, occlusion, scorecam
 from hookviz.run.inputs import prepare_input
 
 METHODS = [scorecam, ablationcam]
@@ -83,6 +83,27 @@ def test_scorecam_by_hand():
     first = math.exp(7) / (math.exp(7) + math.exp(5))
     expected = first * X[0] + (1 - first) * (4 - X[0])
     torch.testing.assert_close(scorecam(ByHand(), X, "conv"), expected)
+
+
+def test_occlusion_by_hand():
+    # The score is 4 + 2 p of a mean p; a covered pixel takes a quarter of its value from the mean.
+    torch.testing.assert_close(occlusion(ByHand(), X, window=1, stride=1), X[0] / 2)
+    torch.testing.assert_close(occlusion(ByHand(), X, window=2), torch.full((1, 2, 2), 4.0))
+    with pytest.raises(ValueError, match=r"window=0, stride=1: give whole numbers"):
+        occlusion(ByHand(), X, window=0, stride=1)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(3, 2), (4, 4), (None, None), (9, 1)])
+def test_occlusion_is_captums(window, stride):
+    occlusions = pytest.importorskip("captum.attr").Occlusion
+    model, x = small_net(), small_batch()
+    found = occlusion(model, x, 2, window=window, stride=stride, value=0.25)
+    side, step = window or 1, stride or 1
+    size = tuple(min(side, each) for each in x.shape[2:])
+    wanted = occlusions(model.eval()).attribute(
+        x, (2, *size), (2, step, step), baselines=0.25, target=2
+    )
+    torch.testing.assert_close(found.float(), wanted[:, 0])  # captum rounds drops to float32
 
 
 # By a slow loop, which replaces forward methods and knows nothing of hooks

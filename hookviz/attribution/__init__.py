@@ -10,7 +10,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "attribution.cam": ["HEATMAPS"],
         "attribution.gradients": ["ATTRIBUTIONS", "picture_map"],
-        "attribution.perturbation": ["ablationcam", "scorecam"],
+        "attribution.perturbation": ["ablationcam", "occlusion", "scorecam"],
         "attribution.attention": ["ATTENTION_HEATMAPS"],
         "run.inputs": ["prepare_input"],
     },

@@ -1,8 +1,8 @@
-"""Score-CAM and Ablation-CAM: change one channel at a time and measure the score.
+"""Score-CAM, Ablation-CAM, occlusion: change a channel or a window and measure the score.
 
-The methods of `cam.py` are functions of one activation and one gradient. These two run the model
-once for every channel of the layer, and need no gradient. `Scorer` gives the score of each sample
-as its picture changes, in batches.
+The methods of `cam.py` are functions of one activation and one gradient. These run the model once
+for every channel of the layer, or every window over the picture, and need no gradient. `Scorer`
+gives the score of each sample as its picture changes, in batches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import torch
@@ -284,6 +284,97 @@ def ablationcam(
         seen = _layer_of(scorer, layer, grid)
         score, drop = _ablate(scorer, seen, layer)
         return _weighted(drop / torch.where(score != 0, score.abs(), 1), seen.maps)
+
+
+def occlusion(
+    model: nn.Module,
+    inputs: Any,
+    target: Target = None,
+    *,
+    window: int | None = None,
+    stride: int | None = None,
+    value: float = 0.0,
+    weights: Any = None,
+    transform: Transform | None = None,
+    class_names: Sequence[str] | None = None,
+    batch_size: int = 32,
+) -> Tensor:
+    """Compute occlusion: how far the score drops while a window of the picture is covered.
+
+    The window moves over the picture; a pixel's value is the mean of the drops of all windows over
+    it; Zeiler and Fergus 2014, "Visualizing and Understanding Convolutional Networks". The same as
+    captum's ``Occlusion`` of all channels at once.
+
+    Parameters
+    ----------
+    model, inputs, target, weights, transform, class_names : optional
+        As for `scorecam`.
+    window : int, optional
+        The side of the window; if left out, an eighth of the picture's shorter side.
+    stride : int, optional
+        How far the window moves at a time; half a window if left out.
+    value : float
+        What covers the picture, in the numbers that the model is given: 0 is the mean colour where
+        the transform takes it off.
+    batch_size : int
+        Number of covered pictures that go through the model at a time.
+
+    Returns
+    -------
+    torch.Tensor
+        ``(N, *spatial)`` at the picture's own size, float32 or float64. Negative where the score
+        rises without the place; 0 where no window comes by.
+
+    Raises
+    ------
+    ValueError
+        Unknown class, no class scores to choose from, or a window or stride below 1.
+    RuntimeError
+        The model raised; the message names the layer.
+
+    Examples
+    --------
+    >>> import hookviz
+    >>> model, picture = hookviz.demo_model(), hookviz.demo_images()[0]
+    >>> hookviz.attribution.occlusion(model, picture, "ball", window=28).shape
+    torch.Size([1, 112, 112])
+    """
+    prepared = prepare_input(inputs, model, weights=weights, transform=transform)
+    session = Session(model, prepared, weights=weights, class_names=class_names)
+    with session.active(grad=False):
+        scorer = Scorer(session, target, batch_size)
+        pictures = scorer.pictures
+        sizes = pictures.shape[2:]
+        side = -(-min(sizes) // 8) if window is None else window
+        step = -(-side // 2) if stride is None else stride
+        if side < 1 or step < 1:
+            raise ValueError(f"window={side}, stride={step}: give whole numbers from 1 up.")
+        boxes = list(product(*(_windows(size, side, step) for size in sizes)))
+
+        def covered(samples: Tensor, places: Tensor) -> Tensor:
+            changed = pictures[samples]
+            for row, place in enumerate(places.tolist()):
+                changed[(row, slice(None), *boxes[place])] = value
+            return scorer.score(samples, changed)
+
+        score = scorer.scores()[:, None]
+        drops = score - scorer.table(len(boxes), covered)
+        total = drops.new_zeros(len(pictures), *sizes)
+        over = drops.new_zeros(sizes)
+        for place, box in enumerate(boxes):
+            total[(slice(None), *box)] += drops[:, place].view(-1, *[1] * len(sizes))
+            over[box] += 1
+        return total / over.clamp(min=1)
+
+
+def _windows(size: int, side: int, step: int) -> list[slice]:
+    """Return where a window stands along an axis; the last one is cut off at the end.
+
+    >>> _windows(10, 4, 4)
+    [slice(0, 4, None), slice(4, 8, None), slice(8, 10, None)]
+    """
+    number = -(-max(size - side, 0) // step) + 1
+    return [slice(each * step, min(each * step + side, size)) for each in range(number)]
 
 
 def ablation_scores(

@@ -20,6 +20,10 @@ STATIC = Path(__file__).resolve().parent.parent / "static"
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|class|const|let)\b)", re.MULTILINE)
 
+# Remarks in lines of their own, and types; no text in the modules goes over several lines.
+_REMARK = re.compile(r"^[ \t]*(?:/\*\*(?:[^*]|\*(?!/))*\*/|//[^\n]*)\n", re.MULTILINE)
+_TYPE = re.compile(r"/\*\* @type [^\n]*?\*/ ?")
+
 
 @lru_cache
 def script(entry: str) -> str:
@@ -41,7 +45,17 @@ def script(entry: str) -> str:
     """
     found: dict[str, str] = {}
     _collect(entry, found)
-    return "\n".join(found.values())
+    others = {name: text for name, text in found.items() if name == "dagre"}  # with its licence
+    return "\n".join(others.get(name) or _without_remarks(found[name]) for name in found)
+
+
+def _without_remarks(source: str) -> str:
+    r"""Leave out remarks and types, a fifth of the program.
+
+    >>> _without_remarks("/** Add.\n * @param {number} a */\nfunction f(a) {\n  return a;\n}\n")
+    'function f(a) {\n  return a;\n}\n'
+    """
+    return _TYPE.sub("", _REMARK.sub("", source))
 
 
 def _collect(name: str, found: dict[str, str]) -> None:

@@ -41,6 +41,18 @@ def raw(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, 
     return coding | {"planes": True}, _planes(data)
 
 
+def picture(name: str, pixels: np.ndarray) -> tuple[Coding, bytes]:
+    """Encode a picture ``(H, W, 3)``, uint8, as differences from the pixel before.
+
+    >>> list(picture("x", np.array([[[1, 2, 3], [4, 6, 8]]], np.uint8))[1])
+    [1, 2, 3, 3, 4, 5]
+    """
+    coding, _ = raw(name, pixels)
+    before = np.zeros((1, pixels.shape[-1]), np.uint8)
+    rows = pixels.reshape(-1, pixels.shape[-1])
+    return coding | {"step": pixels.shape[-1]}, np.diff(rows, axis=0, prepend=before).tobytes()
+
+
 def half(name: str, array: np.ndarray, *, planes: bool = False) -> tuple[Coding, bytes]:
     """Encode in half precision, scaled against overflow and underflow."""
     most = np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max(initial=0)
@@ -119,6 +131,8 @@ class PackedTensor:
         ``(C, H, W)``.
     low, high : numpy.ndarray
         The range of each map, ``(C,)``.
+    percentiles : numpy.ndarray or None
+        ``(2, C)``: rounded to single precision where the values are rounded.
     first : bool
         Of the layer that is shown first: it is reduced last.
     quality : int
@@ -128,6 +142,7 @@ class PackedTensor:
     values: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    percentiles: np.ndarray | None = None
     first: bool = False
     quality: int = EXACT
     _made: dict[int, Stream] = field(default_factory=dict)
@@ -136,14 +151,16 @@ class PackedTensor:
     @property
     def stream(self) -> Stream:
         if self.quality not in self._made:
-            self._made = {self.quality: Stream.of(self._arrays())}  # one at a time
+            arrays = [*self._arrays(), *self._percentiles()]
+            self._made = {self.quality: Stream.of(arrays)}  # one at a time
         return self._made[self.quality]
 
     @property
     def size(self) -> int:
         """An estimate of the bytes of `stream`, for a fraction of its work."""
         if self.quality not in self._guessed:
-            self._guessed[self.quality] = self._estimated()
+            exact = sum(len(data) for _, data in self._percentiles())  # hardly compressed
+            self._guessed[self.quality] = self._estimated() + exact
         return self._guessed[self.quality]
 
     def _estimated(self) -> int:
@@ -152,6 +169,12 @@ class PackedTensor:
         if self.quality == EXACT:  # most bytes, and not all have to be arranged
             return _guess_planes(self.values)
         return _guess_levels(self.values, self.low, self.high, *self._reduction)
+
+    def _percentiles(self) -> list[tuple[Coding, bytes]]:
+        if self.percentiles is None or self.quality == OUT:
+            return []
+        kind = np.float64 if self.quality == EXACT else np.float32
+        return [raw(f"{self.name} percentiles", self.percentiles.astype(kind), planes=True)]
 
     @property
     def _reduction(self) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from ..attribution.attention import ATTENTION_HEATMAPS
 from ..attribution.cam import cached_methods
 from ..attribution.heads import MEAN, AttentionRecord
 from ..draw import html
-from ..draw.colours import colour_ranges, to_numpy
+from ..draw.colours import averaged, colour_ranges, to_numpy
 from ..draw.document import document, fitting, json_text, script, style
 from ..draw.overlay import heat_colours
 from ..hooking.select import Layers, select_layers
@@ -44,12 +44,21 @@ from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
 from .packing import OUT, Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .packing import picture as packed_picture
 from .terms import held_terms, kept_layers
 
 Packed = tuple[Coding, bytes]
 
 SMALLEST = 300_000
 """Minimum page size in bytes: program, still picture and names."""
+
+HEATS = 0.08
+"""The most of a page that heatmaps take before the largest are averaged."""
+
+FINE = 64
+"""The largest side of a heatmap that is never averaged."""
+
+COARSE = f"heatmaps larger than {FINE} positions are averaged over 2×2"
 
 
 def write_page(
@@ -96,7 +105,7 @@ def write_page(
     facts["lesson"] = lesson_payload(steps, view, names, named) if steps else None
     blocks: dict[str, tuple[dict[str, Any], Stream, Sequence[PackedTensor]]] = {}
     parts: list[PackedTensor] = []
-    heats: list[Packed] = []
+    heats: dict[str, np.ndarray] = {}
     places: list[Settings] = []
     for place, name in enumerate(names):
         here = for_layer(view, layer=name)
@@ -106,15 +115,18 @@ def write_page(
         blocks[f"layer-{place}"] = (header, small, own)
         parts += own
         for method in heatmaps:
-            heats += _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
+            heats |= _heatmap(here.with_settings(heatmap=method), f"{method} {place}")
         places.append(here.settings)
         on_progress(0.6 * (place + 1) / len(names))
-    heats += _other_classes(view, places, run, facts["predictions"])
+    heats |= _other_classes(view, places, run, facts["predictions"])
     on_progress(0.8)
     if begun.picture is not None:
         said, pixels = begun.picture
-        blocks["picture"] = (said, Stream.of([raw("pixels", pixels)]), [])
-    blocks["heatmaps"] = ({}, Stream.of(heats), [])
+        blocks["picture"] = (said, Stream.of([packed_picture("pixels", pixels)]), [])
+    whole_heats = Stream.of(_packed_heatmaps(heats, 1))
+    large = len(whole_heats.data) > HEATS * max_bytes
+    drawn = Stream.of(_packed_heatmaps(heats, 2)) if large else whole_heats
+    blocks["heatmaps"] = ({}, drawn, [])
     blocks["answer"] = ({}, _answer(view, max_bytes / 10), [])
     network = begun.map[0]
     blocks["map"] = (network, Stream.of(begun.map[1]), [])
@@ -130,7 +142,8 @@ def write_page(
         parts += held
     room -= 0.75 * len(json.dumps(facts["why"]))
     blocks |= terms
-    facts["notes"] = _notes(fit_to_budget(parts, int(room)), max_bytes, view)
+    reductions = [COARSE] if large else []
+    facts["notes"] = _notes(reductions + fit_to_budget(parts, int(room)), max_bytes)
     for header, _, every in blocks.values():
         if any(part.name == "queries" and part.quality == OUT for part in every):
             header["notes"].append("Other queries need the notebook.")
@@ -254,6 +267,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     """Return a layer's header, its statistics, and its maps and gradients to be packed."""
     header, arrays = layer_payload(view)
     layer, parts = view.layer, []
+    percentiles = arrays.pop("percentiles")
     ends = {
         "maps": (layer.statistics, layer.signed),
         "gradients": (layer.gradient_statistics, True),
@@ -262,7 +276,8 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
         if (maps := arrays.pop(name, None)) is None or numbers is None:
             continue
         low, high = colour_ranges(maps, numbers.min, numbers.max, "channel", diverging=diverging)
-        parts.append(PackedTensor(name, maps, low, high))
+        own, percentiles = percentiles[:2], percentiles[2:]
+        parts.append(PackedTensor(name, maps, low, high, own))
     small = Stream.of(raw(name, array, planes=True) for name, array in arrays.items())
     calls, samples = header["counts"]["call"], header["counts"]["sample"]
     header["notes"] = [
@@ -328,19 +343,19 @@ def _map(view: View, names: Sequence[str]) -> tuple[dict[str, Any], list[Packed]
 
 def _other_classes(
     view: View, places: Sequence[Settings], run: Callable[[Target], Run], predictions: list[dict]
-) -> list[Packed]:
+) -> dict[str, np.ndarray]:
     """Return all layers' Grad-CAM for each other class of the predictions."""
     if not view.run.scored or isinstance(view, ViewDifference):  # its other side has one target
-        return []
+        return {}
     shown = class_number(view)
     others = [each["number"] for each in predictions if each["number"] != shown]
-    found = []
+    found: dict[str, np.ndarray] = {}
     with closing(_runs(view, others, run, places)) as runs:
         for number, other in zip(others, runs, strict=True):
             there = view.with_run(other)
             for place, settings in enumerate(places):
                 here = there.with_settings(settings, target=number, heatmap="gradcam")
-                found += _heatmap(here, f"gradcam {number} {place}")
+                found |= _heatmap(here, f"gradcam {number} {place}")
     return found
 
 
@@ -356,19 +371,26 @@ def _runs(
         yield from map(run, targets)
 
 
-def _heatmap(view: View, said: str) -> list[Packed]:
-    """Return a view's heatmap in 252 steps; an empty list if it has none."""
+def _heatmap(view: View, said: str) -> dict[str, np.ndarray]:
+    """Return a view's heatmap by its name in the page; an empty dict if it has none."""
     values = heatmap_payload(view)
-    if values is None:
-        return []
-    _, low, high = heat_colours(values) or ("", 0.0, 1.0)
-    ends = np.array([low], np.float32), np.array([high], np.float32)
-    packed = quantize(said, values[None], *ends, smooth=True)
-    packed[1][0]["shape"] = list(values.shape)
+    return {} if values is None else {said: values}
+
+
+def _packed_heatmaps(heats: dict[str, np.ndarray], factor: int) -> list[Packed]:
+    """Return heatmaps in 252 steps; those larger than `FINE` are averaged by a factor."""
+    packed: list[Packed] = []
+    for said, values in heats.items():
+        values = averaged(values[None], factor if max(values.shape) > FINE else 1)
+        _, low, high = heat_colours(values[0]) or ("", 0.0, 1.0)
+        ends = np.array([low], np.float32), np.array([high], np.float32)
+        range_of, levels = quantize(said, values, *ends, smooth=True)
+        levels[0]["shape"] = list(values.shape[1:])
+        packed += [range_of, levels]
     return packed
 
 
-def _notes(reductions: list[str], max_bytes: float, view: View) -> list[str]:
+def _notes(reductions: list[str], max_bytes: float) -> list[str]:
     if not reductions:
         return ["This page needs no kernel: all numbers in it are exact."]
     told = "; ".join(reductions)

@@ -4,7 +4,7 @@ import { COLOURS, GAP, MINUS_INF, NAN, PLUS_INF } from "./levels.js";
 
 /**
  * @typedef {{name: string, kind: string, shape: number[], scale?: number, steps?: number,
- *   delta?: boolean, planes?: boolean, bytes?: number}} Coding
+ *   delta?: boolean, planes?: boolean, step?: number, bytes?: number}} Coding
  * @typedef {import("./layer.js").Numbers} Numbers
  */
 
@@ -22,6 +22,7 @@ export function decoded(coding, bytes, ends) {
   if (kind === "u1") return { shape, values: fromSteps(coding, bytes, ends ?? []), approximate };
   const size = kind === "f2" ? 2 : Number(kind[1]);
   const own = coding.planes ? joined(bytes, size) : bytes.slice(); // aligned, as typed arrays ask
+  if (coding.step) for (let i = coding.step; i < own.length; i++) own[i] = /** @type {number} */ (own[i]) + /** @type {number} */ (own[i - coding.step]);
   if (kind === "f2") {
     const halves = new Uint16Array(own.buffer);
     return { shape, values: Float32Array.from(halves, (half) => scale * halfOf(half)), approximate };

@@ -9,6 +9,7 @@ import { layerArrays } from "./measures.js";
 import { pictureOf } from "./pictures.js";
 import { numbersOf, prepared } from "./resize.js";
 import { Answer } from "./runner.js";
+import { RUNNING, Running } from "./running.js";
 import { answered } from "./terms.js";
 
 /**
@@ -42,6 +43,7 @@ export class NetworkSource {
     this.facts = facts;
     this.first = { predictions: facts.predictions, verdict: facts.verdict, answer: facts.answer };
     this.runner = runner;
+    this.running = new Running(this);
     this.live = true;
     /** @type {((app: import("./app.js").App) => string) | undefined} */
     this.link = undefined;
@@ -270,6 +272,8 @@ export class NetworkSource {
    */
   heat(at, layer) {
     const facts = this.callOf(layer, at.ofAll ? this.lastCall(layer) : Math.min(at.call ?? 0, this.lastCall(layer)));
+    if (RUNNING.includes(at.heatmap)) return this.ran(at, facts);
+    if (!at.ofAll && !at.script) this.running.leave();
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
     if (!facts.graded && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: "no gradient arrives here" };
@@ -291,6 +295,30 @@ export class NetworkSource {
       values: now.values.map((value, i) => value - /** @type {number} */ (before.values[i])),
       shape: now.shape,
     }));
+  }
+
+  /**
+   * A heatmap that runs the network many times.
+   * @param {any} at
+   * @param {LayerFacts} facts
+   */
+  ran(at, facts) {
+    const none = this.refusal(at, facts);
+    if (none) return { ...NONE, none };
+    const version = this.version(at);
+    const answer = this.answers[/** @type {"edited" | "original"} */ (version)];
+    const pair = this.pair(answer, facts, at.depth ?? 0);
+    return pair && this.running.heat(at.heatmap, answer, facts, pair);
+  }
+
+  /**
+   * Why such a heatmap is missing; empty if it is not.
+   * @param {any} at
+   * @param {LayerFacts} facts
+   */
+  refusal(at, facts) {
+    if (this.version(at) === "difference") return "of one run: choose edited or original";
+    return at.heatmap !== "occlusion" && facts.shape.length !== 3 ? "no map that could lie over the picture" : "";
   }
 
   /**
@@ -396,11 +424,26 @@ export class NetworkSource {
   }
 
   /**
-   * @param {any} _at
-   * @param {(part: import("./ablation.js").Part) => void} told
+   * What the score loses without each channel of a layer that runs once.
+   * @param {any} at
+   * @param {(part: import("./ablation.js").Part | null) => void} told
    */
-  ablate(_at, told) {
-    queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page" }));
+  ablate(at, told) {
+    const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
+    if (this.lastCall(at.layer) || !facts.channels)
+      return queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page for this layer" }));
+    return this.running.ablate(
+      answer,
+      facts,
+      (part) => told(answer === this.answers.edited ? part : null),
+      (drops, order) => {
+        const shape = [drops.length];
+        for (const name of [`layer ${facts.name} ${at.depth ?? 0}`, `difference ${facts.name} ${at.depth}`]) {
+          const layer = /** @type {Layer | undefined} */ (answer.made.get(name));
+          if (layer) answer.made.set(name, layer.ablated({ shape, values: drops }, { shape, values: order }));
+        }
+      },
+    );
   }
 
   value() {

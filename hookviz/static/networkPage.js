@@ -52,6 +52,7 @@ async function begin() {
       keepAddress(app, settings);
       if (linked.target !== null) goToTarget(app, linked.target);
       app.parts.edits.root.after(new Intake(network, app.parts.input).root);
+      app.parts.heat.below.prepend(network.running.root);
     };
     network.listeners.add(ready);
     ready();

@@ -52,7 +52,7 @@ class PageSource {
     const { order } = this.facts.choices;
     const { network } = this.facts;
     const made = (/** @type {any} */ found) =>
-      new Layer(found.header, found.arrays, order, network);
+      new Layer(found.header, { ...found.arrays, percentiles: percentilesIn(found.arrays) }, order, network);
     const found = this.get(`layer-${place}`, made);
     return found && "place" in at ? fromQuery(found, at.place) : found;
   }
@@ -149,6 +149,22 @@ class PageSource {
   prefetch(_, layers) {
     for (const layer of layers) this.layer({ layer });
   }
+}
+
+/**
+ * Those of the maps, then those of the gradients.
+ * @param {Record<string, import("./layer.js").Numbers>} arrays
+ */
+function percentilesIn(arrays) {
+  const every = ["maps", "gradients"].flatMap((name) => arrays[`${name} percentiles`] ?? []);
+  const count = every.reduce((sum, { values }) => sum + values.length, 0);
+  const values = new Float64Array(count);
+  let start = 0;
+  for (const each of every) {
+    values.set(each.values, start);
+    start += each.values.length;
+  }
+  return { shape: [2 * every.length, every.length ? count / (2 * every.length) : 0], values };
 }
 
 const NO_HEAT = { values: null, shape: [], none: "no heatmap of this layer is in the page" };

@@ -1,7 +1,9 @@
 // `window.hookviz`: the page for scripts. What it takes and returns is in docs/howto/network-page.md.
 
+import { CAMS } from "./cams.js";
 import { pixelsOf } from "./intake.js";
 import { probabilitiesOf } from "./network.js";
+import { RUNNING } from "./running.js";
 
 /** @typedef {{shape: number[], data: Float32Array}} Values */
 
@@ -75,6 +77,27 @@ export function publicObject(facts, source) {
         if (target === undefined || target === null) return outputOf(from, `gradient:${name}`);
         const feeds = from.feeds(from.input, from.edits, classNumber(facts, target));
         return outputOf(from, `gradient:${name}`, feeds);
+      }),
+
+    /**
+     * @param {string} layer
+     * @param {string} [method] As in the page's menu.
+     */
+    heatmap: (layer, method = "gradcam") =>
+      inTurn(async (from) => {
+        const call = from.call(layer);
+        const known = facts.choices.heatmap.filter((/** @type {string} */ each) => each in CAMS || RUNNING.includes(each));
+        if (!known.includes(method)) throw new Error(`No heatmap of this page is called '${method}'; there are: ${known.join(", ")}.`);
+        await outputOf(from, "logits");
+        await outputOf(from, `activation:${call.name}`);
+        if (call.graded) await outputOf(from, `gradient:${call.name}`);
+        const { edited } = from.answers;
+        const maps = from.pair(edited, call, 0);
+        const at = { layer: call.layer, call: call.call, depth: 0, heatmap: method, version: "edited", script: true };
+        /** @type {any} */
+        const found = maps && RUNNING.includes(method) && !from.refusal(at, call) ? await from.running.alone(method, edited, call, maps) : from.heat(at, call.layer);
+        if (!found?.values) throw new Error(`${method} of ${call.name}: ${found?.none ?? "missing"}.`);
+        return { shape: [...found.shape], data: found.values.slice() };
       }),
 
     /** @param {Blob} blob A picture's file. */

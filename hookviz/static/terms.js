@@ -1,6 +1,5 @@
 // A layer's value as its bias and one product for each input channel and kernel tap, from weights,
-// input and geometry alone; the same answer as the kernel's. Python writes
-// the recipes.
+// input and geometry alone; the same answer as the kernel's. Python writes the recipes.
 
 /**
  * A branch of what an input channel was made of.

@@ -20,6 +20,20 @@ MAKE = (
 )
 
 
+def place(frame, row, column, side):
+    """The middle of a place in a map of ``side`` times ``side``, on the screen."""
+    box = frame.bounding_box()
+    across, down = (column + 0.5) / side * box["width"], (row + 0.5) / side * box["height"]
+    return box["x"] + across, box["y"] + down
+
+
+def read(app, name):
+    """A number under the pointer, to four places; NaN while there is none."""
+    names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
+    shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
+    return round(float(shown.get(name, "nan").replace("−", "-")), 4)
+
+
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_by_the_canvas(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, MAKE])
@@ -29,29 +43,83 @@ def test_by_the_canvas(open_notebook, shots):
     from_class, from_patch = page.locator(".expected").first.inner_text().split()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
 
-    def over(row, column):
-        box = frame.bounding_box()
-        return box["x"] + (column + 0.5) / 4 * box["width"], box["y"] + (row + 0.5) / 4 * box[
-            "height"
-        ]
-
-    def value():
-        names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
-        shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
-        return f"{float(shown.get('value', '-1').replace('−', '-')):.4f}"
-
-    page.mouse.move(*over(1, 2))
-    wait_for(lambda: value() == from_class, "the class token's weight")
+    page.mouse.move(*place(frame, 1, 2, 4))
+    wait_for(lambda: read(app, "value") == float(from_class), "the class token's weight")
     assert "seen from the class token" in side.inner_text()
-    page.mouse.click(*over(2, 1))
+    page.mouse.click(*place(frame, 2, 1, 4))
     wait_for(lambda: "seen from patch (2, 1)" in side.inner_text(), "the patch's map")
-    page.mouse.move(*over(1, 2))
-    wait_for(lambda: value() == from_patch, "the patch's weight")
+    page.mouse.move(*place(frame, 1, 2, 4))
+    wait_for(lambda: read(app, "value") == float(from_patch), "the patch's weight")
     assert "looks beside the patches at: class token" in app.locator(".hv-notes").inner_text()
     page.screenshot(path=shots / "attention-canvas.png")
     assert "head 1 ×" in app.inner_text()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
-    page.mouse.move(*over(1, 2))
-    wait_for(lambda: float(value()) == 0, "a head without weights")
+    page.mouse.move(*place(frame, 1, 2, 4))
+    wait_for(lambda: read(app, "value") == 0, "a head without weights")
+    assert notebook.errors == []
+
+
+TRAINED = (
+    "import hookviz, ipywidgets\n"
+    "model, picture = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]\n"
+    "name = 'encoder.layers.encoder_layer_1.self_attention'\n"
+    "maps = hookviz.attention(model, hookviz.attribution.prepare_input(picture, model).args[0])\n"
+    "maps = maps[name][0, 1, :, 1:].unflatten(-1, (6, 6))\n"
+    "explorer = hookviz.explore(model, picture, layer=f'{name}.heads', channel=1)\n"
+    "words = f'{maps[1 + 1 * 6 + 4, 2, 3]:.4f}'\n"
+    "display(ipywidgets.Label(words).add_class('expected'), explorer)"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_trained_head_from_a_clicked_patch(open_notebook, shots):
+    notebook = open_notebook([CANVAS_ON, TRAINED])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
+    page.mouse.click(*place(frame, 1, 4, 6))
+    wait_for(lambda: "seen from patch (1, 4)" in side.inner_text(), "the patch's map")
+    page.mouse.move(*place(frame, 2, 3, 6))
+    expected = page.locator(".expected").first.inner_text()
+    wait_for(lambda: read(app, "value") == float(expected), "the patch's weight")
+    page.screenshot(path=shots / "attention-digits.png")
+    assert notebook.errors == []
+
+
+TEXT = (
+    "import hookviz, torch, ipywidgets\n"
+    "from torch import nn\n"
+    "_ = torch.manual_seed(0)\n"
+    "class Words(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.embedding = nn.Embedding(9, 8)\n"
+    "        self.encoder = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)\n"
+    "        self.head = nn.Linear(8, 3)\n"
+    "    def forward(self, words):\n"
+    "        return self.head(self.encoder(self.embedding(words)).mean(1))\n"
+    "model, words = Words().eval(), torch.arange(6)[None]\n"
+    "_ = nn.init.normal_(model.encoder.self_attn.in_proj_weight)\n"
+    "names = ['[CLS]', 'a', 'cat', 'sat', '<here>', '[SEP]']\n"
+    "maps = hookviz.attention(model, words)['encoder.self_attn']\n"
+    "explorer = hookviz.explore(model, words, layer='encoder.self_attn.heads', channel=1,\n"
+    "    token_names=names)\n"
+    "words = f'{maps[0, 1, 2, 4]:.4f}'\n"
+    "display(ipywidgets.Label(words).add_class('expected'), explorer)"
+)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_a_text_models_tokens_have_their_words(open_notebook, shots):
+    notebook = open_notebook([CANVAS_ON, TEXT])
+    page = notebook.page
+    app = page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    page.mouse.move(*place(app.locator(".hv-activation .hv-frame"), 2, 4, 6))
+    expected = page.locator(".expected").first.inner_text()
+    wait_for(lambda: read(app, "value") == float(expected), "the weight of a pair of words")
+    assert "row 2 “cat”, column 4 “<here>”" in app.locator(".hv-here").inner_text()
+    page.screenshot(path=shots / "attention-words.png")
     assert notebook.errors == []

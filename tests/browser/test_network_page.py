@@ -12,10 +12,14 @@ import pytest
 import torch
 from front_end import canvas_pixels, wait_for
 from PIL import Image, ImageOps
+from playwright.sync_api import Error
 from torchvision import transforms
 
 import hookviz
+from hookviz.attribution.perturbation import ablation_scores
 from hookviz.draw.colours import DIVERGING, SEQUENTIAL, palette, to_levels
+from hookviz.run.inputs import prepare_input
+from hookviz.run.session import Session
 from hookviz.view.map import map_payload
 
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
@@ -355,6 +359,57 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     (tmp_path / "no.png").write_text("no picture")
     page.get_by_label("a picture's file").set_input_files(tmp_path / "no.png")
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
+
+
+def test_heatmaps_that_run_the_network(written, shown, shots):
+    """As Python's; how far they are is said, and they can be stopped."""
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    layer = "layer1.0.conv1"
+    x = prepare_input(picture, model).args[0]
+    number = int(model(x).argmax())
+    masked = hookviz.attribution.scorecam(model, picture, layer, number)
+    assert close(values(page, "heatmap", layer, "scorecam"), masked[0])
+    gradcam = hookviz.heatmap(as_torch(model, x, number)[1][layer], "gradcam")
+    assert close(values(page, "heatmap", layer), gradcam[0])
+    with pytest.raises(Error, match="No heatmap of this page is called 'saliency'"):
+        values(page, "heatmap", layer, "saliency")
+
+    page.evaluate("hookviz.scale('layer2.0.conv1', 4, 0)")  # another answer: to be found anew
+    with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
+        edited = hookviz.attribution.occlusion(model, picture, number)
+    work = page.locator(".hv-heat .hv-ablation")
+    page.get_by_label("heatmap", exact=True).select_option("occlusion")
+    work.get_by_role("button", name="stop").click()
+    page.locator(".hv-heat").get_by_text("stopped", exact=True).wait_for()
+    page.screenshot(path=shots / "network-page-occlusion-stopped.png")
+    assert 0 <= int(work.inner_text().split()[0]) < 225
+    work.get_by_role("button", name="go on").click()
+    wait_for(lambda: not work.is_visible(), "all windows")
+    page.locator(".hv-heat canvas").first.wait_for()
+    page.screenshot(path=shots / "network-page-occlusion.png")
+    assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
+
+
+def test_the_order_by_ablation(written, shown, shots):
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    model, picture, layer = hookviz.demo_model(), hookviz.demo_images()[6], "layer1.0.conv1"
+    drops = ablation_scores(Session(model, prepare_input(picture, model)), layer)[0].numpy()
+    page.goto(f"{page.url.partition('#')[0]}#layer={layer}")
+    page.reload()
+    page.locator("h2, .hv-heading", has_text=layer).first.wait_for()
+    order = page.get_by_role("combobox", name="order of the channels")
+    order.select_option("ablation")
+    page.get_by_text(re.compile(r"\d+ % switched off")).wait_for()
+    wait_for(lambda: order.input_value() == "ablation", "the order")
+    number = page.locator(".hv-heading .hv-number-now").first
+    wait_for(lambda: drops[int(number.inner_text())] >= drops.max() - 1e-4, "the first channel")
+    tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => +each.dataset.channel)")
+    assert sorted(tiles) == [*range(len(drops))]
+    assert (np.diff(drops[tiles]) < 1e-4).all()
+    page.screenshot(path=shots / "network-page-ablation.png")
 
 
 DROP = """async (text) => {

@@ -6,10 +6,12 @@ and the other rows stay.
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torchvision
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 import hookviz
 from hookviz.export.network.onnx_graph import export_network
@@ -27,6 +29,7 @@ from hookviz.run.session import Session
 
 PAGE = Path(__file__).with_name("NETWORK.md")
 SIDE, CLASS = 224, 3
+ROUNDING = 1e-5  # gradients that differ by more are traced back to single values
 NAMES = (
     *("alexnet", "squeezenet1_1", "mobilenet_v3_small", "shufflenet_v2_x1_0", "resnet18"),
     *("efficientnet_b0", "regnet_y_400mf", "googlenet", "resnet50", "vgg11_bn", "convnext_tiny"),
@@ -51,14 +54,16 @@ class Row:
     maps: float = math.nan
     gradients: float = math.nan
     apart: float = math.nan  # the gradients' distance, as a fraction of their norm
+    moved: str = "–"  # ReLUs that are on in one of torch and the page, of all
+    same: float = math.nan  # gradients, from torch with the page's own ReLUs and maxima
 
     @property
     def cells(self) -> str:
         if self.refused:
-            return f"| {self.name} | {self.layers} | refused: {self.refused} |||||||||"
-        numbers = " | ".join(
-            f"{each:.1e}" for each in (self.logits, self.maps, self.gradients, self.apart)
-        )
+            return f"| {self.name} | {self.layers} | refused: {self.refused} |||||||||||"
+        figures = self.logits, self.maps, self.gradients, self.apart, self.same
+        words = ["–" if math.isnan(each) else f"{each:.1e}" for each in figures]
+        numbers = " | ".join([*words[:4], self.moved, words[4]])
         times = f"{self.exported:.0f} | {self.ran:.2f} | {self.torch:.2f}"
         sizes = f"{self.size / 1e6:.1f} | {self.packed / 1e6:.1f}"
         return f"| {self.name} | {self.layers} | {sizes} | {numbers} | {times} |"
@@ -75,6 +80,9 @@ def calibrated(name: str) -> nn.Module:
         model.train()
         with torch.no_grad():
             model(torch.randn(8, 3, SIDE, SIDE))
+    for each in model.modules():
+        if isinstance(each, nn.Linear) and not each.weight.any():  # a ViT's head: all logits zero
+            nn.init.normal_(each.weight, std=0.02)
     return model.eval()
 
 
@@ -115,7 +123,109 @@ def examined(name: str) -> Row:
             row.apart = max(row.apart, relative(gradient, call.gradient))
     if not any(each.graded for each in network.layers):
         row.gradients = row.apart = math.nan
+    if row.gradients > ROUNDING:
+        row.moved, row.same = traced_back(model, x, other, names)
     return row
+
+
+def traced_back(model: nn.Module, x: Tensor, other: Tensor, names: list[str]) -> tuple[str, float]:
+    """Compare gradients again, with the page's own ReLUs and maxima in torch's backward.
+
+    Returns
+    -------
+    moved : str
+        How many units are on in one of torch and the page alone, of how many.
+    same : float
+        The largest difference of gradients that is left, as a fraction of the largest value.
+    """
+    model, kinks = spelled_out(model)
+    session = Session(model, prepare_input(x, model))
+    # What a maximum is taken of, too: its place is found anew, in the page's own numbers.
+    pools = [f"{each}.0" for each in kinks if not _is_relu(model, each)]
+    every = [*names, *kinks, *pools]
+    network = export_network(session, session.run(layers=every), every)
+    with torch.no_grad():
+        classes = model(other).shape[1]
+    answer, _ = answered(network, other, classes)
+    with hookviz.capture(model, kinks) as own:
+        model(other)
+    moved = total = 0
+    for each in filter(lambda name: _is_relu(model, name), kinks):
+        on = own[each].activation.detach().numpy() > 0
+        moved += int(((answer[f"activation:{each}"] > 0) != on).sum())
+        total += on.size
+    twin = decided(model, kinks, answer)
+    with hookviz.capture(twin, names) as cache:
+        twin(other)[0, CLASS].backward()
+    same = 0.0
+    for layer in network.layers:
+        if layer.graded and layer.layer in names:
+            gradient = cache[layer.layer].calls[layer.call].gradient
+            same = max(same, farthest(answer[f"gradient:{layer.name}"], gradient))
+    return f"{moved} of {total:,}", same
+
+
+def spelled_out(model: nn.Module) -> tuple[nn.Module, list[str]]:
+    """Return the same network with a module for each ReLU and max pooling, and their names."""
+    graph, names = fx.symbolic_trace(model), []
+    modules = dict(graph.named_modules())
+    for node in [*graph.graph.nodes]:
+        module = modules.get(node.target) if node.op == "call_module" else None
+        if isinstance(module, nn.ReLU) or node.target in (nn.functional.relu, torch.relu):
+            kink: nn.Module = nn.ReLU()
+        elif isinstance(module, nn.MaxPool2d):
+            kink = nn.Sequential(nn.Identity(), copy.deepcopy(module))
+        else:
+            continue
+        names.append(f"kink{len(names)}")
+        graph.add_module(names[-1], kink)
+        with graph.graph.inserting_before(node):
+            node.replace_all_uses_with(graph.graph.call_module(names[-1], (node.args[0],)))
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return graph.eval(), names
+
+
+def decided(model: nn.Module, kinks: Sequence[str], answer: dict[str, np.ndarray]) -> nn.Module:
+    """Return a network whose ReLUs and maxima are those of a page's answer, in the backward too."""
+    twin = copy.deepcopy(model)
+    for each in kinks:
+        if _is_relu(model, each):
+            on = torch.from_numpy(answer[f"activation:{each}"] > 0)
+            setattr(twin, each, Gate(on))
+        else:
+            pool = copy.deepcopy(model.get_submodule(f"{each}.1"))
+            pool.return_indices = True
+            setattr(twin, each, Taken(pool(torch.from_numpy(answer[f"activation:{each}.0"]))[1]))
+    return twin
+
+
+def _is_relu(model: nn.Module, name: str) -> bool:
+    return isinstance(model.get_submodule(name), nn.ReLU)
+
+
+class Gate(nn.Module):
+    """A ReLU that lets through gradients where it is told to."""
+
+    def __init__(self, on: Tensor) -> None:
+        super().__init__()
+        self.on = on
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The value is relu(x), and its derivative the mask: the difference of both is a constant.
+        passed = x * self.on
+        return passed + (x.relu() - passed).detach()
+
+
+class Taken(nn.Module):
+    """A max pooling whose places are given."""
+
+    def __init__(self, places: Tensor) -> None:
+        super().__init__()
+        self.places = places
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(2).gather(2, self.places.flatten(2)).view(self.places.shape)
 
 
 def answered(network: Any, x: Tensor, classes: int) -> tuple[dict[str, np.ndarray], float]:
@@ -146,23 +256,31 @@ def relative(found: np.ndarray, wanted: Tensor) -> float:
     return float(np.linalg.norm(found - expected) / max(np.linalg.norm(expected), 1e-30))
 
 
-def page_of(rows: dict[str, str], notes: list[str]) -> str:
-    """Return the page, of rows by their networks' names."""
+def page_of(rows: dict[str, str], notes: list[str], apart: Sequence[str]) -> str:
+    """Return the page, of rows by their networks' names; ``apart`` ran by themselves."""
     refused = sum("refused" in each for each in rows.values())
+    when = "in one run"
+    if apart:
+        when = f"in more than one run ({', '.join(apart)} apart: compare no times with theirs)"
     text = (
         "# Networks in a page\n\n"
-        f"Written by `make network`. {len(rows)} classifiers of torchvision with random weights\n"
-        f"and calibrated BatchNorms, {SIDE}×{SIDE}: {len(rows) - refused} exported, {refused}\n"
-        "refused. ONNX Runtime runs each for a picture and a class of which the export knew\n"
-        "nothing; logits, every layer's maps and gradients are compared with torch: the\n"
+        f"Written by `make network`, {when}.\n\n"
+        f"{len(rows)} classifiers of torchvision with random weights and calibrated\n"
+        f"BatchNorms, {SIDE}×{SIDE}: {len(rows) - refused} exported, {refused} refused.\n"
+        "ONNX Runtime runs each for a picture and a class of which the export knew nothing;\n"
+        "logits, every layer's maps and gradients are compared with torch's float32: the\n"
         "largest difference, as a fraction of the tensor's largest value, in the worst layer; of\n"
         "gradients also `‖g − g'‖ / ‖g‖`, by norm. Where rounding moves one value across a ReLU's\n"
-        "zero its gradient comes or goes as a whole, which all earlier layers have. MB are those\n"
-        "of float32 weights, and packed as in a page, without the runtime's 4.6. Seconds on one\n"
+        "zero its gradient comes or goes as a whole, which all earlier layers have. So gradients\n"
+        f"that differ by more than {ROUNDING:.0e} are traced: `moved` counts units that are on in\n"
+        "one of torch and the page alone, and `same units` is the largest difference that is\n"
+        "left where torch's backward has the page's own units and maxima. MB are those of\n"
+        "float32 weights, and packed as in a page, without the runtime's 4.6. Seconds on one\n"
         "thread of a busy machine, of one forward and backward with all maps and gradients.\n\n"
-        "| network | layers | MB | packed | logits | maps | gradients | by norm | export s | run s "
-        "| torch s |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
+        "| network | layers | MB | packed | logits | maps | gradients | by norm | moved "
+        "| same units | export s | run s | torch s |\n|"
     )
+    text += "---|" * 13 + "\n"
     text += "".join(f"{each}\n" for each in rows.values())
     return text + "".join(f"\n{each}\n" for each in notes)
 
@@ -185,7 +303,7 @@ def main(names: list[str]) -> None:
         notes = [each for each in notes if not each.startswith(f"{name}:")]
         notes += [f"{name}: {row.note}"] if row.note else []
         print(row.cells, row.note, flush=True)
-        PAGE.write_text(page_of(rows, notes), encoding="utf-8")
+        PAGE.write_text(page_of(rows, notes, names), encoding="utf-8")
 
 
 if __name__ == "__main__":

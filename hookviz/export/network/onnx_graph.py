@@ -208,6 +208,7 @@ def to_onnx(traced: TracedNetwork, name: str) -> Any:
     assert program is not None
     model = program.model_proto
     _rename(model.graph, list(traced.inputs), [*traced.outputs, *traced.parts])
+    _share_transposed(model.graph)
     return model
 
 
@@ -234,6 +235,32 @@ def _rename(graph: Any, inputs: list[str], outputs: list[str]) -> None:
     for node in graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
+
+
+def _share_transposed(graph: Any) -> None:
+    """Store a matrix once where its transpose is stored too, as of a linear layer's backward."""
+    import onnx
+    from onnx import numpy_helper
+
+    matrices = [each for each in graph.initializer if len(each.dims) == 2 and each.raw_data]
+    kept: dict[tuple[int, ...], list[Any]] = {}
+    nodes = []
+    for tensor in matrices:
+        values = numpy_helper.to_array(tensor)
+        if values.size < 1024:
+            continue
+        others = kept.setdefault(values.shape[::-1], [])
+        found = next((name for name, other in others if np.array_equal(other.T, values)), None)
+        if found is None:
+            kept.setdefault(values.shape, []).append((tensor.name, values))
+        else:
+            nodes.append(onnx.helper.make_node("Transpose", [found], [tensor.name], perm=[1, 0]))
+    made = {node.output[0] for node in nodes}
+    initializers = [each for each in graph.initializer if each.name not in made]
+    nodes += list(graph.node)
+    del graph.initializer[:], graph.node[:]
+    graph.initializer.extend(initializers)
+    graph.node.extend(nodes)
 
 
 def _shrink(model: Any, precision: Precision) -> None:

@@ -21,6 +21,7 @@ from ...hooking.select import Layers
 from ...hooking.tables import megabytes
 from ...hooking.tensors import as_maps
 from ...run.inputs import ModelInput
+from ...view.layer import ABLATION
 from ...view.payload import (
     class_number,
     field_payload,
@@ -29,6 +30,7 @@ from ...view.payload import (
 from ...view.settings import PRODUCT, heatmap_names
 from ...view.view import View, for_layer
 from ..packing import Stream, raw
+from ..packing import picture as packed_picture
 from ..page import begin_page, chosen_layers, packed_block
 from ..terms import network_terms
 from .onnx_graph import ExportedNetwork, Precision, export_network, target_weights
@@ -37,6 +39,8 @@ from .transform import page_transform
 
 THUMBNAILS = 12
 """The most pictures of a batch that are in the page, to choose from."""
+RUNNING = "scorecam", "occlusion"
+"""The heatmaps for which the page runs its network many times, see ``running.js``."""
 
 
 def write_network_page(
@@ -92,6 +96,12 @@ def write_network_page(
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
     transform, note = page_transform(session.inputs, given)
     facts |= {"edits": [], "versions": []}
+    facts["methods"] = [each for each in facts["methods"] if each not in RUNNING]
+    choices = facts["choices"]
+    if "logits" in network.outputs:
+        found = [each for each in choices["heatmap"] if each not in RUNNING]
+        choices["heatmap"] = [*found, *(RUNNING if begun.picture is not None else ())]
+        choices["order"] = [*choices["order"], *([ABLATION] if "scales" in network.inputs else [])]
     own = target_weights(session, view.run, at.sample, at.target)
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
@@ -112,7 +122,7 @@ def write_network_page(
     facts["net"]["parts"] = network.parts
     said, pixels = begun.picture or ({}, None)
     arrays = [raw("input", given.cpu().numpy(), planes=True)]
-    arrays += [raw("pixels", pixels)] if pixels is not None else []
+    arrays += [packed_picture("pixels", pixels)] if pixels is not None else []
     texts = {
         "facts": begun.text,
         "input": packed_block(said, [Stream.of(arrays)]),

@@ -51,14 +51,19 @@ class SharedTensorStore(TensorStore):
         known = self._known.get(tensor)
         if known is None:
             known = self._known[tensor] = {}
-        layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
-        key, node = (tensor._version, tensor.requires_grad, *layout), tensor.grad_fn
+        key, node = (tensor.requires_grad, *_state(tensor)), tensor.grad_fn
         # A view of the whole has its own gradient.
         if key in known and known[key][0] is node:
             return known[key][1]
         taken = super().store(layer, path, tensor)
         known[key] = node, taken
         return taken
+
+
+def _state(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what tells a tensor from others, and from its former self, in the same memory."""
+    layout = tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
+    return (tensor._version, *layout)
 
 
 @dataclass(eq=False)
@@ -131,6 +136,7 @@ class ComparingCapture(QuietCapture):
         super().__init__(model, layers, TensorStore(), order)
         self._first, self._side = first, "outputs"
         self._partners = {"outputs": outputs, "inputs": inputs}
+        self._known: StorageMap[dict[Any, tuple[CapturedTensor, TensorDifference]]] = StorageMap()
 
     def _before(self, record: LayerRecord, module: nn.Module, args: Any, kwargs: Any) -> None:
         self._side = "inputs"
@@ -150,11 +156,23 @@ class ComparingCapture(QuietCapture):
             first = firsts[place] if place < len(firsts) else None
             each = ComparedTensor(record.name, path, tensor.shape, tensor.dtype, 0, None)
             if first is not None and first.kept:
-                each.first, each.of_value = first, difference(first.value, tensor)
+                each.first, each.of_value = first, self._apart(first, first.value, tensor)
             taken.append(each)
         for (_, tensor), each in zip(found, taken, strict=True):
             self._hook_gradient(tensor, each, FORWARD)
         return tuple(taken)
+
+    def _apart(self, first: CapturedTensor, ours: Tensor, tensor: Tensor) -> TensorDifference:
+        """Measure a distance once: what a layer returns is mostly what the next one takes."""
+        if tensor.layout is not torch.strided:
+            return difference(ours, tensor)
+        known = self._known.get(tensor)
+        if known is None:
+            known = self._known[tensor] = {}
+        key = id(first), *_state(tensor)
+        if key not in known:
+            known[key] = first, difference(ours, tensor)
+        return known[key][1]
 
     def _call(self, record: LayerRecord) -> Call | None:
         name = self._partners[self._side].get(record.name)
@@ -167,7 +185,8 @@ class ComparingCapture(QuietCapture):
         taken.reached = True
         known = None if taken.first is None else taken.first.gradient
         if known is not None:
-            taken.of_gradient = difference(known, gradient)
+            assert taken.first is not None
+            taken.of_gradient = self._apart(taken.first, known, gradient)
 
 
 def compare(
@@ -216,8 +235,9 @@ def compare(
     -------
     Comparison
         A sequence of `LayerDifference`, in the order in which the layers returned, which shows
-        itself as a table. ``first()`` is the layer in which the difference arises, ``changed`` the
-        samples whose answer changed, ``worst`` the one for which the outputs are furthest apart.
+        itself as a table. ``first()`` is the layer in which the difference arises; ``changed`` are
+        the samples whose answer changed, ``worst_sample`` is the one whose outputs are furthest
+        apart.
 
     Raises
     ------
@@ -266,7 +286,7 @@ def compare(
             f"No layer of {first.name} has a partner in {second.name}: name some by "
             "pairs={'layer of a': 'layer of b'}."
         )
-    alone = matched.alone + _uneven(kept.order, against.order, matched.partners)
+    unmatched = matched.unmatched + _uneven(kept.order, against.order, matched.partners)
     index = {each: number for number, each in enumerate(kept.order.calls)}
     # Those that were guessed right are compared, if they fit into the budget.
     right = [name for name in matched.partners if matched.agrees(guess, name)]
@@ -295,7 +315,7 @@ def compare(
         first.name,
         second.name,
         rows,
-        alone + lone,
+        unmatched + lone,
         both,
         first.class_names,
         opened,
@@ -323,7 +343,7 @@ def _heads(
     own = {name: name for name, _ in kept} if every else {}
     partners = {theirs: name for name, theirs in (own | pairs.partners).items()}
     known = {(row.layer, row.call): row for row in rows}
-    alone = {name: "b does not attend there" for name, _ in kept if name in partners.values()}
+    unmatched = {name: "b does not attend there" for name, _ in kept if name in partners.values()}
     counts: Counter[str] = Counter()
     found: dict[tuple[str, int], list[HeadDifference]] = {}
 
@@ -336,13 +356,13 @@ def _heads(
         counts[attended.name] += 1
         if place not in kept:
             return
-        alone.pop(place[0], None)
+        unmatched.pop(place[0], None)
         ours = kept[place].weights
         if ours is None:
-            alone[place[0]] = "went over max_bytes"
+            unmatched[place[0]] = "went over max_bytes"
         elif ours.shape != weights.shape:
             shapes = ["×".join(map(str, each.shape)) for each in (ours, weights)]
-            alone[place[0]] = f"shapes differ: {' and '.join(shapes)}"
+            unmatched[place[0]] = f"shapes differ: {' and '.join(shapes)}"
         else:
             apart = [difference(ours[:, head], weights[:, head]) for head in range(ours.shape[1])]
             row = _around(known, *place)
@@ -361,7 +381,7 @@ def _heads(
     with _blamed("b"):
         run_attention(second, reduce=compared)
     heads = [each for place in kept for each in found.get(place, ())]
-    return heads, [("a", heads_name(name), why) for name, why in alone.items()]
+    return heads, [("a", heads_name(name), why) for name, why in unmatched.items()]
 
 
 def _by_run(found: Sequence[Attended]) -> dict[tuple[str, int], Attended]:

@@ -34,13 +34,13 @@ class Comparison(TablePage, Sequence[LayerDifference]):
 
     Attributes
     ----------
-    alone : list of (str, str, str)
+    unmatched : list of (str, str, str)
         What was not compared: ``"a"`` or ``"b"``, the layer's name, and why.
     logits : tuple of (torch.Tensor or None)
         The class scores ``(N, K)`` of both; None if it is not a classifier.
     heads : list of HeadDifference
         Of each head of the modules that attend in both, in the order in which they ran.
-    worst : int or None
+    worst_sample : int or None
         The sample of the batch in which the two outputs are furthest apart, by ``‖a − b‖ / ‖a‖`` of
         its class scores, or else of the first tensor that the models return: of those in
         ``changed``, if there are any. None if all are equal, or if their shapes differ.
@@ -51,7 +51,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         a: str,
         b: str,
         rows: Sequence[LayerDifference],
-        alone: Sequence[tuple[str, str, str]],
+        unmatched: Sequence[tuple[str, str, str]],
         logits: tuple[Tensor | None, Tensor | None],
         class_names: Sequence[str] = (),
         explore: Callable[[Any], Any] | None = None,
@@ -59,9 +59,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         heads: Sequence[HeadDifference] = (),
     ) -> None:
         self._names, self._rows = (a, b), list(rows)
-        self.alone, self.logits, self.heads = list(alone), logits, list(heads)
+        self.unmatched, self.logits, self.heads = list(unmatched), logits, list(heads)
         self._class_names, self._explore = list(class_names), explore
-        self.worst = worst_sample(*answers, self.changed)
+        self.worst_sample = worst_sample(*answers, self.changed)
         self._samples = len(answers[0]) if answers[0] is not None and answers[0].ndim else 1
 
     @overload
@@ -146,7 +146,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         >>> _ = nn.init.eye_(a.weight)
         >>> b.weight.data = torch.tensor([[1.0, 0.0], [-3.0, 1.0]])
         >>> found = hookviz.compare(a, b, torch.tensor([[0.0, 1.0], [1.0, 0.5], [-1.0, -2.0]]))
-        >>> found.changed, found.worst
+        >>> found.changed, found.worst_sample
         ([2], 2)
         """
         if (both := self._scores) is None:
@@ -158,12 +158,12 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def predictions(self) -> list[tuple[str, float, float]]:
         """The classes that either puts among its first three, and their probability in both.
 
-        They are those of the sample `worst`, or of the first one, a's favourite first; empty if the
-        models are not classifiers, or have other classes.
+        They are those of `worst_sample`, or else of the first sample, a's favourite first; empty
+        if the models are not classifiers, or have other classes.
         """
         if (both := self._scores) is None:
             return []
-        p, q = (probabilities(each)[self.worst or 0].cpu() for each in both)
+        p, q = (probabilities(each)[self.worst_sample or 0].cpu() for each in both)
         best = dict.fromkeys([*p.topk(min(3, len(p))).indices.tolist()])
         best |= dict.fromkeys(q.topk(min(3, len(q))).indices.tolist())
         return [(self._class(i), float(p[i]), float(q[i])) for i in best]
@@ -187,7 +187,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             or ``"-inf"``.
         """
         changed = None if self._scores is None else len(self.changed)
-        answers = {"changed_answers": changed, "worst_sample": self.worst}
+        answers = {"changed_answers": changed, "worst_sample": self.worst_sample}
         return [row.record() | answers for row in self]
 
     def show(self, layers: Layers = None) -> Any:
@@ -240,17 +240,19 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         told += self._answers()
         sure = [f"{name} {100 * p:.1f} % and {100 * q:.1f} %" for name, p, q in self.predictions]
         told += [f"{self._of_which()}: {', '.join(sure)}"] if sure else []
-        if self.alone:
-            some = [f"{name} of {of} ({why})" for of, name, why in self.alone[:3]]
-            some += [f"and {len(self.alone) - 3} more"] if len(self.alone) > 3 else []
+        if self.unmatched:
+            some = [f"{name} of {of} ({why})" for of, name, why in self.unmatched[:3]]
+            some += [f"and {len(self.unmatched) - 3} more"] if len(self.unmatched) > 3 else []
             told.append(f"not compared: {', '.join(some)}")
         return "; ".join(told)
 
     def _answers(self) -> list[str]:
         """Say how many answers of a batch changed, and which input is worst."""
         if (both := self._scores) is None:
-            several = self.worst is not None and self._samples > 1
-            return [f"the outputs are furthest apart for input {self.worst}"] if several else []
+            several = self.worst_sample is not None and self._samples > 1
+            return (
+                [f"the outputs are furthest apart for input {self.worst_sample}"] if several else []
+            )
         changed, count = self.changed, len(both[0])
         if count == 1:
             return ["the answer changed"] if changed else []
@@ -261,8 +263,9 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def _of_which(self) -> str:
         if (both := self._scores) is None or len(both[0]) == 1:
             return "predictions"
-        worst = f"the worst, input {self.worst}" if self.worst is not None else "input 0"
-        return f"predictions for {worst}"
+        worst = self.worst_sample
+        sample = "input 0" if worst is None else f"the worst, input {worst}"
+        return f"predictions for {sample}"
 
     def _arises(self) -> str:
         if row := self.first():

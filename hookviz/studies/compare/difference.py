@@ -332,7 +332,7 @@ def rows_of(
 
 def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) -> LayerDifference:
     one, two, given = (record.calls[call] for record in (ours, theirs, begin))
-    output = worst(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
+    output = max_difference(each.of_value for each in two.outputs)  # type: ignore[attr-defined]
     if len(one.outputs) != len(two.outputs) or output is None:
         counts = f"{len(one.outputs)} and {len(two.outputs)}"
         output = TensorDifference(why=f"numbers of tensors differ: {counts}")
@@ -344,8 +344,8 @@ def _row(ours: LayerRecord, theirs: LayerRecord, begin: LayerRecord, call: int) 
         type(ours.module).__name__,
         tuple(one.outputs[0].shape) if one.outputs else (),
         replace(output, epsilon=max(output.epsilon, weights)),
-        worst(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
-        worst(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
+        max_difference(each.of_value for each in given.inputs),  # type: ignore[attr-defined]
+        max_difference(each.of_gradient for each in two.outputs),  # type: ignore[attr-defined]
     )
 
 
@@ -355,7 +355,7 @@ def _rounding_of_weights(module: nn.Module) -> float:
     return max((rounding(each) for each in module.parameters()), default=0.0) + hidden * 2.0**-8
 
 
-def worst(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
+def max_difference(found: Iterable[TensorDifference | None]) -> TensorDifference | None:
     """Return the largest difference; None if there is none."""
     there = [each for each in found if each is not None]
     return max(there, key=lambda each: each.distance, default=None)

@@ -37,7 +37,7 @@ class Pairs:
     ----------
     partners : dict of str to str
         Names of a's layers, and of b's.
-    alone : list of (str, str, str)
+    unmatched : list of (str, str, str)
         ``"a"`` or ``"b"``, a layer's name, and why it has no partner.
     begins : dict of str to (str, str)
         For a layer at whose end b is compared with what it has folded: the first of these in a, and
@@ -45,7 +45,7 @@ class Pairs:
     """
 
     partners: dict[str, str]
-    alone: list[tuple[str, str, str]]
+    unmatched: list[tuple[str, str, str]]
     begins: dict[str, tuple[str, str]]
 
     def begin(self, name: str) -> tuple[str, str]:
@@ -86,11 +86,11 @@ def paired(a: list[LayerRun], b: list[LayerRun], given: Mapping[str, str] | None
     matched = dict(partners)
     folded, firsts = _folded(a, of_b, partners)
     lacking = dict.fromkeys(of_a.keys() - partners.keys(), "b has no such layer") | folded
-    alone = [("a", name, lacking[name]) for name in of_a if name in lacking]
+    unmatched = [("a", name, lacking[name]) for name in of_a if name in lacking]
     compared = set(partners.values())
-    alone += [("b", name, "a has no such layer") for name in of_b if name not in compared]
+    unmatched += [("b", name, "a has no such layer") for name in of_b if name not in compared]
     begins = {last: (first, matched[first]) for last, first in firsts.items() if first in matched}
-    return Pairs({name: partners[name] for name in of_a if name in partners}, alone, begins)
+    return Pairs({name: partners[name] for name in of_a if name in partners}, unmatched, begins)
 
 
 def paired_by_name(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import html_table, paragraph, plain
@@ -49,7 +50,7 @@ Numbers = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class ReceptiveField:
+class ReceptiveField(TablePage):
     """The part of the input that each position of a layer's map depends on, by `receptive_field`.
 
     Attributes
@@ -228,6 +229,9 @@ class ReceptiveField:
         """
         names = ("layer", "call", "status", "why", "size", "stride", "start")
         return [plain({name: getattr(self, name) for name in (*names, "input_size", "map_size")})]
+
+    def _heading(self) -> str:
+        return f"Receptive field of {self.layer or 'the model'}"
 
     def _repr_html_(self) -> str:
         (record,) = self.records()

@@ -40,8 +40,8 @@ are the same in all steps and grow with the values. In order: −Inf, negative o
 ones, Inf, NaN. Values nearer to zero, or beyond, are in the first or last bin of their sign."""
 
 _HEAD = 8  # how many NaN, −Inf, Inf and zeros; total, spread, least and largest of the others
-_CHUNK = 1 << 16  # numbers that stay in a core's cache from one look to the next
-_COUNTED = 1 << 14  # values that a histogram looks at, about
+_CHUNK = 1 << 15  # numbers that stay in a core's cache from one look to the next
+_COUNTED = 1 << 12  # values that a histogram looks at, about
 _EXPONENTS = 512  # as a float32 has them: of negative numbers, then of positive ones
 Part = tuple[int, int, Tensor]
 """The numbers of values and channels, and the result of `measured`."""
@@ -57,8 +57,15 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
     channel : int, optional
         Where the channels are; None if there are none.
     """
+    values = tensor.detach()
+    if values.dtype == torch.float32 and values.device.type == "cpu" and values.is_contiguous():
+        others = [axis for axis in range(values.ndim) if axis != channel]
+        by_channel = values.sum(others).reshape(-1) if others else values
+        row = _on_cpu(values.reshape(-1).numpy(), by_channel.numpy())
+        if row is not None:
+            return values.numel(), len(by_channel), torch.from_numpy(row)
     with torch.no_grad():
-        values = at_least_float32(tensor.detach())
+        values = at_least_float32(values)
         values = values.abs() if values.is_complex() else values
         # In the order in which they lie, channels_last too: then nothing is copied.
         order = sorted(range(values.ndim), key=values.stride().__getitem__, reverse=True)
@@ -81,17 +88,19 @@ def _on_cpu(values: np.ndarray, by_channel: np.ndarray) -> np.ndarray | None:
     """
     count = len(values)
     with np.errstate(all="ignore"):
-        total = float(by_channel.sum())
+        total = float(np.add.reduce(by_channel))
         if not math.isfinite(total):
             return None
         away = np.empty(min(_CHUNK, count), values.dtype)
         mean, nonzeros, spread, low, high = total / count, 0, 0.0, math.inf, -math.inf
+        centre = values.dtype.type(mean)
         for start in range(0, count, _CHUNK):
             part = values[start : start + _CHUNK]
-            from_mean = np.subtract(part, values.dtype.type(mean), out=away[: len(part)])
-            spread = math.hypot(spread, math.sqrt(np.dot(from_mean, from_mean)))
+            from_mean = np.subtract(part, centre, out=away[: len(part)])
+            spread = math.hypot(spread, math.sqrt(from_mean.dot(from_mean)))
             nonzeros += int(np.count_nonzero(part != 0))
-            low, high = min(low, part.min()), max(high, part.max())
+            low = min(low, np.minimum.reduce(part))
+            high = max(high, np.maximum.reduce(part))
         if not math.isfinite(spread):
             return None
         row = np.empty(_HEAD + _EXPONENTS + len(by_channel), np.float32)
