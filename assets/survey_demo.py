@@ -49,7 +49,7 @@ def table(survey: hookviz.results.Survey) -> str:
         f"|---|{'---|' * len(LAYERS)}---|",
     ]
     for name in CLASSES:
-        found = survey.find(name, share=MOST / K)
+        found = survey.find(name, fraction=MOST / K)
         counts = [sum(layer == each for layer, _, _ in found) for each in LAYERS]
         last = [(channel, count) for layer, channel, count in found if layer == LAYERS[-1]]
         said = f"{last[0][0]}: {last[0][1]} of {K}" if last else "–"

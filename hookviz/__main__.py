@@ -7,7 +7,7 @@ import importlib
 import os
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add = one.add_argument
-    add("model", nargs="?", help="a torchvision name, timm:NAME, or package.module:function")
-    add("inputs", nargs="?", help="a picture")
-    add("-o", "--output", default="view.html", help="the file to write (view.html)")
-    add("--weights", help='a file of weights (a state dict), or "none" for random ones')
-    add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
+    add = model_options(one, "a picture", "view.html")
     add(
         "--target",
         help="the score of the gradient: a class by name or number, one against another "
@@ -121,6 +116,17 @@ def parser() -> argparse.ArgumentParser:
     return whole
 
 
+def model_options(one: argparse.ArgumentParser, inputs: str, output: str) -> Callable[..., Any]:
+    """Add the options of model, inputs and output; return the function that adds more."""
+    add = one.add_argument
+    add("model", nargs="?", help="a torchvision name, timm:NAME, or package.module:function")
+    add("inputs", nargs="?", help=inputs)
+    add("-o", "--output", default=output, help=f"the file to write ({output})")
+    add("--weights", help='a file of weights (a state dict), or "none" for random ones')
+    add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
+    return add
+
+
 def survey_parser(commands: Any) -> None:
     """Add the options of a survey."""
     one = commands.add_parser(
@@ -131,12 +137,7 @@ def survey_parser(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     one.set_defaults(run=survey)
-    add = one.add_argument
-    add("model", nargs="?", help="a torchvision name, timm:NAME, or package.module:function")
-    add("inputs", nargs="?", help="a folder of pictures")
-    add("-o", "--output", default="survey.npz", help="the file to write (survey.npz)")
-    add("--weights", help='a file of weights (a state dict), or "none" for random ones')
-    add("--layers", nargs="+", metavar="PATTERN", help='such as "layer4.*"; all convolutions')
+    add = model_options(one, "a folder of pictures", "survey.npz")
     add("--demo", action="store_true", help="the demo model")
     add("--heads", action="store_true", help="survey the heads of attention, too")
     add("-k", type=int, default=9, help="pictures kept for each channel (9)")

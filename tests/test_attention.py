@@ -561,7 +561,7 @@ def test_what_the_result_says(tmp_path):
     maps = hookviz.results.Attention({"even": uniform, "one": sharp}, model="M")
     rows = maps.records()
     json.dumps(rows, allow_nan=False)
-    assert [(r["layer"], r["head"], r["key"], r["share"]) for r in rows][2] == ("one", 0, 2, 1.0)
+    assert [(r["layer"], r["head"], r["key"], r["fraction"]) for r in rows][2] == ("one", 0, 2, 1.0)
     assert (
         rows[0]["entropy"] == pytest.approx(1) and rows[2]["entropy"] == 0 and rows[2]["peak"] == 1
     )

@@ -143,7 +143,7 @@ def test_compare_only_of_these_layers_and_within_the_budget():
     found = hookviz.compare(model, small(), x, layers="*self_attention", max_bytes=2 * needs)
     assert len(found.heads) == 8
     name = ATTENDS.format(2) + ".heads"
-    assert ("a", name, "went over max_bytes") in found.alone
+    assert ("a", name, "went over max_bytes") in found.unmatched
 
 
 def test_compare_pairs_modules_of_other_names():

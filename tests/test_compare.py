@@ -44,7 +44,7 @@ def by_hand(a, b):
         "relative": (a - b).norm() / a.norm(),
         "decibel": 20 * torch.log10(a.norm() / (a - b).norm()),
         "cosine": F.cosine_similarity(a, b, 0),
-        "share": (a != b).double().mean(),
+        "fraction": (a != b).double().mean(),
     }
 
 
@@ -61,7 +61,7 @@ def test_numbers(dtype):
 def test_numbers_that_are_none():
     a, b = torch.tensor([1.0, math.nan, math.inf, 2.0]), torch.tensor([1.0, math.nan, 3.0, 2.0])
     found = difference(a, b)
-    assert (found.nonfinite_mismatch, found.share, found.relative) == (1, 0.25, 0.0)
+    assert (found.nonfinite_mismatch, found.fraction, found.relative) == (1, 0.25, 0.0)
     assert found.distance == math.inf
     assert difference(a, a).equal
     assert difference(torch.zeros(3), torch.ones(3)).relative == math.inf
@@ -91,7 +91,7 @@ def test_rows_are_those_of_two_captures(model, picture):
             (row.gradient, one.gradient, two.gradient),
         ):
             assert known.largest == pytest.approx(float((a - b).abs().max()), rel=1e-4)
-            assert known.share == float((a != b).double().mean())
+            assert known.fraction == float((a != b).double().mean())
     assert found.first().layer == "layer2.0.conv1"
 
 

@@ -817,3 +817,34 @@ def test_a_norm_that_has_hardly_begun_is_no_fault():
         assert findings.healthy, findings
     told = hookviz.diagnose(model, pictures(), cross_entropy)
     assert any("have seen 2 batches" in each.advice for each in told)
+
+
+def test_a_sum_that_overflows_is_no_inf():
+    """All that the layer returns is finite, and nearly as large as its type holds."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.again, self.last = (
+                nn.Linear(4, 32),
+                nn.Linear(32, 32),
+                nn.Linear(32, 4),
+            )
+            nn.init.orthogonal_(self.again.weight, 3.6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            for _ in range(66):
+                x = self.again(x)
+            return self.last(x)
+
+    model, x = Recurrent(), torch.randn(16, 4)
+    hidden = [model.first(x)]
+    for _ in range(66):
+        hidden.append(model.again(hidden[-1]))
+    assert hidden[-1].isfinite().all() and not hidden[-1].abs().sum().isfinite()
+    findings = hookviz.diagnose(model)
+    with findings:
+        (model(x) * 1e-30).sum().backward()
+    assert [each.kind for each in findings if each.severity != "note"] == ["exploding"], findings

@@ -26,9 +26,11 @@ from hookviz.draw.overlay import blend, heat_colours
 from hookviz.export.packing import half, quantize, raw
 from hookviz.export.terms import recipe_of
 from hookviz.run.inputs import prepare_input
+from hookviz.run.output import leaves_of
 from hookviz.run.session import Session
 from hookviz.studies.graph.contributions import contributions_in
 from hookviz.studies.graph.kept import KeptRun
+from hookviz.view.answer import OVERLAP, SHOWN, answer_payload, box_tensors, read_answer
 from hookviz.view.reason import kept_run, reason_payload, weights_payload
 
 HERE = Path(__file__).parent / "javascript"
@@ -166,6 +168,32 @@ def overlays() -> list[dict]:
                 "mixed": written(mixed),
             }
         )
+    return made
+
+
+def detectors() -> list[dict]:
+    """Boxes of DETR's queries, with and without "no object", and of two kinds of YOLO."""
+    torch.manual_seed(0)
+    corners = torch.rand(1, 30, 4) * torch.tensor([80.0, 40, 30, 15])
+    anchors = torch.cat([corners.mT, torch.rand(1, 3 + 6, 30)], 1)
+    row = torch.cat([corners, torch.rand(1, 30, 1), torch.randint(3, (1, 30, 1))], 2)
+    queries = {"logits": torch.randn(1, 30, 4), "pred_boxes": torch.rand(1, 30, 4)}
+    outputs = {
+        "queries": (queries, ["cat", "dog", "cow"]),
+        "queries whose classes are all named": (queries, ["cat", "dog", "cow", "hen"]),
+        "anchors with keypoints": ((anchors,), ["cat", "dog", "cow"]),
+        "rows with keypoints": ((torch.cat([row, torch.rand(1, 30, 6)], 2),), ["cat", "dog"]),
+    }
+    made = []
+    for name, (output, names) in outputs.items():
+        leaves = leaves_of(output)
+        said = answer_payload(read_answer(leaves, (1, 3, 40, 80), 0, names), 0)
+        facts, at = box_tensors(leaves, 0, names)
+        more = {"sample": 0, "size": [40, 80], "shown": SHOWN, "overlap": OVERLAP}
+        given = [each(output).numpy() for each in at]
+        tensors = [{"shape": each.shape, "values": written(each)} for each in given]
+        found = {"boxes": said["boxes"], "count": said["count"]}
+        made.append({"name": name, "facts": facts | more, "tensors": tensors} | found)
     return made
 
 
@@ -448,6 +476,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "heats": heats(),
         "packed": packed(),
         "overlays": overlays(),
+        "detectors": detectors(),
         "answers": answers(),
         "here": here(),
         "transforms": transforms(),

@@ -151,6 +151,20 @@ def test_a_budget_is_kept_and_what_it_cost_is_said():
     assert [words for _, _, words in QUALITY_LEVELS][-1] == "maps are left out" == said[-1]
 
 
+def test_the_first_layer_keeps_its_gradient_longest():
+    """Others' maps go before it, though maps go last."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(8, 16, 16)).astype(np.float32)
+    ends = values.min((1, 2)), values.max((1, 2))
+    parts = [
+        PackedTensor(name, values, *ends, first=first)
+        for first in (False, True)
+        for name in ("maps", "gradients")
+    ]
+    fit_to_budget(parts, 1_000)
+    assert [part.quality == OUT for part in parts] == [True, True, False, False]
+
+
 def names_of(source):
     found = []
     for line in source.splitlines():
@@ -161,7 +175,13 @@ def names_of(source):
 
 
 def test_modules_are_joined_each_name_once():
-    for entry, most in (("page", 60), ("widget", 60), ("survey", 10), ("trace", 20)):
+    for entry, most in (
+        ("page", 60),
+        ("networkPage", 60),
+        ("widget", 60),
+        ("survey", 10),
+        ("trace", 20),
+    ):
         joined = script(entry)
         names = names_of(joined)
         assert len(names) == len(set(names)) > most

@@ -191,7 +191,8 @@ def test_html_has_whole_names(result, odd):
     assert LONG in found._repr_html_() or (name == "diagnose" and not odd)
 
 
-PAGES = ("trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks")
+PAGES = {"trace", "diagnose", "compare", "similarity", "survey", "watch", "hooks", "remove_hooks"}
+PAGES |= {"receptive_field"}
 
 
 def test_a_page_is_one_file(result, tmp_path):

@@ -253,12 +253,12 @@ def test_classes(whole):
     assert survey["0"].classes(0) == [("z", 4)]
     assert survey.find("z") == [("0", 0, 4)] and survey.find(0) == [("0", 1, 4)]
     assert survey.find("x") == []
-    assert hookviz.survey(model, inputs, k=6).find(4, share=0.5) == [("0", 0, 4)]
+    assert hookviz.survey(model, inputs, k=6).find(4, fraction=0.5) == [("0", 0, 4)]
     assert whole.class_names == ["a", "b", "c"]
     with pytest.raises(ValueError, match="No class is called 'eye'"):
         survey.find("eye")
-    with pytest.raises(ValueError, match="share=2"):
-        survey.find("z", share=2)
+    with pytest.raises(ValueError, match="fraction=2"):
+        survey.find("z", fraction=2)
     with pytest.raises(ValueError, match="has no classes"):
         hookviz.survey(model, [each for each, _ in inputs]).find(0)
 
@@ -305,7 +305,7 @@ def test_a_folder_of_pictures(tmp_path):
         picture.save(folder / f"{number}.png")
     survey = hookviz.survey(hookviz.demo_model(), tmp_path, "layer3.1.conv2", k=2)
     assert survey.class_names[:2] == ["ball", "fish"] and survey.mark.length == 6
-    assert survey.find("fish", share=0.5)
+    assert survey.find("fish", fraction=0.5)
     (tmp_path / "loose.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"Input 4 .* cannot be read as a picture"):
         hookviz.survey(hookviz.demo_model(), tmp_path, "stem.0")

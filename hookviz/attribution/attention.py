@@ -416,7 +416,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         list of dict
             ``layer head samples queries keys``; ``entropy``, the mean of a row's, 1 being all keys
             alike; ``peak``, the mean of a row's largest weight; ``key``, the key that most weight
-            goes to, and its ``share`` of all.
+            goes to, and its ``fraction`` of all.
         """
         return [
             row
@@ -538,8 +538,8 @@ def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
     count = seen.sum((0, 2)).clamp(min=1)
     entropy = torch.special.entr(tensor).sum(-1) / max(math.log(keys), 1e-9) if keys > 1 else total
     mean = lambda each: plain((each.where(seen, 0).sum((0, 2)) / count).tolist())  # noqa: E731
-    shares = tensor.sum((0, 2)) / total.sum((0, 2))[:, None]  # (heads, keys)
-    best = shares.nan_to_num(-1.0).max(1) if keys else None
+    fractions = tensor.sum((0, 2)) / total.sum((0, 2))[:, None]  # (heads, keys)
+    best = fractions.nan_to_num(-1.0).max(1) if keys else None
     found = zip(mean(entropy), mean(tensor.amax(-1)), strict=True)
     return [
         {
@@ -551,7 +551,7 @@ def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
             "entropy": spread,
             "peak": peak,
             "key": None if best is None else int(best.indices[head]),
-            "share": None if best is None else plain(float(best.values[head])),
+            "fraction": None if best is None else plain(float(best.values[head])),
         }
         for head, (spread, peak) in enumerate(found)
     ]
@@ -559,7 +559,7 @@ def head_records(name: str, tensor: Tensor) -> list[dict[str, Any]]:
 
 def has_collapsed(record: Mapping[str, Any]) -> bool:
     """Return whether a head, by its record, looks at one token whatever the query."""
-    return record["share"] is not None and record["share"] >= 0.95
+    return record["fraction"] is not None and record["fraction"] >= 0.95
 
 
 def is_uniform(record: Mapping[str, Any]) -> bool:

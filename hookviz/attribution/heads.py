@@ -295,9 +295,9 @@ class AttentionLayers(AttentionObserver):
             records[name].calls.append(Call((self._tensor(name, each),), (), name))
         ran: dict[str, LayerRecord] = {}
         earlier = list(cache)
-        for place in range(len(earlier) + 1):
-            ran |= {name: records[name] for name in records if places[name] == place}
-            ran |= {name: cache[name] for name in earlier[place : place + 1]}
+        for index in range(len(earlier) + 1):
+            ran |= {name: records[name] for name in records if places[name] == index}
+            ran |= {name: cache[name] for name in earlier[index : index + 1]}
         return cache.with_records([*records.values()], ran)
 
     def _is_chosen(self, attended: Attended) -> bool:

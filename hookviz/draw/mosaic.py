@@ -192,14 +192,14 @@ def facts(name: str, words: Sequence[str]) -> str:
 def strip(pieces: Sequence[Piece], side: int, *, whole: bool = False) -> Image.Image:
     """Draw pieces side by side in one picture, each in a square."""
     sheet = Image.new("RGB", (side * max(len(pieces), 1), side), (GREY,) * 3)
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if piece.picture is None:
             continue
         drawn = piece.drawn(whole)
         factor = side / max(drawn.size)
         size = max(1, round(drawn.width * factor)), max(1, round(drawn.height * factor))
         drawn = drawn.resize(size, _way(factor, max(drawn.size)))
-        corner = place * side + (side - size[0]) // 2, (side - size[1]) // 2
+        corner = index * side + (side - size[0]) // 2, (side - size[1]) // 2
         sheet.paste(drawn, corner)
     return sheet
 
@@ -215,8 +215,8 @@ def sheet(rows: Sequence[tuple[str, Sequence[Piece]]], side: int = 96) -> Image.
         top = number * (side + line + gap)
         # Pillow's own font has no real minus sign.
         pen.text((0, top + 3), words.replace("−", "-"), "black", font_size=13)
-        for place, piece in enumerate(pieces):
-            whole.paste(strip([piece], side), (place * (side + gap), top + line))
+        for index, piece in enumerate(pieces):
+            whole.paste(strip([piece], side), (index * (side + gap), top + line))
     return whole
 
 

@@ -90,14 +90,14 @@ def _draw_input(frame: Frame, axes: Axes) -> None:
     assert frame.input is not None
     _draw_picture(frame.input, "input", axes)
     height, width = frame.input.pixels.shape[:2]
-    for place, box in enumerate(frame.boxes):
+    for index, box in enumerate(frame.boxes):
         left, top, right, bottom = box.corners
         chosen = str(box.at) == frame.target
         colour = CHOSEN if chosen else BOX
         corner = left * width - 0.5, top * height - 0.5
         size = (right - left) * width, (bottom - top) * height
         axes.add_patch(Rectangle(corner, *size, fill=False, ec=colour, lw=2 if chosen else 1))
-        if place < NAMED or chosen:
+        if index < NAMED or chosen:
             words = no_formula(f"{box.label} {100 * box.score:.0f} %")
             ground = {"fc": colour, "lw": 0, "pad": 0.6}
             axes.text(*corner, words, fontsize="xx-small", va="top", bbox=ground, clip_on=True)
@@ -155,8 +155,8 @@ def _draw_tiles(tiles: ChannelGrid, axes: Axes) -> None:
     _outline(tiles.box, levels.shape, axes)
     if tiles.mosaic.columns <= NUMBERED:
         height, width = levels.shape
-        for place, channel in enumerate(tiles.channels):
-            left, top, wide, high = tiles.mosaic.box(place)
+        for index, channel in enumerate(tiles.channels):
+            left, top, wide, high = tiles.mosaic.box(index)
             corner = (left + wide) * width - 0.5, (top + high) * height - 0.5
             ground = {"fc": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}
             axes.text(
@@ -202,8 +202,8 @@ def still_png(frame: Frame) -> bytes:
     row = max(column.height for column in columns)
     whole = Image.new("RGB", (width, TOP + row + GAP + tiles.height + GAP), "white")
     _write(whole, frame.title, (width // 2, 8), width - 2 * GAP, 13)
-    for place, column in enumerate(columns):
-        whole.paste(column, (place * COLUMN, TOP))
+    for index, column in enumerate(columns):
+        whole.paste(column, (index * COLUMN, TOP))
     whole.paste(tiles, ((width - tiles.width) // 2, TOP + row + GAP))
     buffer = io.BytesIO()
     # Few colours: notebooks that hold it stay small.
@@ -255,8 +255,8 @@ def _column(picture: Image.Image, title: str, box: Box | None) -> Image.Image:
     width = SIDE + 2 * LEFT  # as far as it may reach to the left
     lines = _wrapped(title, width, 10)[:3]
     column = Image.new("RGB", (COLUMN, 3 * LINE + SIDE), "white")
-    for place, line in enumerate(lines):
-        _write(column, line, (LEFT + SIDE // 2, (place + 3 - len(lines)) * LINE), width, 10)
+    for index, line in enumerate(lines):
+        _write(column, line, (LEFT + SIDE // 2, (index + 3 - len(lines)) * LINE), width, 10)
     size = _size(picture.size)
     smaller = size[0] < picture.width
     how = Image.Resampling.BOX if smaller else Image.Resampling.NEAREST

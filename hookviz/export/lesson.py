@@ -256,13 +256,13 @@ class Grades(TablePage, Sequence[Sheet]):
         self.title, self._sheets = title, tuple(sheets)
 
     @overload
-    def __getitem__(self, place: int) -> Sheet: ...
+    def __getitem__(self, index: int) -> Sheet: ...
 
     @overload
-    def __getitem__(self, place: slice) -> tuple[Sheet, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[Sheet, ...]: ...
 
-    def __getitem__(self, place: int | slice) -> Sheet | tuple[Sheet, ...]:
-        return self._sheets[place]
+    def __getitem__(self, index: int | slice) -> Sheet | tuple[Sheet, ...]:
+        return self._sheets[index]
 
     def __len__(self) -> int:
         return len(self._sheets)

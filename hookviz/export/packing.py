@@ -276,14 +276,17 @@ def fit_to_budget(parts: list[PackedTensor], budget: int) -> list[str]:
 def _lower(order: list[PackedTensor], aim: int) -> None:
     """Lower the quality of one part after another until the estimate is within ``aim``."""
     size = sum(part.size for part in order)
-    for name, quality, _ in QUALITY_LEVELS:
-        for part in order:
-            if size <= aim:
-                return
-            if part.name == name and part.can(quality):
-                size -= part.size
-                part.quality = quality
-                size += part.size
+    # The page opens with maps and gradient of one layer: they are left out when all others are.
+    for last in (False, True):
+        for name, quality, _ in QUALITY_LEVELS:
+            for part in order:
+                if size <= aim:
+                    return
+                kept = part.first and quality == OUT and name in ("maps", "gradients")
+                if part.name == name and part.can(quality) and kept == last:
+                    size -= part.size
+                    part.quality = quality
+                    size += part.size
 
 
 def _guess_levels(

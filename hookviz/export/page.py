@@ -43,7 +43,16 @@ from ..view.settings import NORM, PRODUCT, Settings
 from ..view.view import View, for_layer
 from .figure import still_png
 from .lesson import Step, lesson_payload
-from .packing import OUT, Coding, PackedTensor, Stream, fit_to_budget, quantize, raw
+from .packing import (
+    OUT,
+    Coding,
+    PackedTensor,
+    Stream,
+    ends_of,
+    fit_to_budget,
+    quantize,
+    raw,
+)
 from .packing import picture as packed_picture
 from .terms import held_terms, kept_layers
 
@@ -286,8 +295,7 @@ def _layer(view: View) -> tuple[dict[str, Any], Stream, list[PackedTensor]]:
     ]
     if (matrices := _queries(view)) is not None:
         values, header["queries"] = matrices
-        flat = values.reshape(len(values), -1)
-        parts.append(PackedTensor("queries", values, flat.min(1), flat.max(1)))
+        parts.append(PackedTensor("queries", values, *ends_of(values)))
     elif view.query_words:
         header["notes"] += [f"Attention in this page is seen from {view.query_words}."]
     header["counts"] = header["counts"] | {"call": 1, "sample": 1, "depth": 1}

@@ -279,7 +279,7 @@ def described(value: Any) -> str:
         return _listed(named, [(f".{key}", each) for key, each in pairs])
     if not value:
         return f"an empty {name}"
-    return _listed(named, [(f"[{place}]", each) for place, each in enumerate(value)])
+    return _listed(named, [(f"[{index}]", each) for index, each in enumerate(value)])
 
 
 class Leaf(NamedTuple):

@@ -49,7 +49,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def update(self, share: float, said: str = "") -> None:
+    def update(self, fraction: float, said: str = "") -> None:
         """Show the fraction done, 0 to 1, with the text ``said``."""
         place = _place.get()
         if time.monotonic() < self._next or not (place or _in_notebook() or self._terminal):
@@ -57,14 +57,16 @@ class Progress:
         self._next = time.monotonic() + _PAUSE
         if place is not None:
             self._handle = place
-            place(share)
+            place(fraction)
             return
-        words = f"{100 * share:.0f} %" + f", {said}" * bool(said)
+        words = f"{100 * fraction:.0f} %" + f", {said}" * bool(said)
         if self._terminal:
             print(f"\r{words}\x1b[K", end="", file=sys.stderr, flush=True)
             self._handle = sys.stderr
             return
-        bar = f'<progress max="1" value="{share:.3f}" aria-label="work done" style="width: 300px">'
+        bar = (
+            f'<progress max="1" value="{fraction:.3f}" aria-label="work done" style="width: 300px">'
+        )
         self._show({"text/plain": words, "text/html": f"{bar}</progress> {words}{STOP}"})
 
     def __exit__(self, *error: object) -> None:

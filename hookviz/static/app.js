@@ -38,7 +38,7 @@ import { Why } from "./why.js";
  *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
- *   map?: (at: any) => any,
+ *   map?: (at: any, again?: number) => any,
  *   switches?: boolean,
  *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   pins?: import("./pins.js").Pin[] | null,

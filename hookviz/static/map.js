@@ -19,6 +19,7 @@ const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 104, height: 100 };
 const PLAIN = { width: 104, height: 50 };
 const JOIN = { width: 78, height: 40 };
+const MAKING = "the map is being made: the network runs once more; interrupt the kernel to stop";
 const DRAG = 4; // pixels; below them it is a click
 const LEAST = 0.1; // zoom
 const BOLD = "600 11px";
@@ -55,6 +56,8 @@ export class NetworkMap {
     this.focusNext = "";
     this.wanted = "";
     this.failed = "";
+    this.stopped = false;
+    this.again = 0; // so that what was stopped is asked once more
     this.loading = false;
     this.button = el("button", { class: "hv-toggle", type: "button", title: "the network as a map, its branches and skips (key m)", "aria-expanded": "false" }, "map");
     this.button.addEventListener("click", () => this.toggle());
@@ -93,6 +96,10 @@ export class NetworkMap {
     visible(this.root, this.open);
     setAttribute(this.button, "aria-expanded", String(this.open));
     setAttribute(this.button, "aria-pressed", String(this.open));
+    if (this.open && this.stopped) {
+      this.again += 1;
+      this.failed = "";
+    }
     if (byKey && this.open) this.focusNext = "now";
     if (!this.open && this.root.contains(/** @type {any} */ (this.root.getRootNode()).activeElement)) this.button.focus();
     this.wanted = "";
@@ -110,9 +117,9 @@ export class NetworkMap {
   show() {
     if (!this.open) return;
     const { app } = this;
-    const found = app.source.map?.(app.at);
+    const found = app.source.map?.(app.at, this.again);
     if (found && found !== this.found) this.take(found);
-    if (!this.found || !this.dagre) return this.say(this.failed || "the map is being made …");
+    if (!this.found || !this.dagre) return this.say(this.failed || MAKING);
     const now = `${app.at.layer} ${app.at.call}`;
     const moved = now !== this.wanted;
     if (moved) this.closed.clear();
@@ -131,6 +138,7 @@ export class NetworkMap {
   /** @param {any} found */
   take(found) {
     this.failed = found.none ?? "";
+    this.stopped = Boolean(found.stopped);
     if (this.failed) return;
     const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;

@@ -2,6 +2,7 @@
 // another factor of a channel is another answer, and only what is looked at is asked for.
 
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
+import { detected } from "./detected.js";
 import { paintDisc } from "./intake.js";
 import { averaged, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
@@ -125,12 +126,14 @@ export class NetworkSource {
     const versions = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
-    const boxed = !own && this.first.answer?.boxes.length;
+    const boxed = !own && this.first.answer?.boxes.length && !this.facts.net.boxes;
     const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
-    const answer = own ? this.first.answer : this.first.answer && { ...this.first.answer, boxes: [] };
+    const answer = own ? this.first.answer : boxed ? { ...this.first.answer, boxes: [] } : this.facts.answer;
     this.facts = { ...this.facts, answer, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
-    this.answers.edited.get(["logits"]);
-    if (this.edits.length) this.answers.original.get(["logits"]);
+    const { outputs, boxes } = this.facts.net;
+    const first = outputs.includes("logits") ? ["logits"] : [];
+    this.answers.edited.get([...first, ...(own ? [] : (boxes?.tensors ?? []))]);
+    if (this.edits.length) this.answers.original.get(first);
     this.pump();
     this.tell();
   }
@@ -151,8 +154,18 @@ export class NetworkSource {
     }
     this.busy = false;
     this.predicted();
+    this.detect();
     this.tell();
     this.pump();
+  }
+
+  /** The boxes of a detector, of the answer that is there; until then those of the run before. */
+  detect() {
+    const { boxes } = this.facts.net;
+    const tensors = (boxes?.tensors ?? []).map((/** @type {string} */ name) => this.answers.edited.known.get(name));
+    if (!tensors.length || tensors.includes(undefined)) return;
+    const found = this.answers.edited.once("boxes", () => detected(boxes, tensors));
+    if (this.facts.answer.boxes !== found.boxes) this.facts = { ...this.facts, answer: { ...this.facts.answer, ...found } };
   }
 
   /** Another class: what does not depend on it stays. */

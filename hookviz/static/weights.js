@@ -22,10 +22,13 @@ export class Weights {
     this.picture = picture;
     this.open = false;
     this.drawn = "";
+    this.again = 0; // so that what was stopped is asked once more
+    this.stopped = false;
     this.button = el("button", { class: "hv-toggle", type: "button", title: "the kernels of this layer" }, "weights");
     this.button.addEventListener("click", () => {
       this.open = !this.open;
       this.drawn = "";
+      if (this.stopped) this.again += 1;
       app.schedule();
     });
     this.words = el("div", { class: "hv-why-sum" });
@@ -51,8 +54,9 @@ export class Weights {
     visible(this.root, this.open);
     if (!this.open || !source.why) return;
     const { layer, call, channel, sample, depth, place } = at;
-    const question = { ask: "weights", layer, call, channel, sample, depth, place };
+    const question = { ask: "weights", layer, call, channel, sample, depth, place, ...(this.again ? { again: this.again } : {}) };
     const found = source.why(question, at);
+    this.stopped = Boolean(found?.stopped);
     const key = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark}`;
     if (!found || key === this.drawn) return;
     this.drawn = key;

@@ -38,6 +38,7 @@ export class Why {
     this.offer.addEventListener("click", () => this.toggle());
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
+    this.offStopped = false;
     this.late = 0;
     this.end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
     this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
@@ -213,6 +214,7 @@ export class Why {
     if (!found) return this.drawn ? undefined : this.say(COMING);
     if (found.none !== undefined) return this.say(found.none);
     const off = this.off && source.why?.(this.off);
+    this.offStopped = Boolean(off?.stopped);
     this.tellOff(off);
     const drawn = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
     if (drawn === this.drawn) return undefined;
@@ -398,7 +400,9 @@ export class Why {
     if (!spot || !this.marked.size) return;
     const { layer, call, channel, position, sample } = spot;
     const target = this.target();
-    this.off = { ask: "without", layer, call, channel, position, sample, channels: [...this.marked].sort((a, b) => a - b), target };
+    if (this.offStopped) this.again += 1;
+    const again = this.again ? { again: this.again } : {};
+    this.off = { ask: "without", ...again, layer, call, channel, position, sample, channels: [...this.marked].sort((a, b) => a - b), target };
     this.app.schedule();
   }
 

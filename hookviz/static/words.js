@@ -122,7 +122,12 @@ const LANGUAGES = {
     fit: "ganz",
     "the whole map at once (key f)": "die ganze Karte auf einmal (Taste f)",
     "close all that was opened": "alles Geöffnete schließen",
-    "the map is being made …": "die Karte entsteht …",
+    "the map is being made: the network runs once more; interrupt the kernel to stop":
+      "die Karte entsteht: das Netz läuft noch einmal; Abbruch: den Kernel unterbrechen",
+    "Stopped. Press w twice to ask again.": "Abgebrochen. Zweimal w drücken, um noch einmal zu fragen.",
+    "Stopped. Press m twice to ask again.": "Abgebrochen. Zweimal m drücken, um noch einmal zu fragen.",
+    'Stopped. Press "weights" twice to ask again.': "Abgebrochen. Zweimal auf „Gewichte“ drücken, um noch einmal zu fragen.",
+    'Stopped. Press "switch these off" to ask again.': "Abgebrochen. „diese abschalten“ drücken, um noch einmal zu fragen.",
     "zoom; without Ctrl once a picture was clicked": "vergrößern; ohne Strg, sobald ein Bild angeklickt wurde",
     "move what is enlarged, show all of it": "Vergrößertes verschieben, wieder alles zeigen",
     "give the place up": "den Ort aufgeben",

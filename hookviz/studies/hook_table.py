@@ -388,11 +388,11 @@ class HookTable(TablePage, Sequence[HookInfo]):
         return len(self._found)
 
     @overload
-    def __getitem__(self, place: int) -> HookInfo: ...
+    def __getitem__(self, index: int) -> HookInfo: ...
     @overload
-    def __getitem__(self, place: slice) -> HookTable: ...
-    def __getitem__(self, place: int | slice) -> HookInfo | HookTable:
-        found = self._found[place]
+    def __getitem__(self, index: slice) -> HookTable: ...
+    def __getitem__(self, index: int | slice) -> HookInfo | HookTable:
+        found = self._found[index]
         return HookTable(found, self._model) if isinstance(found, tuple) else found
 
     @property

@@ -7,6 +7,7 @@ detectors in `DETECTORS`. Each position and each box has the expression with whi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,13 +135,7 @@ def read_answer(
     >>> found.boxes[0].corners, found.boxes[0].at
     ((0.0, 0.0, 0.5, 0.5), output[0]["scores"][0])
     """
-
-    def named(number: int) -> str:
-        return class_names[number] if number < len(class_names) else f"class {number}"
-
-    groups: dict[Output, dict[Any, Leaf]] = {}
-    for leaf in leaves:
-        groups.setdefault(leaf.base, {})[leaf.key] = leaf
+    groups, named = _grouped(leaves), _namer(class_names)
     for detector in DETECTORS:
         boxes = list(detector(groups, size, sample, named))
         if boxes:
@@ -149,6 +144,47 @@ def read_answer(
     boxed = {base for base, group in groups.items() if {"boxes", "pred_boxes"} & group.keys()}
     maps = [leaf for leaf in leaves if leaf.base not in boxed]  # masks are the boxes' own
     return ShownOutput(list(dense_maps(maps, size, class_names)), [])
+
+
+def box_tensors(
+    leaves: Sequence[Leaf], sample: int, class_names: Sequence[str]
+) -> tuple[dict[str, Any], list[Output]] | None:
+    """Return how boxes are computed of plain tensors, and these; None if there are none such.
+
+    Returns
+    -------
+    dict, list of Output
+        For `static/detected.js`: ``kind``, ``"queries"``, ``"anchors"`` or ``"rows"``; ``written``,
+        the scores' tensor; ``labels``, the names of the classes; ``points``, the number of
+        keypoints; and ``every``, True if all classes have a name.
+    """
+    groups, named = _grouped(leaves), _namer(class_names)
+    common = {"points": 0, "every": True, "labels": list(class_names)}
+    for logits, boxes, every in _query_leaves(groups, named):
+        labels = [named(index) for index in range(logits.value.shape[2])]
+        own = {"kind": "queries", "written": str(logits.at), "labels": labels, "every": every}
+        return common | own, [logits.at, boxes.at]
+    for leaf, classes in _anchor_leaves(groups, named):
+        labels = [named(index) for index in range(classes)]
+        points = _points(leaf.value[sample, 4 + classes :].float())
+        own = {"kind": "anchors", "written": str(leaf.at), "labels": labels, "points": points}
+        return common | own, [leaf.at]
+    for leaf in _row_leaves(groups, sample):
+        more = leaf.value.shape[2] - 6
+        points = more // 3 if more % 3 == 0 else 0
+        return common | {"kind": "rows", "written": str(leaf.at), "points": points}, [leaf.at]
+    return None
+
+
+def _grouped(leaves: Sequence[Leaf]) -> dict[Output, dict[Any, Leaf]]:
+    groups: dict[Output, dict[Any, Leaf]] = {}
+    for leaf in leaves:
+        groups.setdefault(leaf.base, {})[leaf.key] = leaf
+    return groups
+
+
+def _namer(class_names: Sequence[str]) -> Named:
+    return lambda number: class_names[number] if number < len(class_names) else f"class {number}"
 
 
 def dense_maps(
@@ -216,18 +252,22 @@ def _has_rows(group: Mapping[Any, Leaf]) -> bool:
     return len(rows) == 2 and rows[1] == 4 and tuple(own) == (rows[0],)
 
 
+def _query_leaves(groups: Groups, named: Named) -> Iterator[tuple[Leaf, Leaf, bool]]:
+    """Yield logits and boxes of DETR's queries, and whether all classes have names."""
+    for group in groups.values():
+        logits = group.get("logits") or group.get("pred_logits")
+        boxes = group.get("pred_boxes")
+        if logits is not None and boxes is not None and logits.value.ndim == 3:
+            # The last class of DETR's softmax is "no object", which has no name.
+            yield logits, boxes, not _unnamed(named, logits.value.shape[2] - 1)
+
+
 def _queries(
     groups: Groups, size: tuple[int, ...], sample: int, named: Named
 ) -> Iterator[DetectedBox]:
     """Yield boxes of DETR and its kin: "pred_boxes" ``(N, Q, 4)`` as shares, "logits" beside."""
-    for group in groups.values():
-        logits = group.get("logits") or group.get("pred_logits")
-        boxes = group.get("pred_boxes")
-        if logits is None or boxes is None or logits.value.ndim != 3:
-            continue
+    for logits, boxes, every in _query_leaves(groups, named):
         rows = logits.value[sample].float()
-        # The last class of DETR's softmax is "no object", which has no name.
-        every = not _unnamed(named, rows.shape[1] - 1)
         shares = rows.sigmoid() if every else rows.softmax(-1)[:, :-1]
         best, labels = shares.max(-1)
         for place in range(len(rows)):
@@ -239,6 +279,25 @@ def _queries(
         return
 
 
+def _anchor_leaves(groups: Groups, named: Named) -> Iterator[tuple[Leaf, int]]:
+    """Yield tensors of YOLO's anchors, and the number of classes."""
+    if _unnamed(named, 0):  # that number tells it from any other 3d tensor
+        return
+    classes = next(count for count in itertools.count() if _unnamed(named, count))
+    for group in groups.values():
+        leaf = group.get(0)
+        if leaf is not None and leaf.value.ndim == 3:
+            rows, anchors = leaf.value.shape[1:]
+            if 4 + classes <= rows < anchors and rows > 4:
+                yield leaf, classes
+
+
+def _points(more: Tensor) -> int:
+    """Count the keypoints in rows that follow an anchor's classes; 0 if they are something else."""
+    sound = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
+    return len(more) // 3 if sound else 0
+
+
 def _anchors(
     groups: Groups, size: tuple[int, ...], sample: int, named: Named
 ) -> Iterator[DetectedBox]:
@@ -247,20 +306,8 @@ def _anchors(
     Three rows a keypoint may follow, right, down and its score, or the coefficients of masks.
     """
     height, width = size[-2:]
-    for group in groups.values():
-        leaf = group.get(0)
-        if (
-            leaf is None
-            or leaf.value.ndim != 3
-            or not 4 < leaf.value.shape[1] < leaf.value.shape[2]
-        ):
-            continue
-        if named(0) == "class 0":  # its number of classes tells it from any other 3d tensor
-            continue
-        classes = next(count for count in range(len(leaf.value[0])) if _unnamed(named, count))
+    for leaf, classes in _anchor_leaves(groups, named):
         rows = leaf.value[sample].float()
-        if 4 + classes > len(rows):
-            continue
         scores, labels = rows[4 : 4 + classes].max(0)
         chosen = scores.argsort(descending=True)[: 50 * SHOWN]
         right, down, wide, high = rows[:4, chosen]
@@ -268,7 +315,7 @@ def _anchors(
             [right - wide / 2, down - high / 2, right + wide / 2, down + high / 2], 1
         )
         more = rows[4 + classes :]
-        marked = len(more) % 3 == 0 and bool(((more[2::3] >= 0) & (more[2::3] <= 1)).all())
+        marked = bool(_points(more))
         for place in _without_overlap(corners, labels[chosen]):
             anchor = int(chosen[place])
             label = int(labels[anchor])
@@ -286,6 +333,18 @@ def _anchors(
         return
 
 
+def _row_leaves(groups: Groups, sample: int) -> Iterator[Leaf]:
+    """Yield tensors whose rows are boxes: behind the corners a share and a whole number."""
+    for group in groups.values():
+        leaf = group.get(0)
+        if leaf is None or leaf.value.ndim != 3 or leaf.value.shape[2] < 6:
+            continue
+        scores, labels = leaf.value[sample].float()[:, 4:6].unbind(1)
+        shares = ((scores >= 0) & (scores <= 1)).all() and scores.any()
+        if shares and ((labels >= 0) & (labels == labels.round())).all():
+            yield leaf
+
+
 def _chosen_rows(
     groups: Groups, size: tuple[int, ...], sample: int, named: Named
 ) -> Iterator[DetectedBox]:
@@ -294,15 +353,9 @@ def _chosen_rows(
     A row is the corners in pixels, the score and the number of the class; keypoints may follow.
     """
     height, width = size[-2:]
-    for group in groups.values():
-        leaf = group.get(0)
-        if leaf is None or leaf.value.ndim != 3 or leaf.value.shape[2] < 6:
-            continue
+    for leaf in _row_leaves(groups, sample):
         rows = leaf.value[sample].float()
-        scores, labels, more = rows[:, 4], rows[:, 5], rows[:, 6:]
-        shares = ((scores >= 0) & (scores <= 1)).all() and scores.any()
-        if not shares or not ((labels >= 0) & (labels == labels.round())).all():
-            continue
+        more = rows[:, 6:]
         marked = more.shape[1] % 3 == 0
         for place, (*corners, score, label) in enumerate(rows[:, :6].tolist()):
             own = more[place].reshape(-1, 3)[:, :2].tolist() if marked else []

@@ -71,11 +71,11 @@ class Pins(Sequence[Pin]):
         self._pins = tuple(pins)
 
     @overload
-    def __getitem__(self, place: int) -> Pin: ...
+    def __getitem__(self, index: int) -> Pin: ...
     @overload
-    def __getitem__(self, place: slice) -> Pins: ...
-    def __getitem__(self, place: int | slice) -> Pin | Pins:
-        found = self._pins[place]
+    def __getitem__(self, index: slice) -> Pins: ...
+    def __getitem__(self, index: int | slice) -> Pin | Pins:
+        found = self._pins[index]
         return Pins(found) if isinstance(found, tuple) else found
 
     def __len__(self) -> int:

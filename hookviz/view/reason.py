@@ -95,15 +95,13 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
     kept, sample = kept_run(view), int(question.get("sample", 0))
     layer, call = question.get("layer", ""), int(question.get("call", -1))
     channel, position = int(question.get("channel", 0)), question.get("position")
-    note = ""
+    note, first = "", None  # where the question names a layer
     if "written" in question:
         first, note = _beginning(view, kept, read_output(question["written"]))
     elif "output" in question:
         first = next(iter(kept.output_origins((sample, int(question["output"])))), None)
         if first is None:
             raise ValueError("The output is not a layer's number: walk from a layer instead.")
-    else:
-        first = None
     if first is not None:
         layer, call, sample = first.layer, first.call, first.sample
         channel, position = first.channel, first.position

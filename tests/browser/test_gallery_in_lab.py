@@ -8,6 +8,7 @@ import io
 import pytest
 import torch
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 
@@ -58,13 +59,13 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
         wait_for(
             lambda: name in (said := first.inner_text()) and share in said, f"{number}'s answer"
         )
-        assert app.locator(".hv-name").inner_text() == "layer3.1.conv2"
-        assert app.locator(".hv-number-now").first.inner_text() == "17"
+        expect(app.locator(".hv-name")).to_have_text("layer3.1.conv2")
+        expect(app.locator(".hv-number-now").first).to_have_text("17")
         if moved:
             words = f"The top class is {name} now"
             wait_for(lambda: words in app.locator(".hv-notes").inner_text(), "that it is said")
 
-    assert thumbs.count() == 2
+    expect(thumbs).to_have_count(2)
     thumbs.nth(1).click()  # the batch's other sample
     shows(12, moved=False)
     file = {"name": "four.png", "mimeType": "image/png", "buffer": png(4)}
@@ -80,20 +81,24 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     app.get_by_role("button", name="three.png").focus()
     page.keyboard.press("Enter")
     shows(3)
-    assert thumbs.nth(2).get_attribute("aria-pressed") == "true"
+    expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
     # Two side by side: under one channel, until it is chosen once more.
     thumbs.first.click(modifiers=["Shift"])
     both = page.locator(".hookviz-app:visible")
     wait_for(lambda: both.count() == 2, "the second explorer")
     other = both.nth(1)
     other.locator(".hv-tile").first.wait_for()
-    one, two = (each.bounding_box() for each in (both.first, other))
-    assert two["x"] >= one["x"] + one["width"] - 1 and abs(two["y"] - one["y"]) < 60
+
+    def beside():
+        one, two = (each.bounding_box() for each in (both.first, other))
+        return two["x"] >= one["x"] + one["width"] - 1 and abs(two["y"] - one["y"]) < 60
+
+    wait_for(beside, "both in one row")
     both.first.get_by_role("slider", name="channel", exact=True).focus()
     page.keyboard.press("ArrowRight")
     wait_for(lambda: other.locator(".hv-number-now").first.inner_text() == "18", "its channel")
     other.get_by_label("whose pictures are shown").select_option("difference")
-    wait_for(lambda: "b − a" in other.inner_text() or "−" in other.inner_text(), "the difference")
+    wait_for(lambda: "channel 18, b − a" in other.inner_text(), "the difference")
     page.screenshot(path=shots / "gallery-two.png")
     both.first.get_by_role("slider", name="channel", exact=True).focus()
     page.keyboard.press("ArrowLeft")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from front_end import canvas_pixels, wait_for
 from PIL import Image, ImageOps
-from playwright.sync_api import Error
+from playwright.sync_api import Error, expect
 from torchvision import transforms
 
 import hookviz
@@ -113,12 +113,10 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(writt
         assert close(values(page, "gradient", layer, order[0]), cache[layer].gradient), layer
     logit = {each["index"]: each["logit"] for each in page.evaluate("hookviz.predictions()")}
     assert np.allclose([logit[number] for number in range(10)], logits[0].tolist(), atol=1e-4)
-    assert page.locator(".hv-edit").all_inner_texts() == [
-        "layer2.0.conv1, channel 4: off ✕",
-        "layer2.1.conv2, channel 7: × 1.5 ✕",
-    ]
+    edits = ["layer2.0.conv1, channel 4: off ✕", "layer2.1.conv2, channel 7: × 1.5 ✕"]
+    expect(page.locator(".hv-edit")).to_have_text(edits)
     page.evaluate("hookviz.reset()")
-    assert page.locator(".hv-edit").count() == 0
+    expect(page.locator(".hv-edit")).to_have_count(0)
     assert close(
         values(page, "activation", layers[-1]), as_torch(model, x, 0)[1][layers[-1]].activation
     )
@@ -302,10 +300,82 @@ def test_outputs_that_are_pictures_follow_the_input(shown, shots):
     assert np.abs(values(page, "input") - x.numpy()).max() < 1e-6  # one rounds at /255
     follows(x)
     page.screenshot(path=shots / "network-page-output.png")
+    assert page.get_by_text("The network failed").count() == 0
 
     page.evaluate("hookviz.scale('first', 3, 0)")
     with hookviz.edit(model, "first", 0, channels=3):
         follows(x)
+
+
+class Queries(torch.nn.Module):
+    """A detector whose queries are the places of a map: DETR's output."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 4, stride=8)
+        self.classes = torch.nn.Conv2d(8, 4, 1)
+        self.boxes = torch.nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        x = self.first(x).relu() * 3
+        boxes = self.boxes(x).sigmoid()
+        return {"logits": self.classes(x).flatten(2).mT, "pred_boxes": boxes.flatten(2).mT}
+
+
+BOXED = """() => Array.from(document.querySelectorAll(".hv-box"), (box) => [
+  box.title.split(":")[0].split(";")[0],
+  ...["left", "top", "width", "height"].map((side) => parseFloat(box.style[side])),
+]).reverse()"""
+
+
+def test_boxes_of_a_detector_follow_the_input(shown, shots):
+    torch.manual_seed(1)
+    model = Queries().eval()
+    names = ["cat", "dog", "cow"]
+
+    def explorer(x):
+        return hookviz.explore(model, x, hookviz.output["logits"][0, 2, 1], class_names=names)
+
+    def boxes(x):
+        made = explorer(x)
+        found = made._now.answer.boxes
+        made.close()
+        return found
+
+    def shows(wanted):
+        found = page.evaluate(BOXED)
+        if len(found) != len(wanted):
+            return False
+        for (words, *place), box in zip(found, wanted, strict=True):
+            left, top, right, bottom = box.corners
+            near = np.allclose(
+                np.array(place) / 100, (left, top, right - left, bottom - top), 0, 1e-4
+            )
+            if not near or not words.startswith(box.label):
+                return False
+        return True
+
+    first = torch.rand(1, 3, 32, 48)
+    own = explorer(first)
+    page = shown(own.to_html(network=True), color_scheme="light")
+    own.close()
+    page.locator(".hv-box").first.wait_for()
+    wait_for(lambda: shows(boxes(first)), "the boxes of the first picture")
+    pixels = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
+    give(page, Image.fromarray(pixels))
+    x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255
+    other = boxes(x)
+    wait_for(lambda: shows(other), "the boxes of the other picture")
+    page.screenshot(path=shots / "network-page-boxes.png")
+    assert page.get_by_text("The network failed").count() == 0
+
+    page.evaluate("hookviz.scale('first', 3, 0)")
+    with hookviz.edit(model, "first", 0, channels=3):
+        edited = boxes(x)
+    wait_for(lambda: shows(edited), "the boxes without a channel")
+    page.evaluate("hookviz.reset()")
+    page.get_by_role("button", name="first", exact=True).click()
+    wait_for(lambda: shows(boxes(first)), "the first boxes again")
 
 
 def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
@@ -444,9 +514,8 @@ def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     frame = values(page, "input")
     wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # and goes on
     stop.click()
-    assert page.evaluate("globalThis.seen.getTracks().map((track) => track.readyState)") == [
-        "ended"
-    ]
+    tracks = "globalThis.seen.getTracks().map((track) => track.readyState)"
+    wait_for(lambda: page.evaluate(tracks) == ["ended"], "the camera's light to go out")
     last = values(page, "input")
     cache = as_torch(hookviz.demo_model(), torch.from_numpy(last.copy()), 0)[1]
     assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
@@ -564,5 +633,5 @@ def test_a_page_embeds_one_and_drives_it(written, chrome):
     assert float(second) == pytest.approx(float(after[number]), abs=2e-3)
     assert abs(float(first) - float(second)) > 0.01
     chip = page.frame_locator("#network").locator(".hv-edit")
-    assert chip.inner_text() == "layer3.1.conv2, channel 32: off ✕"
+    expect(chip).to_have_text("layer3.1.conv2, channel 32: off ✕")
     context.close()

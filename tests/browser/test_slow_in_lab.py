@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -85,9 +86,11 @@ def test_keys_are_held_while_the_class_changes(shown):
         page.keyboard.down("ArrowDown")
         wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
         page.keyboard.up("ArrowDown")
+        for _ in range(2):  # drawn, then recorded
+            next_frame(page)
+        before = now(page)
         bars.nth(2).click()
         channel.focus()
-        before = now(page)
         page.keyboard.press("ArrowLeft")
         wait_for(lambda: now(page) == (before[0], before[1] - 1), "the last step")
         last, went = now(page), places(page.evaluate("recorded"))
@@ -142,4 +145,58 @@ def test_what_python_sets_meanwhile_stays(open_notebook):
         assert "magma 8 " in said.inner_text()
         went = places(page.evaluate("recorded"))
         assert went == sorted(went) and went[-1] == (1, 8)
+    assert notebook.errors == []
+
+
+SLOW = """import pathlib, time, torch
+patch("hookviz.run.progress.PATIENCE", 0.0).start()
+class Slow(torch.nn.Conv2d):
+    def forward(self, x):
+        while pathlib.Path("wait").exists():
+            time.sleep(0.01)
+        return super().forward(x)
+torch.manual_seed(0)
+net = torch.nn.Sequential(*[torch.nn.Conv2d(3, 3, 1) for _ in range(4)], Slow(3, 4, 3))
+before = {name: value.clone() for name, value in net.state_dict().items()}
+explorer = hookviz.explore(net, torch.rand(1, 3, 16, 16), layer='0')
+said = ipywidgets.Label('').add_class('said')
+def tell(change=None):
+    same = all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    said.value = f'{explorer.layer} {explorer.channel} {len(hookviz.hooks(net))} {same}.'
+explorer.observe(tell)
+said"""
+LARGE = "large = hookviz.explore(net, torch.rand(1, 3, 600, 800))"
+RUN_ONE_MORE = """
+    const cells = found.content.model.sharedModel;
+    cells.insertCell(cells.cells.length, { cell_type: "code", source: CODE_OF_CELL });
+    found.content.activeCellIndex = cells.cells.length - 1;
+    app.shell.activateById(found.id);
+    app.commands.execute("notebook:run-cell"); // not waited for: it is to be stopped
+"""
+INTERRUPT = """
+    app.shell.activateById(found.id);
+    await app.commands.execute("notebook:interrupt-kernel");
+"""
+
+
+def test_a_stop_of_a_large_picture(open_notebook, lab):
+    """The bar names the way to stop; then the explorer that stood before answers as it did."""
+    notebook = open_notebook([ON, SLOW, "explorer"])
+    page = notebook.page
+    app, said = page.locator(".hookviz-app"), page.locator(".said").first
+    app.locator(".hv-tile").first.wait_for()
+    wait = lab.files / "wait"
+    wait.touch()
+    try:
+        notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(LARGE)))
+        page.get_by_text("interrupt the kernel to stop", exact=True).wait_for()
+        notebook.command(INTERRUPT)
+        page.get_by_text("KeyboardInterrupt").first.wait_for()
+    finally:
+        wait.unlink()
+    app.locator(".hv-tile").nth(2).click()
+    wait_for(lambda: said.inner_text() == "0 2 0 True.", "the explorer to answer")
+    again = f"{LARGE}\nprint('made at layer', large.layer)"
+    notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(again)))
+    page.get_by_text("made at layer 4").last.wait_for()
     assert notebook.errors == []

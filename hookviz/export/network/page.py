@@ -21,6 +21,8 @@ from ...hooking.select import Layers
 from ...hooking.tables import megabytes
 from ...hooking.tensors import as_maps
 from ...run.inputs import ModelInput
+from ...run.output import Output
+from ...view.answer import OVERLAP, SHOWN, box_tensors
 from ...view.layer import ABLATION
 from ...view.payload import (
     class_number,
@@ -83,6 +85,11 @@ def write_network_page(
     view, facts = begun.view, begun.facts
     at, session = view.settings, view.session
     on_progress(0.05)
+    detector: dict[str, Any] = {}
+    boxed: list[Output] = []
+    if view.answer.boxes:
+        known = box_tensors(view.run.leaves, view.input_sample, session.class_names)
+        detector, boxed = known or (detector, boxed)
     network = export_network(
         session,
         view.run,
@@ -90,7 +97,7 @@ def write_network_page(
         sample=at.sample,
         target=at.target,
         precision=precision,
-        answers=[each.at for each in view.answer.maps],
+        answers=[*(each.at for each in view.answer.maps), *boxed],
     )
     on_progress(0.8)
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
@@ -114,6 +121,7 @@ def write_network_page(
         "pictures": _thumbnails(session.inputs),
         "transform": transform,
         "reason": network.note,
+        "boxes": _detector(detector, view) if detector else None,
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
@@ -144,6 +152,20 @@ def write_network_page(
         facts["language"],
         computes=True,
     )
+
+
+def _detector(facts: dict[str, Any], view: View) -> dict[str, Any]:
+    """Return what `static/detected.js` needs for the boxes of another input."""
+    first = len(view.answer.maps)
+    count = 2 if facts["kind"] == "queries" else 1
+    assert view.session.inputs.main is not None
+    return facts | {
+        "tensors": [f"answer:{first + number}" for number in range(count)],
+        "sample": view.input_sample,
+        "size": list(view.session.inputs.main.shape[-2:]),
+        "shown": SHOWN,
+        "overlap": OVERLAP,
+    }
 
 
 def _thumbnails(inputs: ModelInput) -> list[dict[str, str]]:

@@ -152,8 +152,8 @@ class ComparingCapture(QuietCapture):
         partner = self._call(record)
         firsts = getattr(partner, self._side) if partner is not None else ()
         taken = []
-        for place, (path, tensor) in enumerate(found):
-            first = firsts[place] if place < len(firsts) else None
+        for index, (path, tensor) in enumerate(found):
+            first = firsts[index] if index < len(firsts) else None
             each = ComparedTensor(record.name, path, tensor.shape, tensor.dtype, 0, None)
             if first is not None and first.kept:
                 each.first, each.of_value = first, self._apart(first, first.value, tensor)
@@ -352,25 +352,25 @@ def _heads(
         partner = partners.get(attended.name)
         if partner is None:
             return
-        place = partner, counts[attended.name]
+        key = partner, counts[attended.name]
         counts[attended.name] += 1
-        if place not in kept:
+        if key not in kept:
             return
-        unmatched.pop(place[0], None)
-        ours = kept[place].weights
+        unmatched.pop(key[0], None)
+        ours = kept[key].weights
         if ours is None:
-            unmatched[place[0]] = "went over max_bytes"
+            unmatched[key[0]] = "went over max_bytes"
         elif ours.shape != weights.shape:
             shapes = ["×".join(map(str, each.shape)) for each in (ours, weights)]
-            unmatched[place[0]] = f"shapes differ: {' and '.join(shapes)}"
+            unmatched[key[0]] = f"shapes differ: {' and '.join(shapes)}"
         else:
             apart = [difference(ours[:, head], weights[:, head]) for head in range(ours.shape[1])]
-            row = _around(known, *place)
-            found[place] = [
+            row = _around(known, *key)
+            found[key] = [
                 HeadDifference(
-                    place[0],
+                    key[0],
                     attended.name,
-                    place[1],
+                    key[1],
                     head,
                     each,
                     ROUNDINGS * each.epsilon if row is None else row.tolerance,
@@ -380,7 +380,7 @@ def _heads(
 
     with _blamed("b"):
         run_attention(second, reduce=compared)
-    heads = [each for place in kept for each in found.get(place, ())]
+    heads = [each for key in kept for each in found.get(key, ())]
     return heads, [("a", heads_name(name), why) for name, why in unmatched.items()]
 
 

@@ -180,7 +180,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         -------
         list of dict
             With the keys layer, layer_b, call, type, shape; largest, mean, relative, decibel,
-            cosine, share, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
+            cosine, fraction, nonfinite_mismatch, as in `TensorDifference`; inputs_relative,
             gradient_relative (None where either had none), and why they cannot be compared; and,
             the same in all rows, changed_answers, how many samples are answered otherwise (None
             without classes), and worst_sample. Strict JSON: NaN is None, an infinity is ``"inf"``
@@ -307,7 +307,7 @@ def error_chart(rows: Sequence[LayerDifference]) -> Figure:
         heights = np.clip(found, low, high)
         axes.plot(heights, mark + "-", ms=3, lw=0.8, label=name)
     axes.plot([min(row.tolerance, high) for row in rows], ":", color="gray", label="of rounding")
-    first = next((place for place, row in enumerate(rows) if row.differs()), None)
+    first = next((index for index, row in enumerate(rows) if row.differs()), None)
     if first is not None:
         axes.axvline(first, color="#d97706", lw=1)
         axes.set_title(f"first difference: {layer_label(rows[first].layer, 60)}", fontsize="medium")

@@ -31,7 +31,7 @@ class TensorDifference:
         ``‖a − b‖ / ‖a‖``: 0 if they are equal, Inf if a is all zeros and b is not.
     cosine : float
         ``a·b / (‖a‖ ‖b‖)``, NaN if either is all zeros.
-    share : float
+    fraction : float
         Share of places, 0 to 1, at which they differ at all. NaN is equal to NaN.
     nonfinite_mismatch : int
         At how many places only one of them is finite, or they are not the same NaN or Inf.
@@ -46,7 +46,7 @@ class TensorDifference:
     mean: float = math.nan
     relative: float = math.nan
     cosine: float = math.nan
-    share: float = math.nan
+    fraction: float = math.nan
     nonfinite_mismatch: int = 0
     epsilon: float = 0.0
     why: str = ""
@@ -66,7 +66,7 @@ class TensorDifference:
     @property
     def equal(self) -> bool:
         """True if there is no difference at all."""
-        return not self.why and self.share == 0
+        return not self.why and self.fraction == 0
 
 
 def difference(a: Tensor, b: Tensor) -> TensorDifference:
@@ -74,7 +74,7 @@ def difference(a: Tensor, b: Tensor) -> TensorDifference:
 
     >>> import torch
     >>> found = difference(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.5]))
-    >>> found.largest, found.mean, found.relative, found.share
+    >>> found.largest, found.mean, found.relative, found.fraction
     (0.5, 0.25, 0.1, 0.5)
     >>> difference(torch.zeros(2), torch.zeros(3)).why
     'shapes differ: 2 and 3'
@@ -262,7 +262,7 @@ class LayerDifference:
         out = self.output
         numbers = [number(getattr(out, name)) for name in ("largest", "mean", "relative")]
         numbers += [f"{out.decibel:.3g}".replace("inf", "∞"), f"{out.cosine:.6g}"]
-        numbers.append(f"{100 * out.share:.3g} %")
+        numbers.append(f"{100 * out.fraction:.3g} %")
         if out.why:
             numbers = [out.why, *[""] * 5]
         elif out.equal:
@@ -307,7 +307,7 @@ class HeadDifference:
         return plain(found | {"tolerance": self.tolerance, "why": self.output.why})
 
 
-_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "share", "nonfinite_mismatch")
+_TOLD = ("largest", "mean", "relative", "decibel", "cosine", "fraction", "nonfinite_mismatch")
 
 
 def _in_short(known: TensorDifference | None) -> str:

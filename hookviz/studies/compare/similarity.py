@@ -86,8 +86,8 @@ class LinearCKA:
         """Take in the Gram matrices ``(n, n)`` of one batch, of each model's layers."""
         ours, theirs = torch.stack(a), torch.stack(b)
         self._crossed = self._crossed + unbiased_hsic(ours[:, None], theirs)
-        for place, grams in enumerate((ours, theirs)):
-            self._own[place] = self._own[place] + unbiased_hsic(grams, grams)
+        for index, grams in enumerate((ours, theirs)):
+            self._own[index] = self._own[index] + unbiased_hsic(grams, grams)
 
     def matrix(self) -> Tensor:
         """Compute the similarities ``(A, B)`` in double precision; NaN for a constant layer."""

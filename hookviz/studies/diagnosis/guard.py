@@ -380,7 +380,8 @@ class Guard(HookManager, Diagnosis):
         found = findings_in(seen) if seen is not None else []
         if error is not None:  # a run that went another way, or not so far, says too little
             found = [each for each in found if seen is not None and seen.error is not None]
-        lost = [e for e in found if e.kind in ("nan", "inf") or "NaN comes of it" in e.message]
+        # What explodes may be too large for its sum alone.
+        lost = [e for e in found if e.kind in ("nan", "inf", "exploding")]
         if hit is not None and not lost:
             within = self._in_loss() if hit.phase == "sent" else None
             again = why or "it did not come again when the call was repeated"

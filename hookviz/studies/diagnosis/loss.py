@@ -31,8 +31,8 @@ from .operations import (
     PAIRED,
     WIRED,
     Ends,
+    OperationContext,
     OperationRecord,
-    Seen,
     ends_of,
     look_at_wiring,
     origin_of,
@@ -220,7 +220,7 @@ class LossListener(Listener):
         record = record_of(operation, len(self.operations))
         given = operation.inputs
         makers = [self._makers.get(each) for each in given]
-        look_at_wiring(Seen(record, operation, given, makers, False))
+        look_at_wiring(OperationContext(record, operation, given, makers, False))
         for each in operation.outputs:
             self._makers[each] = record
         self.operations.append(record)

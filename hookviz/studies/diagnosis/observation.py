@@ -28,10 +28,10 @@ from .operations import (
     LOOKS,
     RECTIFIERS,
     WEIGHTED,
+    OperationContext,
     OperationRecord,
     Place,
     Range,
-    Seen,
     culprit,
     is_batchnorm,
     look_at_precision,
@@ -119,7 +119,7 @@ class Cut:
     behind: frozenset[str] = frozenset()
     node: Any = field(default=None, repr=False)  # autograd's, until the run is over
 
-    def settle(self) -> None:
+    def find_layers(self) -> None:
         """Find the layers behind it, and let go of the graph."""
         if self.node is not None:
             labels = (label for _, label in labelled(self.node))
@@ -401,7 +401,7 @@ class RunObserver(Listener):
             made_by = [each.name for each in writers if each is not None]
             record.facts["of"] = made_by[0] if made_by else ""
         elif not record.again:
-            self._add_facts(Seen(record, operation, given, writers, not self._normed))
+            self._add_facts(OperationContext(record, operation, given, writers, not self._normed))
             self._normed |= is_batchnorm(record)
         self.found.operations.append(record)
         for tensor in returned:
@@ -415,7 +415,9 @@ class RunObserver(Listener):
                 record = record_of(operation, len(self.found.operations))
                 record.made = tuple(filter(None, map(range_of, returned)))
                 if record.finite and not record.again:
-                    look_at_precision(Seen(record, operation, operation.inputs, [], False))
+                    look_at_precision(
+                        OperationContext(record, operation, operation.inputs, [], False)
+                    )
                 self.found.operations.append(record)
                 self.found.counted -= 1
 
@@ -435,7 +437,7 @@ class RunObserver(Listener):
         whole = Range(low, high, tuple(first.shape), first.dtype)
         return whole, *filter(None, map(range_of, others))
 
-    def _add_facts(self, seen: Seen) -> None:
+    def _add_facts(self, seen: OperationContext) -> None:
         if seen.record.overwrites and seen.record.phase == "forward":
             look = self._returned.pop(seen.output)  # it is another layer's from now on
             if look is not None:
@@ -677,6 +679,6 @@ def _settle_cuts(found: Observation) -> None:
     missing = found.used - found.gradient_norms.keys()
     if missing or not all(found.gradient_norms.values()):
         for each in found.cuts:
-            each.settle()
+            each.find_layers()
     else:
         found.cuts.clear()

@@ -207,7 +207,7 @@ def origin_of(
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class OperationContext:
     """An operation that has just run: what it was given, as it was, and who made that."""
 
     record: OperationRecord
@@ -292,7 +292,7 @@ FAR = 1.0
 """A channel that stays below zero by this many times its range is silent by no chance."""
 
 
-def look_at_maps(seen: Seen) -> None:
+def look_at_maps(seen: OperationContext) -> None:
     """Facts about an operation's channels: how many there are, how many are the same throughout."""
     record, output = seen.record, seen.output
     if "ranges" not in record.facts or record.layer == OUTSIDE:
@@ -313,7 +313,7 @@ def look_at_maps(seen: Seen) -> None:
         record.facts["after"] = seen.maker.layer if seen.maker is not None else ""
 
 
-def _still_before(seen: Seen, channels: int) -> Tensor:
+def _still_before(seen: OperationContext, channels: int) -> Tensor:
     """Tell which channels were the same throughout before an operation that keeps them apart."""
     maker, before = seen.maker, None
     groups = seen.operation.argument.get("groups", channels)
@@ -351,7 +351,7 @@ def channel_ranges(tensor: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
     return tensor.amin(others), tensor.amax(others)
 
 
-def _ranges_before(seen: Seen) -> tuple[Tensor, Tensor] | None:
+def _ranges_before(seen: OperationContext) -> tuple[Tensor, Tensor] | None:
     """Measure a rectifier's input in the same way, which it may have overwritten."""
     if seen.maker is not None and "ranges" in seen.maker.facts:
         return seen.maker.facts["ranges"]
@@ -365,7 +365,7 @@ def far_below_zero(least: Tensor, most: Tensor) -> Tensor:
     return most < -FAR * (most - least)
 
 
-def look_at_gates(seen: Seen) -> None:
+def look_at_gates(seen: OperationContext) -> None:
     """Return the fraction of a sigmoid or tanh at its ends, and True if all of it is stuck."""
     record = seen.record
     if record.name not in _SATURATING or record.phase == "backward" or not seen.output.numel():
@@ -387,7 +387,7 @@ _PASSING |= {"hardtanh", "leaky_relu", "hardswish", "sigmoid", "tanh", "clamp", 
 """Operations that pass values on channel by channel; a product does not."""
 
 
-def look_at_uses(seen: Seen) -> None:
+def look_at_uses(seen: OperationContext) -> None:
     """Return the use of an operation's output: by weights, by a norm, in a product."""
     if seen.record.phase == "backward":
         return
@@ -423,7 +423,7 @@ def _channels(output: Tensor, maker: OperationRecord | None) -> int:
     return -1 if tokens or output.ndim == 2 else 1
 
 
-def look_at_batchnorm(seen: Seen) -> None:
+def look_at_batchnorm(seen: OperationContext) -> None:
     """Compare the batch with a BatchNorm's statistics where these are next to zero."""
     record, argument = seen.record, seen.operation.argument
     if not is_batchnorm(record):
@@ -470,7 +470,7 @@ def _channel_values(tensor: Tensor) -> Tensor:
     return tensor.detach().movedim(1, 0).flatten(1).float()
 
 
-def look_at_scale(seen: Seen) -> None:
+def look_at_scale(seen: OperationContext) -> None:
     """Measure the batch's distance from the first BatchNorm's statistics: the input's own doing."""
     record, argument = seen.record, seen.operation.argument
     if not is_batchnorm(record) or not seen.first:
@@ -531,7 +531,7 @@ _SCALING = {"to_copy", "mul", "div", "pow"}
 """Operations that make a number small, but never 0 of another."""
 
 
-def look_at_precision(seen: Seen) -> None:
+def look_at_precision(seen: OperationContext) -> None:
     """Return the fraction of numbers other than 0 that became 0 in half precision."""
     output = seen.output
     if seen.record.name in _SCALING and output.dtype in HALF:
@@ -548,7 +548,7 @@ PAIRED |= {"binary_cross_entropy_with_logits"}
 _COPIES = {"to_copy", "clone"}
 
 
-def look_at_wiring(seen: Seen) -> None:
+def look_at_wiring(seen: OperationContext) -> None:
     """Note the arguments of a loss or a softmax while they are at hand."""
     record, maker, name = seen.record, seen.maker, seen.record.name
     if record.phase == "backward":
@@ -576,7 +576,7 @@ def _above_zero(tensor: Tensor) -> bool:
     return bool(tensor.numel()) and tensor.detach().max().item() > 1e-3
 
 
-def _look_at_divergence(seen: Seen) -> None:
+def _look_at_divergence(seen: OperationContext) -> None:
     """Tell ``kl_div`` from its parts, as which it runs, and note what its input is.
 
     They are ``xlogy(target, target) - target * input``; of a logarithm,
@@ -612,14 +612,14 @@ def _address(tensor: Tensor) -> int:
         return id(tensor)
 
 
-def _second_above_zero(seen: Seen) -> bool:
+def _second_above_zero(seen: OperationContext) -> bool:
     """Return True if the second factor of a loss goes above 0; outside of the model alone."""
     two = seen.given[1] if len(seen.given) == 2 and seen.record.layer == OUTSIDE else None
     same = two is not None and two.shape == seen.given[0].shape and two.requires_grad
     return same and two is not None and _above_zero(two)
 
 
-def _pairs(seen: Seen) -> bool:
+def _pairs(seen: OperationContext) -> bool:
     """Return True if (N, 1) and (N,) have become (N, N): each sample against each other's truth."""
     one, two = seen.given[:2]
     if one.untyped_storage().data_ptr() == two.untyped_storage().data_ptr():

@@ -492,7 +492,7 @@ def attention(seen: Observation) -> Iterator[Finding]:
         looks = "look" if len(heads) > 1 else "looks"
         if all(map(has_collapsed, heads)):
             keys = sorted({each["key"] for each in heads})
-            least = min(each["share"] for each in heads)
+            least = min(each["fraction"] for each in heads)
             tokens = f"token{'s' * (len(keys) > 1)} {', '.join(map(str, keys[:4]))}"
             yield Finding(
                 "attention",
@@ -502,7 +502,7 @@ def attention(seen: Observation) -> Iterator[Finding]:
                 "See hookviz.attention(model, inputs) on other inputs, too: in trained language "
                 "models a first token that many heads look at is common.",
                 name,
-                evidence={"share": least, "keys": keys},
+                evidence={"fraction": least, "keys": keys},
                 cause="collapsed",
             )
         elif name in uniform:

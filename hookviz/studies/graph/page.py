@@ -121,7 +121,7 @@ def _centres(rows: dict[int, list[int]], edges: set[tuple[int, int]]) -> dict[in
             wanted[box] = sum(before) / len(before) if before else 0.0
         order = sorted(row, key=lambda box: (wanted[box], box))
         left = -(len(order) - 1) / 2 * (_WIDE + _GAP)
-        centre |= {box: left + place * (_WIDE + _GAP) for place, box in enumerate(order)}
+        centre |= {box: left + index * (_WIDE + _GAP) for index, box in enumerate(order)}
     return centre
 
 

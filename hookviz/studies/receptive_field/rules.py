@@ -165,8 +165,8 @@ def extended(planes: Tensor, before: Sequence[int], after: Sequence[int]) -> Ten
     exact, unpadded = planes[:half], planes[half:]
     pads = [each for pair in zip(reversed(before), reversed(after), strict=True) for each in pair]
     exact = F.pad(exact, pads, value=EMPTY)
-    for place, (first, last) in enumerate(zip(before, after, strict=True)):
-        axis = planes.ndim - len(before) + place
+    for index, (first, last) in enumerate(zip(before, after, strict=True)):
+        axis = planes.ndim - len(before) + index
         unpadded = _continued(unpadded, axis, first, last)
     return torch.cat([exact, unpadded])
 
@@ -344,9 +344,9 @@ def resampled(operation: TracedOperation) -> Tensor:
     name = "input" if "input" in operation.argument else "self"
     tensor = operation[name]
     planes, size = operation.shade(tensor), operation.made[0].shape[2:]
-    for place, (old, new) in enumerate(zip(tensor.shape[2:], size, strict=True)):
-        which = _sources(operation, name, place, old, new)
-        axis = planes.ndim - len(size) + place
+    for index, (old, new) in enumerate(zip(tensor.shape[2:], size, strict=True)):
+        which = _sources(operation, name, index, old, new)
+        axis = planes.ndim - len(size) + index
         picked = planes.index_select(axis, which.flatten().to(planes.device))
         planes = picked.unflatten(axis, tuple(which.shape)).amax(axis + 1)
     return planes

@@ -221,11 +221,11 @@ def write_page(
     def pages() -> Iterator[str]:
         for side, most in _levels(survey, every, whole, max_bytes - fixed):
             blocks = {}
-            for place, key in enumerate(keys):
+            for index, key in enumerate(keys):
                 channels = range(len(survey[key]))
                 made = [_channel(survey, key, channel, side, most, whole) for channel in channels]
-                blocks[f"layer-{place}"] = json_text(made)
-                on_progress((place + 1) / len(keys))
+                blocks[f"layer-{index}"] = json_text(made)
+                on_progress((index + 1) / len(keys))
             facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
             alt = f"{survey.title}: what its channels answer to"
             yield document(named, program, css, {"facts": facts, **blocks}, alt, still)
@@ -432,14 +432,14 @@ class Survey(PatchMixin):
         """Number of inputs that the model was given."""
         return len(self.done) - len(self.unread)
 
-    def find(self, name: str | int, share: float = 1.0) -> list[tuple[Key, int, int]]:
+    def find(self, name: str | int, fraction: float = 1.0) -> list[tuple[Key, int, int]]:
         """Return the channels whose top inputs are of one class.
 
         Parameters
         ----------
         name : str or int
             The class, by name or number.
-        share : float
+        fraction : float
             Of the top inputs, how large a part must be of this class, above 0 to 1.
 
         Returns
@@ -452,8 +452,10 @@ class Survey(PatchMixin):
         ValueError
             Unknown class, or the data set came without labels.
         """
-        if not 0 < share <= 1:
-            raise ValueError(f"share={share} is not a share of the inputs: give 0 < share <= 1.")
+        if not 0 < fraction <= 1:
+            raise ValueError(
+                f"fraction={fraction} is not a fraction of the inputs: give 0 < share <= 1."
+            )
         labels = self.channels.data["labels"]
         highest = int(labels.max()) if labels.numel() else -1
         if highest < 0:
@@ -467,7 +469,7 @@ class Survey(PatchMixin):
         for key, layer in self.items():
             ranked = (layer.data["indices"] != NONE).sum(0)
             of_it = (layer.data["labels"] == wanted).sum(0)
-            good = ((of_it > 0) & (of_it >= share * ranked)).nonzero()[:, 0].tolist()
+            good = ((of_it > 0) & (of_it >= fraction * ranked)).nonzero()[:, 0].tolist()
             found += [(key, channel, int(of_it[channel])) for channel in good]
         return sorted(found, key=lambda each: -each[2])
 

@@ -115,7 +115,7 @@ def main_place(dtypes: Sequence[str]) -> int:
     >>> main_place(["int64", "bfloat16", "float32"])
     1
     """
-    return next((place for place, name in enumerate(dtypes) if _NUMERIC.match(name)), 0)
+    return next((index for index, name in enumerate(dtypes) if _NUMERIC.match(name)), 0)
 
 
 def sample_of(tensor: Tensor) -> np.ndarray | None:
@@ -436,10 +436,10 @@ class EventRecorder(HookManager):
 
     def _full_backward(self, module: nn.Module, grad_input: Any, grad_output: Any) -> None:
         # The very tuple that the other hook got.
-        for place, (given, pre) in enumerate(self._under_way):
+        for index, (given, pre) in enumerate(self._under_way):
             if given is grad_output:
                 self._same_call[len(self._fired)] = pre
-                del self._under_way[place]
+                del self._under_way[index]
                 break
         note = "" if any(True for _ in tensors_in(grad_input)) else _NO_INPUT_GRADIENT
         self._write(module, self._event(module, "full_backward", grad_input, note=note), -1)
@@ -502,12 +502,12 @@ class EventRecorder(HookManager):
                 order.setdefault(module, {})[event.call] = None
         left = {module: list(calls) for module, calls in order.items()}
         found: list[Event] = []
-        for place, (module, event) in enumerate(self._fired):
+        for index, (module, event) in enumerate(self._fired):
             call = event.call
             if event.kind == "full_backward_pre":
                 call = left[module].pop(0) if left.get(module) else 0
             elif event.kind == "full_backward":
-                call = found[self._same_call[place]].call if place in self._same_call else 0
+                call = found[self._same_call[index]].call if index in self._same_call else 0
             depth = self._depths.get((module, call), 0)
             found.append(replace(event, call=call, depth=depth))
         return found

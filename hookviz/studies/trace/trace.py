@@ -71,7 +71,7 @@ def write_page(
     model, _, words = about.partition(": ")
     named = title or f"Hooks of {model}"
     still = html.data_url(small_png(_figure(trace)))
-    places = {name: place for place, (name, _) in enumerate(tree)}
+    places = {name: index for index, (name, _) in enumerate(tree)}
     events = [_said(event, places[event.layer]) for event in trace]
     facts: dict[str, Any] = {
         "title": named,
@@ -136,8 +136,8 @@ def _pictures(
     """
     found: dict[tuple[int, int, bytes], int] = {}
     full, left = False, 0
-    for place in sorted(range(len(trace)), key=lambda at: (KEPT.index(trace[at].kind), at)):
-        seen = event_picture(trace[place])
+    for index in sorted(range(len(trace)), key=lambda at: (KEPT.index(trace[at].kind), at)):
+        seen = event_picture(trace[index])
         if seen is None:
             continue
         levels = to_levels(seen.values, seen.low, seen.high)
@@ -157,7 +157,7 @@ def _pictures(
             left += 1
             continue
         room -= takes
-        events[place]["picture"] = said | {"at": found.setdefault(key, len(found))}
+        events[index]["picture"] = said | {"at": found.setdefault(key, len(found))}
     texts = [[h, w, base64.b64encode(levels).decode()] for h, w, levels in found]
     return texts, left
 
@@ -286,17 +286,17 @@ class Trace(Sequence[Event]):
         return len(self._events)
 
     @overload
-    def __getitem__(self, place: int) -> Event: ...
+    def __getitem__(self, index: int) -> Event: ...
     @overload
-    def __getitem__(self, place: slice) -> Trace: ...
-    def __getitem__(self, place: int | slice) -> Event | Trace:
-        if isinstance(place, slice):
-            return Trace(self._events[place], self._tree, self.not_called, self.scored)
+    def __getitem__(self, index: slice) -> Trace: ...
+    def __getitem__(self, index: int | slice) -> Event | Trace:
+        if isinstance(index, slice):
+            return Trace(self._events[index], self._tree, self.not_called, self.scored)
         try:
-            return self._events[place]
+            return self._events[index]
         except IndexError:
             raise IndexError(
-                f"Event {place} is out of range: this trace has {len(self)}."
+                f"Event {index} is out of range: this trace has {len(self)}."
             ) from None
 
     def records(self) -> list[dict[str, Any]]:

@@ -120,8 +120,8 @@ class TrainingStep:
         """Fraction of each row's channels that were zero everywhere, ``(rows,)``."""
         means = from_bfloat16(self.arrays["channels"])
         found, start = np.zeros(len(self.layout.channels)), 0
-        for place, count in enumerate(self.layout.channels):
-            found[place] = (means[start : start + count] == 0).mean()
+        for index, count in enumerate(self.layout.channels):
+            found[index] = (means[start : start + count] == 0).mean()
             start += 2 * count
         return found
 
@@ -406,14 +406,14 @@ def write_log(log: TrainingLog, path: str | os.PathLike) -> None:
 def unpack_log(about: dict[str, Any], held: dict[str, np.ndarray]) -> TrainingLog:
     """Rebuild the log from a file's content; raise any of many errors for other content."""
     histories = {phase: History(**about[phase]) for phase in PHASES}
-    for place, group in enumerate(about["groups"]):
+    for index, group in enumerate(about["groups"]):
         rows = tuple(Row(*row) for row in group["rows"])
         maps = tuple((layer, *shape) for layer, *shape in group["maps"])
         layout = Layout(rows, tuple(group["channels"]), tuple(group["weighted"]), maps)
-        stacks = {name: held[f"{name} {place}"].astype(KINDS[name]) for name in KINDS}
+        stacks = {name: held[f"{name} {index}"].astype(KINDS[name]) for name in KINDS}
         for name, width in layout.widths().items():
             if stacks[name].shape != (len(group["steps"]), width):
-                raise ValueError(f"{name} {place} has shape {stacks[name].shape}")
+                raise ValueError(f"{name} {index} has shape {stacks[name].shape}")
         for row, (number, at) in enumerate(group["steps"]):
             arrays = {name: stack[row].copy() for name, stack in stacks.items()}
             histories[group["phase"]].add(TrainingStep(number, at, layout, arrays))

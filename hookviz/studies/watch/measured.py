@@ -69,7 +69,7 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
         values = values.abs() if values.is_complex() else values
         # In the order in which they lie, channels_last too: then nothing is copied.
         order = sorted(range(values.ndim), key=values.stride().__getitem__, reverse=True)
-        others = [place for place, axis in enumerate(order) if axis != channel]
+        others = [index for index, axis in enumerate(order) if axis != channel]
         values = values.permute(order)
         by_channel = values.sum(others).reshape(-1) if others else values
         flat = values.reshape(-1)

@@ -51,7 +51,7 @@ def strip(
     rows = training.rows(phase)
     if statistic in NORMS:
         rows = [Row(name) for name in dict.fromkeys(n for s in steps for n in s.layout.weighted)]
-    places = {row: place for place, row in enumerate(rows)}
+    places = {row: index for index, row in enumerate(rows)}
     values = np.full((len(rows), len(steps)), np.nan)
     wrong = np.zeros(values.shape, bool)
     name = statistic.removeprefix("gradient_")
@@ -108,7 +108,7 @@ def draw_layer(training: Recorded, row: Row, phase: str) -> Figure:
         ]
         counts = np.stack(columns, 1)
         _draw_bins(one, counts / np.maximum(counts.sum(0), 1))
-        one.set_title(f"{what}: share of values in each bin", fontsize="small", loc="left")
+        one.set_title(f"{what}: fraction of values in each bin", fontsize="small", loc="left")
     means = [s.channels(p)[0] for s, p in zip(steps, places, strict=True) if p is not None]
     width = min(len(each) for each in means)
     values = np.stack([each[:width] for each in means], 1)
@@ -129,7 +129,7 @@ def named(row: Row) -> str:
 def said(statistic: str) -> str:
     """Describe a statistic in words."""
     words = statistic.replace("_", " ")
-    return {"dead": "share of dead channels", "zeros": "share of zeros"}.get(words, words)
+    return {"dead": "fraction of dead channels", "zeros": "fraction of zeros"}.get(words, words)
 
 
 def colours_of(statistic: str, values: np.ndarray) -> tuple[Normalize, str]:

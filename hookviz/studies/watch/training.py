@@ -56,10 +56,10 @@ def _not_finite(log: TrainingLog) -> Iterator[Finding]:
 def _norms(steps: list[TrainingStep], name: str) -> dict[str, np.ndarray]:
     """By layer, a number of its weights in each step, NaN where there is none."""
     found: dict[str, list[float]] = {}
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         column = step.weights()[:, NORMS.index(name)].tolist()
         for layer, value in zip(step.layout.weighted, column, strict=True):
-            found.setdefault(layer, [np.nan] * place).append(value)
+            found.setdefault(layer, [np.nan] * index).append(value)
     longest = len(steps)
     return {
         layer: np.array(each + [np.nan] * (longest - len(each))) for layer, each in found.items()
@@ -194,8 +194,8 @@ class Training:
         """All that layers returned in any step, in the order in which it came."""
         found: dict[Row, int] = {}
         for step in self.history(phase).steps:
-            for place, row in enumerate(step.layout.rows):
-                found.setdefault(row, place)
+            for index, row in enumerate(step.layout.rows):
+                found.setdefault(row, index)
         return sorted(found, key=found.__getitem__)
 
     def row(self, layer: str, call: int = 0, phase: str = "train") -> Row:
@@ -216,9 +216,9 @@ class Training:
         -------
         list of dict
             With ``step``, ``phase``, ``layer``, ``call``, ``path`` and ``type``; ``mean``, ``std``,
-            ``min``, ``max``, ``zeros`` (a share), ``nans``, ``infs`` and ``count`` of what it
+            ``min``, ``max``, ``zeros`` (a fraction), ``nans``, ``infs`` and ``count`` of what it
             returned; the same of the gradient that reached it, as in ``gradient_mean``; ``dead``,
-            the share of channels that were zero everywhere; and the layer's ``weight_norm``,
+            the fraction of channels that were zero everywhere; and the layer's ``weight_norm``,
             ``weight_gradient_norm`` and ``update_ratio``. Missing values are None. Strict JSON: NaN
             is None, an infinity is ``"inf"`` or ``"-inf"``.
         """

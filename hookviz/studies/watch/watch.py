@@ -34,7 +34,7 @@ def watch(
 
     The block goes around each step of a training; every ``every``-th one is recorded: of what each
     layer returns and of the gradient that reaches it mean, standard deviation, least and largest
-    value, share of zeros, NaN and Inf, a histogram, and each channel's mean; of its weights the
+    value, fraction of zeros, NaN and Inf, a histogram, and each channel's mean; of its weights the
     norm, that of their gradient, and how far the step took them. Other steps run without any hook.
     The training is the same, to the bit.
 
