@@ -8,6 +8,7 @@ import { middle, times } from "./numbers.js";
 import { objectId } from "./objectId.js";
 import { putPicture } from "./panel.js";
 import { colour, measureOf, scaleOf } from "./ribbon.js";
+import { word } from "./words.js";
 
 /**
  * @typedef {import("./mapGraph.js").Unit} Unit
@@ -264,7 +265,7 @@ export class NetworkMap {
     const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
     const lines = [...(join || last.layer === "input" ? [] : [unit.type]), shape];
     const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
-    const words = said.filter(Boolean).join(", ");
+    const words = said.filter(Boolean).map(word).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? "" : this.pictured(unit);
     const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
@@ -499,18 +500,18 @@ export class NetworkMap {
       root.classList.toggle("hv-fed", holds(fed));
       setAttribute(root, "aria-current", each === now ? "true" : null);
       setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
-      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean);
+      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean).map(word);
       setAttribute(root, "aria-label", [root.title, ...role].join(", "));
       const own = this.layersIn(unit);
       const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
       colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
     }
     const names = (/** @type {Set<number>} */ which) => [...which].map((place) => nodes[place].name);
-    const told = (/** @type {string[]} */ list) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
+    const told = (/** @type {string[]} */ list) => (list.length > 6 ? word(`${list.slice(0, 5).join(", ")} and ${list.length - 5} more`) : list.join(", "));
     const from = told(names(sources));
     const to = told(names(fed));
     const leaf = this.leaf();
-    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
+    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).map(word).join(" · ");
     this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 && leaf ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}` : ` ${ends}`));
     this.drawEdges();
   }
