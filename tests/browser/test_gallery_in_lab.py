@@ -50,7 +50,7 @@ def answer(number):
 def test_pictures_come_and_the_view_stays(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, MAKE])
     page = notebook.page
-    app = page.locator(".hookviz-app")
+    app = page.locator(".hookviz-app").first
     app.locator(".hv-tile").first.wait_for()
     first, thumbs = app.locator(".hv-prediction").first, app.locator(".hv-gallery button")
 
@@ -82,6 +82,29 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     page.keyboard.press("Enter")
     shows(3)
     expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
+    # Two side by side: under one channel, until it is chosen once more.
+    thumbs.first.click(modifiers=["Shift"])
+    both = page.locator(".hookviz-app:visible")
+    wait_for(lambda: both.count() == 2, "the second explorer")
+    other = both.nth(1)
+    other.locator(".hv-tile").first.wait_for()
+
+    def beside():
+        one, two = (each.bounding_box() for each in (both.first, other))
+        return two["x"] >= one["x"] + one["width"] - 1 and abs(two["y"] - one["y"]) < 60
+
+    wait_for(beside, "both in one row")
+    both.first.get_by_role("slider", name="channel", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: other.locator(".hv-number-now").first.inner_text() == "18", "its channel")
+    other.get_by_label("whose pictures are shown").select_option("difference")
+    wait_for(lambda: "channel 18, b − a" in other.inner_text(), "the difference")
+    page.screenshot(path=shots / "gallery-two.png")
+    both.first.get_by_role("slider", name="channel", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+    thumbs.first.click(modifiers=["Shift"])
+    wait_for(lambda: both.count() == 1, "one again")
+    wait_for(lambda: app.locator(".hv-number-now").first.inner_text() == "17", "the channel")
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}
     app.get_by_label("a picture's file").set_input_files(broken)
     wait_for(lambda: "picture" in app.locator(".hv-notes").inner_text(), "what is wrong with it")
