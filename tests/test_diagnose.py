@@ -538,3 +538,34 @@ def test_nan_of_a_constant_is_named_in_its_layer(odd):
     assert (finding.kind, finding.layer, finding.phase) == ("nan", "1", "forward")
     assert "constant" in finding.message or "the code writes" in finding.message
     assert finding.line
+
+
+class Proposing(nn.Module):
+    """Detaches what it proposes, as a detector's first stage."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        return self.head(x).detach()
+
+
+class Detecting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.propose, self.box = nn.Conv2d(3, 4, 3), Proposing(), nn.Conv2d(8, 4, 1)
+
+    def forward(self, x):
+        x = self.body(x)
+        found = self.box(torch.cat([x, self.propose(x)], 1)).mean((2, 3))
+        return [{"boxes": each, "labels": each.argmax().view(1)} for each in found]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_detectors_proposals_are_learned_by_a_loss_in_training(training):
+    torch.manual_seed(0)
+    found = hookviz.diagnose(Detecting().train(training), torch.randn(2, 3, 8, 8))
+    (finding,) = [each for each in found if each.kind == "no gradient"]
+    assert finding.layer == "propose"
+    assert finding.severity == ("warning" if training else "note")

@@ -144,6 +144,7 @@ class Observation:
     used: set[str] = field(default_factory=set)  # parameters that an operation read
     drew: bool = False  # whether a lone random number was drawn, as to leave out a layer
     decided: set[str] = field(default_factory=set)  # layers whose forward reads its numbers
+    chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
     backward: bool = False  # whether there was one
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
@@ -288,6 +289,8 @@ class RunObserver(Listener):
             self._reaches(tensor)
         look = self._calls[call]
         look.finished = True
+        if call.module is next(iter(self.found.names)):
+            self.found.chosen |= any(tensor.dtype is torch.int64 for tensor in returned)
         if not again:
             look.shapes = tuple(tuple(tensor.shape) for tensor in returned)
             look.tracked = any(tensor.requires_grad for tensor in returned)

@@ -102,8 +102,10 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     for name in _outermost(lacking.values()):
         module = next(each for each, known in lacking.items() if known == name)
         why, advice, cut = _reason(module, name, seen)
-        # A model may choose in eval mode where it draws, or rounds softly, in training.
-        answers = advice is _SOFT and not next(iter(seen.names)).training
+        # A model may choose in eval mode where it draws, or rounds softly, in training; and a
+        # detector detaches what it proposes, and learns it by a loss that it has in training.
+        training = next(iter(seen.names)).training
+        answers = not training and (advice is _SOFT or (seen.chosen and why == _UNTRACKED))
         yield Finding(
             "no gradient",
             "note" if answers else "warning",
@@ -219,11 +221,7 @@ def _reason(
         if off:
             why = f"it ran under torch.no_grad() at {line_of(*off[0])}"
             return why, _REMOVE, OperationRecord(-1, "", name, file=off[0][0], line=off[0][1])
-        return (
-            "its output is not tracked, since it ran under torch.no_grad() or detached",
-            _REMOVE,
-            None,
-        )
+        return _UNTRACKED, _REMOVE, None
     last = max((seen.calls.index(look) for look in calls), default=-1)
     within = {name, *(n for m, n in seen.names.items() if m in set(module.modules()))}
     known = [cut for cut in seen.cuts if cut.behind & within and not cut.flat]
@@ -254,6 +252,7 @@ _SOFT = (
     "Use something with a slope in its place: a sigmoid for a comparison, a softmax for argmax; or "
     "freeze the layer with requires_grad_(False)."
 )
+_UNTRACKED = "its output is not tracked, since it ran under torch.no_grad() or detached"
 _NUMBERS = "Compute with tensors throughout: without tolist(), item(), numpy() and torch.tensor()."
 _REMOVE = (
     "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False)."
