@@ -386,7 +386,6 @@ const LANGUAGES = {
     "is cut from {}": "ist ausgeschnitten aus {}",
     "sees {}": "sieht {}",
     "rows {}, columns {}": "Zeilen {}, Spalten {}",
-    "row {}, column {}": "Zeile {}, Spalte {}",
     "transform given": "Transformation wie angegeben",
     "transform known from the weights": "Transformation aus den Gewichten bekannt",
     "transform guessed: ImageNet's": "Transformation geraten: die von ImageNet",
