@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import warnings
 
 import pytest
 import torch
@@ -210,3 +211,70 @@ def test_mistakes():
             hookviz.contributions(model, x, "0", **options)
     with pytest.raises(ValueError, match="names 2 layers"):
         hookviz.contributions(model, x, "?", channel=0, position=(0, 0))
+
+
+class Inside(nn.Module):
+    """Two convolutions, and a function of the reader's own between them."""
+
+    def __init__(self, between, **options) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.last = nn.Conv2d(4, 4, 3, padding=1, **options)
+        self.between = between
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)))
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def mixed(x):
+    weights = torch.einsum("bchw,bdhw->bcd", x, x).softmax(-1)
+    return torch.einsum("bcd,bdhw->bchw", weights, x)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "between", [Swish.apply, mixed, torch.jit.script(nn.ReLU())], ids=["own", "einsum", "script"]
+)
+def test_the_sum_is_exact_behind_any_function(between, kind):
+    torch.manual_seed(0)
+    model = Inside(between).to(kind).to(memory_format=torch.channels_last)
+    x = torch.randn(1, 3, 12, 12).to(kind).to(memory_format=torch.channels_last)
+    why = hookviz.contributions(model, x, "last", channel=1, position=(5, 6))
+    with torch.no_grad():
+        given = model.between(model.first(x)).double()
+        patch = given[0, :, 4:7, 5:8]
+        weight, bias = (each[1].detach().double() for each in model.last.parameters())
+        assert why.value == model(x)[0, 1, 5, 6].item()
+    assert torch.equal(why.patch.double(), patch)
+    assert torch.equal(why.products.double(), weight * patch)
+    whole = float(bias + (weight * patch).sum())
+    most = float(bias.abs() + (weight * patch).abs().sum())
+    assert why.bias + float(why.by_channel.double().sum()) == pytest.approx(whole, rel=1e-12)
+    assert abs(why.value - whole) <= 40 * torch.finfo(kind).eps * most
+    assert why.sources == [("first", 0)]
+
+
+def test_complex_and_quantized_numbers_are_refused():
+    x = torch.randn(1, 3, 6, 6)
+    net = Inside(lambda y: y.to(torch.cfloat), dtype=torch.cfloat)
+    with pytest.raises(ValueError, match=r"'last' \(Conv2d\) computes with complex numbers"):
+        hookviz.contributions(net, x, "last", channel=0, position=(1, 1))
+    rows = nn.Sequential(nn.Flatten(), nn.Linear(108, 4, dtype=torch.cfloat))
+    with pytest.raises(ValueError, match=r"'1' \(Linear\) computes with complex numbers"):
+        hookviz.contributions(rows, x.to(torch.cfloat), "1", channel=0)
+    float_one = nn.Sequential(nn.Flatten(), nn.Linear(108, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch moves quantization to another package
+        small = torch.ao.quantization.quantize_dynamic(float_one, {nn.Linear}, torch.qint8)
+        with pytest.raises(ValueError, match=r"'1' \(Linear\) is quantized: it rounds in between"):
+            hookviz.contributions(small, x, "1", channel=0)

@@ -848,3 +848,35 @@ def test_a_sum_that_overflows_is_no_inf():
     with findings:
         (model(x) * 1e-30).sum().backward()
     assert [each.kind for each in findings if each.severity != "note"] == ["exploding"], findings
+
+
+def test_a_norm_that_saw_no_batch_knows_no_scale():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(800, 4))
+    with torch.no_grad():
+        model[0].weight.mul_(1e-2)
+    model.eval()
+    for findings in (
+        hookviz.diagnose(model, pictures(), cross_entropy), guarded(model, cross_entropy),
+    ):  # fmt: skip
+        assert findings.healthy, findings
+
+
+def test_two_slices_that_take_all_samples_leave_none_out():
+    """A ranking of pairs: most are right by the margin, and their gradient is 0."""
+    model, x = nn.Linear(4, 1), torch.randn(16, 4)
+
+    def ranking(output: torch.Tensor) -> torch.Tensor:
+        apart = output[::2, 0] - output[1::2, 0]
+        return F.relu(apart - apart.detach().sort().values[-3])
+
+    def alone(output: torch.Tensor) -> torch.Tensor:
+        return output[0, 1] + output[1, 0] if output.shape[1] > 1 else output[::8].sum()
+
+    for findings in (
+        hookviz.diagnose(model, x, lambda output: ranking(output).sum()),
+        guarded(model, lambda output: ranking(output).sum(), x),
+    ):
+        assert findings.healthy, findings
+    for last in (model, nn.Linear(4, 3)):
+        for findings in (hookviz.diagnose(last, x, alone), guarded(last, alone, x)):
+            assert [each.kind for each in findings] == ["no gradient"] and not findings.healthy

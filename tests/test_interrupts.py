@@ -5,10 +5,12 @@ from __future__ import annotations
 import dis
 import json
 import os
+import queue
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +18,13 @@ from types import FrameType
 
 import interrupted as interrupted_program
 import pytest
+import torch
+from torch import nn
 from untouched import changes, snapshot
 
 import hookviz
+from hookviz.hooking.handles import HookManager
+from hookviz.hooking.interrupts import stoppable
 
 TESTS = Path(__file__).parent
 
@@ -166,3 +172,36 @@ def test_interrupted_at_every_step(kind, every):
     count, wrong = interrupt_each(worker, moments)
     assert wrong == []
     assert count > len(moments) / 2  # Python drops what is raised in a __del__ or a generator's end
+
+
+def test_the_main_thread_hands_an_interrupt_on():
+    """As in JupyterLab: a widget is answered in a thread, the idle kernel ignores SIGINT."""
+    module, x = nn.Identity(), torch.zeros(1)
+    todo: queue.SimpleQueue = queue.SimpleQueue()
+    calls, ended = [], []
+
+    def work():
+        try:
+            with (
+                stoppable(todo.put),
+                HookManager([(module, "forward", lambda *given: calls.append(1))]),
+            ):
+                while True:
+                    module(x)
+        except KeyboardInterrupt:
+            ended.append(True)
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        thread = threading.Thread(target=work)
+        thread.start()
+        todo.get()()
+        signal.raise_signal(signal.SIGINT)
+        thread.join()
+        todo.get()()
+        assert (ended, signal.getsignal(signal.SIGINT)) == ([True], signal.SIG_IGN)
+        assert not module._forward_hooks
+        signal.raise_signal(signal.SIGINT)  # nobody works: ignored as ever
+        module(x)
+    finally:
+        signal.signal(signal.SIGINT, before)

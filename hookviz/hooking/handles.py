@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from .interrupts import Block, defer_interrupts
+from .interrupts import Block, defer_interrupts, heed
 
 Hook = tuple[nn.Module | Tensor, str, Callable[..., Any]]
 
@@ -106,6 +106,7 @@ class _Hook:
 
     @defer_interrupts  # a hook may switch torch's modes; an interrupt must not leave them switched
     def __call__(self, *given: Any) -> Any:
+        heed()
         # DataParallel's replicas stand for the module; its other copies do not.
         meant = self.module is None or given[0] is self.module
         if self.owner.active and (meant or getattr(given[0], "_is_replica", False)):

@@ -7,7 +7,8 @@ itself, is called through `allow_interrupts` and can be interrupted at once.
 
 The signal handler looks at the stack: the innermost of the two decides. The handler is installed
 only while such a function or a ``with capture(...)`` block runs, and calls the previous handler.
-Other threads never get an interrupt from Python, so nothing is done there.
+Other threads never get an interrupt from Python, so nothing is done there; but within `stoppable`
+the main thread hands it on, and the next hook or recorded operation raises it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import _signal  # pyright: ignore[reportMissingImports]
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from types import CodeType, FrameType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -157,6 +158,53 @@ def _deliver(frame: FrameType | None) -> None:
     if _State.waiting and threading.current_thread() is threading.main_thread():
         _State.waiting = False
         _interrupted(signal.SIGINT, frame)
+
+
+# JupyterLab answers widgets in a thread of their own, while an idle kernel ignores SIGINT.
+
+_stoppable: set[int] = set()  # threads
+_stopped: set[int] = set()  # those of them that were interrupted
+
+
+@contextmanager
+def stoppable(in_main_thread: Callable[[Callable[[], None]], Any]) -> Iterator[None]:
+    """Let an interrupt that the idle main thread gets end the work of this one.
+
+    Parameters
+    ----------
+    in_main_thread : callable
+        Runs a function in the main thread as soon as that has nothing else to do.
+    """
+    own = threading.get_ident()
+    _stoppable.add(own)
+    in_main_thread(_hear)
+    try:
+        yield
+    finally:
+        _stoppable.discard(own)
+        _stopped.discard(own)
+        in_main_thread(_ignore)
+
+
+def heed() -> None:
+    """Raise KeyboardInterrupt if this thread was stopped."""
+    if _stopped and threading.get_ident() in _stopped:
+        _stopped.discard(threading.get_ident())
+        raise KeyboardInterrupt
+
+
+def _hear() -> None:
+    if _stoppable and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _stop)
+
+
+def _ignore() -> None:
+    if not _stoppable and signal.getsignal(signal.SIGINT) is _stop:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    _stopped.update(_stoppable)
 
 
 _waits |= {hold.__code__: True, allow_interrupts.__code__: False}

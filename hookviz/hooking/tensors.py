@@ -9,7 +9,7 @@ import copy
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
@@ -264,6 +264,7 @@ class StorageMap(Generic[V]):
     def __init__(self) -> None:
         # An address is not used again while a weak reference to its storage is held.
         self._held: dict[int, tuple[StorageWeakRef | weakref.ref, V]] = {}
+        self._twice = 0  # as many entries as were left by `prune`, twice
 
     def get(self, tensor: Tensor) -> V | None:
         """Return the value of a tensor's storage; None if it has none."""
@@ -298,10 +299,13 @@ class StorageMap(Generic[V]):
             if isinstance(reference, StorageWeakRef) and not reference.expired():
                 yield torch.UntypedStorage._new_with_weak_ptr(reference.cdata), value
 
-    def prune(self) -> None:
-        """Discard the values of storages that are gone."""
+    def prune(self, *, lazily: bool = False) -> None:
+        """Discard the values of storages that are gone; lazily, once the entries have doubled."""
+        if lazily and len(self._held) < self._twice:
+            return
         for key in [key for key, (reference, _) in self._held.items() if _gone(reference)]:
             del self._held[key]
+        self._twice = 2 * len(self._held)
 
 
 def _key(tensor: Tensor) -> int:
@@ -313,6 +317,12 @@ def _key(tensor: Tensor) -> int:
 
 def _gone(reference: StorageWeakRef | weakref.ref) -> bool:
     return reference.expired() if isinstance(reference, StorageWeakRef) else reference() is None
+
+
+def sharing_memory(tensors: Iterable[Tensor], others: Iterable[Tensor]) -> list[Tensor]:
+    """Return those of some tensors that share a storage with any of the others."""
+    keys = {_key(each) for each in others}
+    return [each for each in tensors if _key(each) in keys]
 
 
 def share_memory(first: Tensor, second: Tensor) -> bool:

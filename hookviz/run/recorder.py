@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
+from ..hooking.interrupts import heed
 from ..hooking.select import module_names
 from ..hooking.tensors import tensors_in
 from .errors import no_grad_line, users_line
@@ -93,7 +94,7 @@ class Operation:
     @cached_property
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
-        outs = {each.name for each in self.function._schema.arguments if each.is_out}
+        outs = _outs(self.function)
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
     @property
@@ -171,6 +172,12 @@ def _schema(function: Any) -> tuple[dict[str, Any], bool]:
     """Return an operation's arguments with their defaults, and whether it writes into them."""
     schema = function._schema
     return {each.name: each.default_value for each in schema.arguments}, schema.is_mutable
+
+
+@cache
+def _outs(function: Any) -> frozenset[str]:
+    """Return the names of an operation's ``out=`` arguments."""
+    return frozenset(each.name for each in function._schema.arguments if each.is_out)
 
 
 class Listener:
@@ -368,6 +375,7 @@ class _Mode(TorchDispatchMode):
     ) -> Any:
         if self.silent:
             return function(*args, **(kwargs or {}))
+        heed()
         with torch._C.DisableTorchFunction():
             operation = Operation(function, args, kwargs or {}, sys._getframe(1))
             self._locate(operation)

@@ -26,7 +26,7 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, wanted?: number | null, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, wanted?: number | null, asking?: string | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
@@ -38,7 +38,7 @@ import { Why } from "./why.js";
  *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
- *   map?: (at: any) => any,
+ *   map?: (at: any, again?: number) => any,
  *   switches?: boolean,
  *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   pins?: import("./pins.js").Pin[] | null,
@@ -138,7 +138,7 @@ export class App {
    * @param {boolean} minus It is subtracted from the target.
    */
   toWritten(text, minus) {
-    const [first] = (this.facts.target.written ?? "").split(" - ");
+    const [first] = (this.source.asking ?? this.facts.target.written ?? "").split(" - ");
     this.source.write?.(minus && first && first !== text ? `${first} - ${text}` : text);
   }
 

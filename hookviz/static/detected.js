@@ -47,7 +47,7 @@ function ofQueries({ every }, [logits, boxes]) {
     const shares = every ? row.map((value) => 1 / (1 + Math.exp(-value))) : row.slice(0, -1).map((value) => Math.exp(value - most) / sum);
     const label = shares.indexOf(Math.max(...shares));
     const [right = 0, down = 0, wide = 0, high = 0] = boxes?.values.subarray(4 * place, 4 * place + 4) ?? [];
-    return { label, score: shares[label] ?? NaN, corners: around(right, down, wide, high), at: [place, label], points: [], pointsAt: [] };
+    return { label, score: shares[label] ?? NaN, corners: cornersAround(right, down, wide, high), at: [place, label], points: [], pointsAt: [] };
   });
 }
 
@@ -63,7 +63,7 @@ function ofAnchors({ labels, points, size: [height, width], shown, overlap }, [a
   const every = Array.from({ length: anchors }, (_, place) => {
     let label = 0;
     for (let n = 1; n < labels.length; n++) if (at(4 + n, place) > at(4 + label, place)) label = n;
-    return { place, label, score: at(4 + label, place), box: around(at(0, place), at(1, place), at(2, place), at(3, place)) };
+    return { place, label, score: at(4 + label, place), box: cornersAround(at(0, place), at(1, place), at(2, place), at(3, place)) };
   });
   every.sort((a, b) => b.score - a.score);
   /** @type {typeof every} */
@@ -112,7 +112,7 @@ function ofRows({ points, size: [height, width] }, [all]) {
  * @param {number} high
  * @returns {[number, number, number, number]}
  */
-function around(right, down, wide, high) {
+function cornersAround(right, down, wide, high) {
   return [right - wide / 2, down - high / 2, right + wide / 2, down + high / 2];
 }
 

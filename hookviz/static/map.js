@@ -8,6 +8,7 @@ import { middle, times } from "./numbers.js";
 import { objectId } from "./objectId.js";
 import { putPicture } from "./panel.js";
 import { colour, measureOf, scaleOf } from "./ribbon.js";
+import { word } from "./words.js";
 
 /**
  * @typedef {import("./mapGraph.js").Unit} Unit
@@ -19,6 +20,7 @@ const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 104, height: 100 };
 const PLAIN = { width: 104, height: 50 };
 const JOIN = { width: 78, height: 40 };
+const MAKING = "the map is being made: the network runs once more; interrupt the kernel to stop";
 const DRAG = 4; // pixels; below them it is a click
 const LEAST = 0.1; // zoom
 const BOLD = "600 11px";
@@ -55,6 +57,8 @@ export class NetworkMap {
     this.focusNext = "";
     this.wanted = "";
     this.failed = "";
+    this.stopped = false;
+    this.again = 0; // so that what was stopped is asked once more
     this.loading = false;
     this.button = el("button", { class: "hv-toggle", type: "button", title: "the network as a map, its branches and skips (key m)", "aria-expanded": "false" }, "map");
     this.button.addEventListener("click", () => this.toggle());
@@ -93,6 +97,10 @@ export class NetworkMap {
     visible(this.root, this.open);
     setAttribute(this.button, "aria-expanded", String(this.open));
     setAttribute(this.button, "aria-pressed", String(this.open));
+    if (this.open && this.stopped) {
+      this.again += 1;
+      this.failed = "";
+    }
     if (byKey && this.open) this.focusNext = "now";
     if (!this.open && this.root.contains(/** @type {any} */ (this.root.getRootNode()).activeElement)) this.button.focus();
     this.wanted = "";
@@ -110,9 +118,9 @@ export class NetworkMap {
   show() {
     if (!this.open) return;
     const { app } = this;
-    const found = app.source.map?.(app.at);
+    const found = app.source.map?.(app.at, this.again);
     if (found && found !== this.found) this.take(found);
-    if (!this.found || !this.dagre) return this.say(this.failed || "the map is being made …");
+    if (!this.found || !this.dagre) return this.say(this.failed || MAKING);
     const now = `${app.at.layer} ${app.at.call}`;
     const moved = now !== this.wanted;
     if (moved) this.closed.clear();
@@ -131,6 +139,7 @@ export class NetworkMap {
   /** @param {any} found */
   take(found) {
     this.failed = found.none ?? "";
+    this.stopped = Boolean(found.stopped);
     if (this.failed) return;
     const same = this.found?.nodes === found.nodes && this.found.sizes === found.sizes;
     this.found = found;
@@ -256,7 +265,7 @@ export class NetworkMap {
     const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
     const lines = [...(join || last.layer === "input" ? [] : [unit.type]), shape];
     const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
-    const words = said.filter(Boolean).join(", ");
+    const words = said.filter(Boolean).map(word).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? "" : this.pictured(unit);
     const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;
@@ -491,18 +500,18 @@ export class NetworkMap {
       root.classList.toggle("hv-fed", holds(fed));
       setAttribute(root, "aria-current", each === now ? "true" : null);
       setAttribute(root, "tabindex", each === (now ?? this.drawn[0]) ? 0 : -1);
-      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean);
+      const role = [holds(sources) ? "feeds the shown layer" : "", holds(fed) ? "fed by the shown layer" : ""].filter(Boolean).map(word);
       setAttribute(root, "aria-label", [root.title, ...role].join(", "));
       const own = this.layersIn(unit);
       const stops = own.map((layer, place) => `${colour(palette, scale.share(layer))} ${(100 * place) / own.length}% ${(100 * (place + 1)) / own.length}%`);
       colours.style.background = stops.length ? `linear-gradient(90deg, ${stops.join(", ")})` : "none";
     }
     const names = (/** @type {Set<number>} */ which) => [...which].map((place) => nodes[place].name);
-    const told = (/** @type {string[]} */ list) => (list.length > 6 ? `${list.slice(0, 5).join(", ")} and ${list.length - 5} more` : list.join(", "));
+    const told = (/** @type {string[]} */ list) => (list.length > 6 ? word(`${list.slice(0, 5).join(", ")} and ${list.length - 5} more`) : list.join(", "));
     const from = told(names(sources));
     const to = told(names(fed));
     const leaf = this.leaf();
-    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).join(" · ");
+    const ends = [from && `fed by ${from}`, to && `feeds ${to}`].filter(Boolean).map(word).join(" · ");
     this.words.replaceChildren(el("b", {}, app.at.layer), el("span", {}, n < 0 && leaf ? ` is ${leaf.name === app.at.layer ? "a module" : `in ${leaf.name}`}` : ` ${ends}`));
     this.drawEdges();
   }

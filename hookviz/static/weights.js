@@ -3,6 +3,7 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { put } from "./levels.js";
 import { short } from "./numbers.js";
+import { word } from "./words.js";
 
 /**
  * @typedef {{layer: string, channel: number, words: string, kind: "colour" | "slices" | "row",
@@ -22,10 +23,13 @@ export class Weights {
     this.picture = picture;
     this.open = false;
     this.drawn = "";
+    this.again = 0; // so that what was stopped is asked once more
+    this.stopped = false;
     this.button = el("button", { class: "hv-toggle", type: "button", title: "the kernels of this layer" }, "weights");
     this.button.addEventListener("click", () => {
       this.open = !this.open;
       this.drawn = "";
+      if (this.stopped) this.again += 1;
       app.schedule();
     });
     this.words = el("div", { class: "hv-why-sum" });
@@ -51,8 +55,9 @@ export class Weights {
     visible(this.root, this.open);
     if (!this.open || !source.why) return;
     const { layer, call, channel, sample, depth, place } = at;
-    const question = { ask: "weights", layer, call, channel, sample, depth, place };
+    const question = { ask: "weights", layer, call, channel, sample, depth, place, ...(this.again ? { again: this.again } : {}) };
     const found = source.why(question, at);
+    this.stopped = Boolean(found?.stopped);
     const key = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark}`;
     if (!found || key === this.drawn) return;
     this.drawn = key;
@@ -72,9 +77,9 @@ export class Weights {
   fill(found) {
     const { kind, channels, total, by, facts } = found;
     setText(this.words, found.words);
-    const count = channels.length < total ? `${channels.length} of ${total}` : `all ${total}`;
+    const count = channels.length < total ? `${channels.length} ${word("of")} ${total}` : word(`all ${total}`);
     const what = { colour: "kernels", slices: "slices by input channel", row: "weights by input channel" }[kind];
-    setText(this.facts, [`${count} ${what}, the largest ${by} first`, ...facts.map(([name, value]) => `${name} ${short(Number(value))}`)].join(" · "));
+    setText(this.facts, [word(`${count} ${what}, the largest ${by} first`), ...facts.map(([name, value]) => `${word(name)} ${short(Number(value))}`)].join(" · "));
     const make = kind === "row" ? this.row(found) : channels.map((_, place) => this.tile(found, place));
     this.tiles.classList.toggle("hv-kernel-row", kind === "row");
     this.tiles.replaceChildren(...make);

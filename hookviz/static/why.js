@@ -39,6 +39,7 @@ export class Why {
     this.offer.addEventListener("click", () => this.toggle());
     this.again = 0; // so that what was stopped is asked once more
     this.stopped = false;
+    this.offStopped = false;
     this.late = 0;
     this.end = el("span", { class: "hv-why-working", hidden: true }, WORKING);
     this.way = el("span", { class: "hv-why-trail", "aria-label": "from the value back to the input" });
@@ -214,6 +215,7 @@ export class Why {
     if (!found) return this.drawn ? undefined : this.say(COMING);
     if (found.none !== undefined) return this.say(found.none);
     const off = this.off && source.why?.(this.off);
+    this.offStopped = Boolean(off?.stopped);
     this.tellOff(off);
     const drawn = `${JSON.stringify(question)} ${app.facts.run} ${app.colours.dark} ${this.trail.length} ${[...this.marked]}`;
     if (drawn === this.drawn) return undefined;
@@ -249,15 +251,15 @@ export class Why {
     const more = [...still, ...(others ? [added(rest, word(`${others} others`))] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
-    setText(this.sum, `${short(number(value))} = bias ${short(number(bias))} ${whole.join(" ")}`);
+    setText(this.sum, `${short(number(value))} = ${word("bias")} ${short(number(bias))} ${whole.join(" ")}`);
     const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
-    const where = position.length ? ` at (${position.join(", ")})` : "";
-    if (found.mixed) after.push(`${found.mixed} (of several values)`);
-    const then = after.length ? `; then ${after.join(" → ")}` : "";
-    const rounded = found.bound ? `; rounded in this page, ± ${short(found.bound)} at most` : "";
-    const row = sample === this.app.at.sample || found.sample === undefined ? "" : `, row ${sample} of its batch`;
+    const where = position.length ? word(` at (${position.join(", ")})`) : "";
+    if (found.mixed) after.push(word(`${found.mixed} (of several values)`));
+    const then = after.length ? word(`; then ${after.join(" → ")}`) : "";
+    const rounded = found.bound ? word(`; rounded in this page, ± ${short(found.bound)} at most`) : "";
+    const row = sample === this.app.at.sample || found.sample === undefined ? "" : word(`, row ${sample} of its batch`);
     const note = found.note ? `. ${found.note}` : "";
-    setText(this.onward, `${layer}, channel ${channel}${where}${row}${then}${rounded}${note}`);
+    setText(this.onward, `${layer}, ${word(`channel ${channel}`)}${where}${row}${then}${rounded}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];
@@ -365,8 +367,8 @@ export class Why {
     const arrived = value ? `${short(number(value))} ` : ""; // a page does not know the parts of a sum
     const words = `${arrived}← ${layer} · ${channel}${where}`;
     if (layer === "input") return el("span", {}, words);
-    const by = path.length ? `by ${path.join(", ")}` : "directly";
-    const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : "; the largest of those pooled"}` }, words);
+    const by = word(path.length ? `by ${path.join(", ")}` : "directly");
+    const made = el("button", { type: "button", title: `${words}, ${by}${exact ? "" : word("; the largest of those pooled")}` }, words);
     made.addEventListener("click", () => this.follow({ layer, call: origin.call, channel, position, ...(origin.sample === undefined ? {} : { sample: origin.sample }) }));
     return made;
   }
@@ -399,7 +401,9 @@ export class Why {
     if (!spot || !this.marked.size) return;
     const { layer, call, channel, position, sample } = spot;
     const target = this.target();
-    this.off = { ask: "without", layer, call, channel, position, sample, channels: [...this.marked].sort((a, b) => a - b), target };
+    if (this.offStopped) this.again += 1;
+    const again = this.again ? { again: this.again } : {};
+    this.off = { ask: "without", ...again, layer, call, channel, position, sample, channels: [...this.marked].sort((a, b) => a - b), target };
     this.app.schedule();
   }
 
@@ -408,8 +412,8 @@ export class Why {
     if (!this.off) return setText(this.checked, "");
     if (!off) return setText(this.checked, "on its way …");
     if (off.none !== undefined) return setText(this.checked, off.none);
-    const score = off.score === undefined ? "" : `; score ${plus(off.score)}`;
-    return setText(this.checked, `predicted ${plus(off.predicted)}, true ${plus(off.true)}${score}`);
+    const score = off.score === undefined ? "" : word(`; score ${plus(off.score)}`);
+    return setText(this.checked, `${word(`predicted ${plus(off.predicted)}, true ${plus(off.true)}`)}${score}`);
   }
 }
 
@@ -429,7 +433,7 @@ function number(text) {
  */
 function added(text, name) {
   const value = number(text);
-  return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${name})`;
+  return `${value < 0 ? "−" : "+"} ${short(Math.abs(value))} (${word(name)})`;
 }
 
 /** @param {string} text */

@@ -93,7 +93,7 @@ class KernelSource {
     }
     if (!this.pending.has(key) && this.pending.size < AT_ONCE) {
       this.pending.add(key);
-      this.ask({ key, ...question });
+      this.ask({ key, ...question, stops: this.model.get("stops") });
     }
     return null;
   }
@@ -101,6 +101,11 @@ class KernelSource {
   /** The class that was asked for last, if what is shown is not of it yet. */
   get wanted() {
     return this.requests.target;
+  }
+
+  /** The target that was asked for last, as it is typed, if what is shown is not of it yet. */
+  get asking() {
+    return this.requests.written;
   }
 
   /**
@@ -364,9 +369,12 @@ class KernelSource {
     return waiting ? null : this.get(question);
   }
 
-  /** @param {any} at */
-  map({ sample, depth }) {
-    return this.get({ ask: "map", sample, depth });
+  /**
+   * @param {any} at
+   * @param {number} [again] How often it was asked for once more.
+   */
+  map({ sample, depth }, again = 0) {
+    return this.get({ ask: "map", sample, depth, ...(again ? { again } : {}) });
   }
 
   /**

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,10 +12,12 @@ from uuid import uuid4
 import anywidget
 import numpy as np
 import traitlets
+from IPython import get_ipython
 
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
+from ..hooking.interrupts import stoppable
 from ..run.session import alone
 from ..view.answer import map_values
 from ..view.frame import Frame, class_name
@@ -34,6 +37,16 @@ from ..view.reason import kept_run, reason_payload, weights_payload, without_pay
 from ..view.view import View, for_layer
 
 PART = 0.25  # seconds of work between two answers, so that others are answered and it can stop
+
+AGAIN = {
+    "field": "Click another place",
+    "prepare": "Press w twice",
+    "why": "Press w twice",
+    "map": "Press m twice",
+    "weights": 'Press "weights" twice',
+    "without": 'Press "switch these off"',
+}
+"""For each question that an interrupt may end: how it is asked once more."""
 
 EXACT_BYTES = 8_000_000
 """Larger maps are sent in half precision; the browser asks for single exact values."""
@@ -65,6 +78,8 @@ class Canvas(anywidget.AnyWidget):
         The browser's count of its changes, and the names of those settings that it changed last.
     seen : int
         The count of the browser's changes that are handled: what it changed after that stays.
+    stops : int
+        How often an interrupt has ended an answer. Questions that waited behind it end, too.
     """
 
     closed = False
@@ -80,6 +95,7 @@ class Canvas(anywidget.AnyWidget):
     pictures: Any = traitlets.List().tag(sync=True)
     moved = traitlets.Dict().tag(sync=True)
     seen = traitlets.Int(0).tag(sync=True)
+    stops = traitlets.Int(0).tag(sync=True)
 
     def __init__(
         self,
@@ -175,12 +191,21 @@ class Canvas(anywidget.AnyWidget):
             self._handle(question.get("moved", 0), lambda: self._set(question, buffers))
             return
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
+        again = AGAIN.get(question["ask"])
+        stopped = {"none": f"Stopped. {again} to ask again.", "stopped": True}
+        if question["ask"] == "field":
+            stopped = {"status": "unknown", "why": "stopped by an interrupt"}
         try:
-            said, arrays = self._answer(question)
+            if again and question.get("stops", self.stops) < self.stops:
+                said, arrays = stopped, []
+            else:
+                with stoppable(_in_main_thread):
+                    said, arrays = self._answer(question)
         except KeyboardInterrupt:
-            if question["ask"] not in ("why", "weights", "without", "prepare"):
+            if not again:
                 raise
-            said, arrays = {"none": "Stopped. Press w twice to ask again.", "stopped": True}, []
+            self.stops += 1
+            said, arrays = stopped, []
         except Exception as error:  # a notebook hides what a callback raises
             said, arrays = {"none": str(error)}, []
         except BaseException:  # interrupted: it may be asked again
@@ -212,6 +237,8 @@ class Canvas(anywidget.AnyWidget):
             self._on_edit("stroke", (question["kind"], mask, question["colour"]))
         elif what == "again":
             self._on_edit("again", question["key"])
+        elif what == "beside":
+            self._on_edit("beside", (question["key"], question["sample"]))
         elif what == "drop":
             self._on_edit("drop", self._edits.get(question["key"]))
         else:
@@ -297,6 +324,13 @@ class Canvas(anywidget.AnyWidget):
             if values is not None:
                 found.append(_coded(name, values))
         return found
+
+
+def _in_main_thread(function: Callable[[], None]) -> None:
+    """Run a function in the kernel's main thread, once that is idle, where this is another."""
+    loop = getattr(getattr(get_ipython(), "kernel", None), "io_loop", None)
+    if loop is not None and threading.current_thread() is not threading.main_thread():
+        loop.add_callback(function)
 
 
 def _flipped(view: View, question: dict[str, Any]) -> dict[str, Any]:

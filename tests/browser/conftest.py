@@ -12,7 +12,7 @@ from chromium import FLAGS, executable
 from classic import Classic, ClassicNotebook
 from front_end import DELAY, PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
 from lab import Lab, Tab
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 import hookviz
 
@@ -73,14 +73,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontEnd]:
     server.close()
 
 
-def slowed(new_page: Callable[..., Any]) -> Callable[..., Any]:
-    """Open pages in which all takes `SLOW` times as long."""
+def patient(new_page: Callable[..., Any]) -> Callable[..., Any]:
+    """Open pages that have the patience of `wait_for`, and are slow where that is asked for."""
 
     def opened(self: Any, **options: Any) -> Any:
         page = new_page(self, **options)
-        session = page.context.new_cdp_session(page)
-        session.send("Emulation.setCPUThrottlingRate", {"rate": SLOW})
-        page.add_init_script(f"({LATE})()")
+        page.set_default_timeout(1000 * PATIENCE)
+        if SLOW > 1:
+            session = page.context.new_cdp_session(page)
+            session.send("Emulation.setCPUThrottlingRate", {"rate": SLOW})
+            page.add_init_script(f"({LATE})()")
         return page
 
     return opened
@@ -88,15 +90,13 @@ def slowed(new_page: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
+    expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
-        if SLOW > 1:
-            for kind in (Browser, BrowserContext):
-                patch.setattr(kind, "new_page", slowed(kind.new_page))
+        for kind in (Browser, BrowserContext):
+            patch.setattr(kind, "new_page", patient(kind.new_page))
         chromium = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         # All pages have one context: they find the front end's scripts in its cache.
-        context = chromium.new_context()
-        context.set_default_timeout(1000 * PATIENCE)
-        yield context
+        yield chromium.new_context()
         chromium.close()
 
 

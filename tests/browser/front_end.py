@@ -19,7 +19,7 @@ import ipywidgets
 import nbformat
 import numpy as np
 from jupyter_client import BlockingKernelClient
-from playwright.sync_api import ConsoleMessage, Locator, Page
+from playwright.sync_api import ConsoleMessage, Locator, Page, Position
 
 TOKEN = "hookviz"
 PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a part of one
@@ -194,6 +194,22 @@ def wait_for(
         assert time.monotonic() < end, f"waited {seconds} s in vain for {what}"
         time.sleep(0.03)
     return result
+
+
+def point(frame: Locator, down: float, right: float, click: bool = False, **how: Any) -> None:
+    """Move the pointer to shares of a picture, or click there: wherever it stands by now."""
+    box = frame.bounding_box()
+    assert box, "The picture is not on the page."
+    place = Position(x=right * box["width"], y=down * box["height"])
+    (frame.click if click else frame.hover)(position=place, **how)
+
+
+def numeral(text: str) -> float:
+    """The number that a page writes so; NaN for other words."""
+    try:
+        return float(text.replace("−", "-"))
+    except ValueError:
+        return float("nan")
 
 
 def next_frame(page: Page) -> None:

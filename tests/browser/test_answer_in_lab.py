@@ -6,7 +6,8 @@ import re
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
+from test_slow_in_lab import delayed
 
 import hookviz
 
@@ -59,14 +60,9 @@ def opened(open_notebook):
 
 
 def click(panel, row, column, size, **how):
-    frame = panel.locator(".hv-frame")
-    box = frame.bounding_box()
     height, width = size
-    place = {
-        "x": box["width"] * (column + 0.5) / width,
-        "y": box["height"] * (row + 0.5) / height,
-    }
-    frame.click(position=place, **how)
+    frame = panel.locator(".hv-frame")
+    point(frame, (row + 0.5) / height, (column + 0.5) / width, click=True, **how)
 
 
 def test_a_pixel_of_p_nets_faces(opened, shots):
@@ -150,7 +146,7 @@ def test_a_box_of_a_detector(opened, shots):
     boxes = app.locator(".hv-input .hv-box")
     wait_for(lambda: boxes.count() == 6, "the boxes")
     bars = app.locator(".hv-prediction")
-    assert bars.count() == 6
+    wait_for(lambda: bars.count() == 6, "a bar for each")
     bars.nth(2).click()
     wait_for(lambda: 'output[0]["scores"][2] |' in said.inner_text(), "the third box")
     wait_for(lambda: 'gradient of output[0]["scores"][2]' in app.inner_text(), "the gradient")
@@ -217,18 +213,30 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
     wait_for(lambda: said.inner_text().startswith(f"{first} |"), "one class")
     bars.nth(2).click(modifiers=["Shift"])
     wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
+    # At once one after the other, before the kernel has answered the first click.
+    with delayed(notebook.page, 100):
+        notebook.page.evaluate("() => { globalThis.looking = 0; }")
+        bars.nth(1).click()
+        bars.nth(0).click(modifiers=["Shift"])
+        other = int(bars.nth(1).get_attribute("data-number"))
+        wait_for(lambda: f"({other}, {first}) |" in said.inner_text(), "the sides as clicked")
+        notebook.settle()
+    bars.nth(0).click()
+    bars.nth(2).click(modifiers=["Shift"])
+    wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
     three = app.locator(".hv-sides figure")
     wait_for(lambda: app.locator(".hv-sides canvas:visible").count() == 3, "both sides")
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], (first, second))
     sides = twin.sides()
     most = short(max(abs(each).max() for each in (*sides.heats, sides.difference)))
-    told = [each.locator("figcaption").inner_text().split("\n") for each in three.all()]
     one, two = sides.names
-    assert told == [
+    told = [
         [one, f"0 to {most}"],
         [two, f"0 to {most}"],
         [f"{one} − {two}", f"−{most} to {most}"],
     ]
+    captions = three.locator("figcaption")
+    wait_for(lambda: [t.split("\n") for t in captions.all_inner_texts()] == told, "the captions")
     three.first.scroll_into_view_if_needed()
     notebook.page.screenshot(path=shots / "answer-sides.png")
     bars.nth(0).click()
@@ -254,11 +262,12 @@ def test_a_page_shows_maps_and_boxes(shown, shots):
     menu = output.get_by_role("combobox", name="map of the output")
     menu.select_option(label="channel 1 of output[1]")
     values = explorer._now.answer.maps[1].values[0, 1]
-    output.locator(".hv-scale").wait_for()
-    low, high = (each.input_value() for each in output.locator(".hv-end").all())
-    assert (float(low), float(high)) == pytest.approx(
-        (float(values.min()), float(values.max())), rel=1e-2
-    )
+    ends, wanted = output.locator(".hv-scale .hv-end"), [float(values.min()), float(values.max())]
+
+    def shown_range():
+        return [float(each) for each in ends.evaluate_all("all => all.map((e) => e.value)")]
+
+    wait_for(lambda: shown_range() == pytest.approx(wanted, rel=1e-2), "the channel's range")
     frame = output.locator(".hv-frame")
     assert "needs the notebook" in frame.get_attribute("title")
     frame.click()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, numeral, point, wait_for
+from playwright.sync_api import expect
 
 MAKE = (
     "import hookviz, torch, ipywidgets, torchvision\n"
@@ -20,18 +21,17 @@ MAKE = (
 )
 
 
-def place(frame, row, column, side):
-    """The middle of a place in a map of ``side`` times ``side``, on the screen."""
-    box = frame.bounding_box()
-    across, down = (column + 0.5) / side * box["width"], (row + 0.5) / side * box["height"]
-    return box["x"] + across, box["y"] + down
+def place(row, column, side):
+    """The middle of a place in a map of ``side`` times ``side``: how far down and right."""
+    return (row + 0.5) / side, (column + 0.5) / side
 
 
-def read(app, name):
-    """A number under the pointer, to four places; NaN while there is none."""
+def read(app, name, where):
+    """A number that is told of a place under the pointer, to four places; NaN without one."""
+    point(app.locator(".hv-activation .hv-frame"), *where)
     names, values = (app.locator(f".hv-here {each}") for each in ("dt", "dd"))
     shown = dict(zip(names.all_inner_texts(), values.all_inner_texts(), strict=False))
-    return round(float(shown.get(name, "nan").replace("−", "-")), 4)
+    return round(numeral(shown.get(name, "")), 4)
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
@@ -43,20 +43,18 @@ def test_by_the_canvas(open_notebook, shots):
     from_class, from_patch = page.locator(".expected").first.inner_text().split()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
 
-    page.mouse.move(*place(frame, 1, 2, 4))
-    wait_for(lambda: read(app, "value") == float(from_class), "the class token's weight")
-    assert "seen from the class token" in side.inner_text()
-    page.mouse.click(*place(frame, 2, 1, 4))
+    where = place(1, 2, 4)
+    wait_for(lambda: read(app, "value", where) == float(from_class), "the class token's weight")
+    expect(side).to_contain_text("seen from the class token")
+    point(frame, *place(2, 1, 4), click=True)
     wait_for(lambda: "seen from patch (2, 1)" in side.inner_text(), "the patch's map")
-    page.mouse.move(*place(frame, 1, 2, 4))
-    wait_for(lambda: read(app, "value") == float(from_patch), "the patch's weight")
-    assert "looks beside the patches at: class token" in app.locator(".hv-notes").inner_text()
+    wait_for(lambda: read(app, "value", where) == float(from_patch), "the patch's weight")
+    expect(app.locator(".hv-notes")).to_contain_text("looks beside the patches at: class token")
     page.screenshot(path=shots / "attention-canvas.png")
     assert "head 1 ×" in app.inner_text()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
-    page.mouse.move(*place(frame, 1, 2, 4))
-    wait_for(lambda: read(app, "value") == 0, "a head without weights")
+    wait_for(lambda: read(app, "value", where) == 0, "a head without weights")
     assert notebook.errors == []
 
 
@@ -79,11 +77,11 @@ def test_a_trained_head_from_a_clicked_patch(open_notebook, shots):
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
-    page.mouse.click(*place(frame, 1, 4, 6))
+    point(frame, *place(1, 4, 6), click=True)
     wait_for(lambda: "seen from patch (1, 4)" in side.inner_text(), "the patch's map")
-    page.mouse.move(*place(frame, 2, 3, 6))
     expected = page.locator(".expected").first.inner_text()
-    wait_for(lambda: read(app, "value") == float(expected), "the patch's weight")
+    where = place(2, 3, 6)
+    wait_for(lambda: read(app, "value", where) == float(expected), "the patch's weight")
     page.screenshot(path=shots / "attention-digits.png")
     assert notebook.errors == []
 
@@ -117,9 +115,9 @@ def test_a_text_models_tokens_have_their_words(open_notebook, shots):
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    page.mouse.move(*place(app.locator(".hv-activation .hv-frame"), 2, 4, 6))
     expected = page.locator(".expected").first.inner_text()
-    wait_for(lambda: read(app, "value") == float(expected), "the weight of a pair of words")
-    assert "row 2 “cat”, column 4 “<here>”" in app.locator(".hv-here").inner_text()
+    where = place(2, 4, 6)
+    wait_for(lambda: read(app, "value", where) == float(expected), "the weight of a pair of words")
+    expect(app.locator(".hv-here")).to_contain_text("row 2 “cat”, column 4 “<here>”")
     page.screenshot(path=shots / "attention-words.png")
     assert notebook.errors == []

@@ -54,7 +54,7 @@ def test_it_takes_over(lab, browser, shots):
     canvas = app.locator(".hv-activation canvas").first
     before = canvas_pixels(canvas)
     one_to_the_right(page)
-    assert (canvas_pixels(canvas) != before).any()
+    wait_for(lambda: (canvas_pixels(canvas) != before).any(), "the next channel's map")
     page.screenshot(path=shots / "canvas-classic.png")
     assert notebook.errors == []
     notebook.close()
@@ -72,7 +72,7 @@ def test_without_its_front_end_the_plain_face_stays(browser, tmp_path, shots, mo
         assert page.locator(".hookviz-app").count() == 0
         one_to_the_right(page)
         picture = page.locator(".hookviz img.smooth")
-        assert "channel 1 of 24" in picture.get_attribute("alt")
+        wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "its picture")
         page.screenshot(path=shots / "canvas-classic-without.png")
         assert "rror" not in page.locator(".output_wrapper").first.inner_text()
         notebook.close()

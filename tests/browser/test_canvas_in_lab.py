@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, next_frame, wait_for, write_notebook
+from front_end import (
+    CANVAS_ON,
+    WIDGETS,
+    canvas_pixels,
+    next_frame,
+    numeral,
+    point,
+    wait_for,
+    write_notebook,
+)
 from lab import Lab, Notebook
+from playwright.sync_api import expect
 
 import hookviz
 from hookviz.draw.colours import palette, to_levels
@@ -61,7 +71,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     twin.channel = 5
     wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "channel 5")
     wait_for(lambda: " 5 index" in said.inner_text(), "Python to follow")
-    assert slider.get_attribute("aria-valuetext") == "channel 5 of 24"
+    expect(slider).to_have_attribute("aria-valuetext", "channel 5 of 24")
 
     page.keyboard.press("ArrowDown")
     twin.layer = "layer1.0.conv1"
@@ -71,15 +81,16 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     wait_for(lambda: drawn(canvas, twin.frame.panels[0]), "the tile")
     wait_for(lambda: "layer1.0.conv1 17" in said.inner_text(), "Python to follow")
 
-    box = app.locator(".hv-activation .hv-frame").bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 10.5 / 56, box["y"] + box["height"] * 20.5 / 56)
-    app.locator(".hv-here dt", has_text="value").wait_for()
     record = twin.cache["layer1.0.conv1"]
-    for place, tensor in ((1, record.activation), (2, record.gradient)):
-        value = tensor[0, 17, 20, 10].item()
-        shown = app.locator(".hv-here dd").nth(place)
-        wait_for(lambda s=shown: s.count() and s.inner_text(), "the value")
-        assert float(shown.inner_text().replace("−", "-")) == pytest.approx(value, rel=1e-3)
+    told = [tensor[0, 17, 20, 10].item() for tensor in (record.activation, record.gradient)]
+    frame, here = app.locator(".hv-activation .hv-frame"), app.locator(".hv-here dd")
+
+    def tells():
+        point(frame, 20.5 / 56, 10.5 / 56)
+        shown = [numeral(each) for each in here.all_inner_texts()[1:3]]
+        return shown == [pytest.approx(each, rel=1e-3) for each in told]
+
+    wait_for(tells, "value and gradient under the pointer")
 
     app.locator(".hv-prediction").nth(1).click()
     wait_for(lambda: "flower" in said.inner_text(), "the class")
@@ -106,10 +117,17 @@ def test_an_explorer_without_a_canvas_beside_it(open_notebook):
     core.wait_for()
     look = "all => [...new Set(all.map((e) => getComputedStyle(e).{}))]"
     sliders, ends = app.locator("input[type=range]"), app.locator("input.hv-end")
-    assert sliders.evaluate_all(look.format("borderTopWidth")) == ["0px"]
-    assert ends.evaluate_all(look.format("borderTopColor")) == ["rgba(0, 0, 0, 0)"]
-    assert app.locator("select").evaluate_all(look.format("backgroundImage")) == ["none"]
-    assert core.evaluate("(e) => getComputedStyle(e).borderTopWidth") == "1px"
+
+    def looks():
+        return [
+            sliders.evaluate_all(look.format("borderTopWidth")),
+            ends.evaluate_all(look.format("borderTopColor")),
+            app.locator("select").evaluate_all(look.format("backgroundImage")),
+            core.evaluate("(e) => getComputedStyle(e).borderTopWidth"),
+        ]
+
+    alone = [["0px"], ["rgba(0, 0, 0, 0)"], ["none"], "1px"]
+    wait_for(lambda: looks() == alone, "the looks of both")
     assert notebook.errors == []
 
 

@@ -21,11 +21,11 @@ def test_the_hooks_are_shown(open_notebook, shots):
     twin.layer, twin.channel = "layer3.0.conv1", 16
 
     listing = widget.locator("pre code")
-    assert listing.count() == 0 or not listing.is_visible()
+    listing.wait_for(state="hidden")
     widget.get_by_role("button", name="show the hooks").focus()
     page.keyboard.press("Enter")
     listing.wait_for(state="visible")
-    assert listing.text_content() == twin.code()
+    wait_for(lambda: listing.text_content() == twin.code(), "the code")
 
     widget.get_by_role("slider", name="channel").focus()
     page.keyboard.press("ArrowRight")

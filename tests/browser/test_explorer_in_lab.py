@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from front_end import next_frame, wait_for, wait_for_names
+from playwright.sync_api import expect
 
 import hookviz
 
@@ -36,7 +37,7 @@ def cells_of_tour(count):
 @pytest.mark.heavy
 def test_whole_tour(open_notebook):
     notebook = open_notebook(TOUR)
-    assert notebook.page.locator(".hookviz-explorer").count() >= 5
+    wait_for(lambda: notebook.page.locator(".hookviz-explorer").count() >= 5, "all explorers")
     assert notebook.errors == []
 
 
@@ -53,7 +54,7 @@ def test_tour(open_notebook, shots, reference):
     def agrees():
         return picture.get_attribute("alt") == reference.frame.description
 
-    assert agrees()
+    wait_for(agrees)
     layers = list(reference.cache)
     slider = widget.get_by_role("slider", name="layer")
     slider.press("Home")
@@ -75,8 +76,8 @@ def test_tour(open_notebook, shots, reference):
         page.keyboard.press("ArrowRight")
     reference.layer = layers[4]
     wait_for(agrees)
-    assert widget.locator(".heading b").inner_text() == layers[4]
-    assert slider.get_attribute("aria-valuetext") == layers[4]
+    expect(widget.locator(".heading b")).to_have_text(layers[4])
+    expect(slider).to_have_attribute("aria-valuetext", layers[4])
 
     widget.get_by_label("order", exact=True).select_option("max")
     reference.order = "max"
@@ -133,7 +134,7 @@ def test_heatmap_opacity_and_target_by_keyboard(open_notebook, shots):
     field.fill("fish")
     moves(lambda: page.keyboard.press("Enter"))
     wait_for(lambda: field.get_attribute("placeholder") == "fish", "the target")
-    assert widget.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    wait_for(lambda: widget.evaluate("e => e.scrollWidth <= e.clientWidth + 1"), "no overflow")
     for theme in notebook.themes:
         notebook.theme(theme)
         page.screenshot(path=shots / f"plain-{theme}.png")
@@ -199,6 +200,6 @@ def test_progress_bar_comes_and_goes(open_notebook):
             "print('bars', bars.count(True) > 3, 'and then', shown[-1])",
         ],
     )
-    assert "bars True and then {'text/plain': 'done in " in notebook.outputs().last.inner_text()
-    assert notebook.page.locator("progress").count() == 0
+    expect(notebook.outputs().last).to_contain_text("bars True and then {'text/plain': 'done in ")
+    expect(notebook.page.locator("progress")).to_have_count(0)
     assert notebook.errors == []

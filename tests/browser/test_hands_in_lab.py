@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, point, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 
@@ -36,8 +37,8 @@ def test_with_the_canvas(open_notebook, twin, shots):
     twin.reset()
     twin.edit()
     wait_for(lambda: share(twin.frame.predictions[0]) in first.inner_text(), "the bars")
-    for bar, each in zip(app.locator(".hv-prediction").all(), twin.frame.predictions, strict=True):
-        assert each.change in bar.inner_text()
+    bars, changes = app.locator(".hv-prediction"), [e.change for e in twin.frame.predictions]
+    expect(bars).to_contain_text(changes)
     chip = app.get_by_role("button", name="layer3.1.conv2, channel 32: off")
     chip.wait_for()
     wait_for(lambda: "0.00" in app.locator(".hv-hands b").inner_text(), "the factor")
@@ -80,7 +81,7 @@ def test_pins_and_code(open_notebook, twin, shots):
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    assert app.locator(".hv-pin input").input_value() == "from Python"
+    expect(app.locator(".hv-pin input")).to_have_value("from Python")
     app.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("p")
@@ -95,8 +96,7 @@ def test_pins_and_code(open_notebook, twin, shots):
     twin.channel = 33
     assert page.evaluate("navigator.clipboard.readText()") == twin.code()
     # The very first channel there, by the kernel's exact values or the browser's.
-    box = app.locator(".hv-activation .hv-frame").bounding_box()
-    page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.6 * box["height"])
+    point(app.locator(".hv-activation .hv-frame"), 0.6, 0.3, click=True)
     page.keyboard.press("b")
     twin.place, twin.order = (0.6, 0.3), "value"
     number = app.locator(".hv-number-now").first

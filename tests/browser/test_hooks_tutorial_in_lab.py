@@ -60,13 +60,13 @@ def move_the_linear_example(page):
         rows = view.locator("tbody tr").all()
         return [row.locator("td").all_inner_texts()[2:4] for row in rows]
 
-    assert numbers() == [["2", "2"], ["4", "4"], ["6", "6"]]
+    wait_for(lambda: numbers() == [["2", "2"], ["4", "4"], ["6", "6"]], "the table")
     view.get_by_role("slider", name="w", exact=True).focus()
     page.keyboard.press("ArrowRight")
     # w = 2.5: ŷ = 7.5, dL/dŷ = 2 (7.5 − 5) = 5, dL/dx = 2.5 · 5, dL/dw = 3 · 5
     wait_for(lambda: numbers() == [["5", "5"], ["12.5", "12.5"], ["15", "15"]])
     page.keyboard.press("ArrowLeft")
-    wait_for(lambda: numbers()[0] == ["2", "2"])
+    wait_for(lambda: numbers() and numbers()[0] == ["2", "2"])
 
 
 def move_the_channel(page):
@@ -115,8 +115,8 @@ def answer(page, number, typed, words, said, line, done):
 def look_at_the_picture(page):
     """The browser draws it as wide as the page, and says what it shows."""
     picture = page.get_by_role("img", name="One forward and one backward through a module")
-    size = picture.evaluate("image => [image.complete, image.naturalWidth, image.clientWidth]")
-    assert size[0] and size[1] > 0 and size[2] > 600
+    drawn = "image => image.complete && image.naturalWidth > 0 && image.clientWidth > 600"
+    wait_for(lambda: picture.evaluate(drawn), "the picture, as wide as the page")
     assert "3 tensor hook on y; 4 full backward pre-hook" in picture.get_attribute("alt")
 
 

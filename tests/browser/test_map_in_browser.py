@@ -6,6 +6,7 @@ import math
 
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 
@@ -19,7 +20,7 @@ def opened(page, app):
 def named(page, marked):
     """The names of boxes that are marked so."""
     boxes = page.locator(f".hv-net-box.{marked}")
-    return {each.get_attribute("data-name") for each in boxes.all()}
+    return set(boxes.evaluate_all("all => all.map((each) => each.dataset.name)"))
 
 
 def layer_of(app):
@@ -34,7 +35,7 @@ def test_from_the_disk(shown, explorer_page):
     net = hookviz.demo_model()
     graph = hookviz.graph(net, hookviz.demo_images()[6])
     assert layer_of(app) == "layer2.0.conv1"
-    assert named(page, "hv-on") == {"layer2.0.conv1"}
+    wait_for(lambda: named(page, "hv-on") == {"layer2.0.conv1"}, "the layer's box")
     before = boxes.count()
 
     page.locator('.hv-net-box[data-name="layer3.0"]').click()
@@ -50,25 +51,25 @@ def test_from_the_disk(shown, explorer_page):
         if node.layer not in ("", "input")
         and "layer3.0.conv2" in {name for name, _ in graph.sources(node.layer)}
     }
-    assert named(page, "hv-source") == sources
-    told = page.locator(".hv-net-words").inner_text()
-    assert all(name in told for name in sources | fed)
-    assert inner.get_attribute("aria-current") == "true"
+    wait_for(lambda: named(page, "hv-source") == sources, "the boxes that feed it")
+    told = page.locator(".hv-net-words")
+    wait_for(lambda: all(name in told.inner_text() for name in sources | fed), "its words")
+    expect(inner).to_have_attribute("aria-current", "true")
 
     # By keyboard: to the box before, into a module, out of it, and out of the map.
     inner.focus()
     page.keyboard.press("ArrowLeft")
     focused = "document.activeElement.dataset.name ?? document.activeElement.textContent"
-    assert page.evaluate(focused) == "layer3.0.conv1"
+    wait_for(lambda: page.evaluate(focused) == "layer3.0.conv1", "the box before")
     page.keyboard.press("Enter")
     wait_for(lambda: layer_of(app) == "layer3.0.conv1", "the layer by Enter")
     page.locator('.hv-net-box[data-name="layer1.1"]').focus()
     page.keyboard.press("Enter")
     page.locator('.hv-net-box[data-name="layer1.1.conv2"]').wait_for()
-    assert page.evaluate(focused).startswith("layer1.1.")
+    wait_for(lambda: page.evaluate(focused).startswith("layer1.1."), "a box within")
     page.keyboard.press("Escape")
     page.locator('.hv-net-box[data-name="layer1.1"]').wait_for()
-    assert page.evaluate(focused) == "layer1.1"
+    wait_for(lambda: page.evaluate(focused) == "layer1.1", "the box of the module")
     assert layer_of(app) == "layer3.0.conv1"
 
     # The search leads to the box; the map opens around it.
@@ -89,9 +90,10 @@ def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):
     page.locator(".hv-tile").first.wait_for()
     opened(page, page.locator(".hookviz-app"))
     across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-    assert page.evaluate(across) <= 0
+    wait_for(lambda: page.evaluate(across) <= 0, "the page to fit")
     view = page.locator(".hv-net-view")
-    assert view.evaluate("each => each.scrollWidth - each.clientWidth") <= 0
+    inside = "each => each.scrollWidth - each.clientWidth"
+    wait_for(lambda: view.evaluate(inside) <= 0, "the map to fit")
 
 
 VIEW = "document.querySelector('.hv-net-view')"

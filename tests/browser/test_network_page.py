@@ -12,7 +12,7 @@ import pytest
 import torch
 from front_end import canvas_pixels, wait_for
 from PIL import Image, ImageOps
-from playwright.sync_api import Error
+from playwright.sync_api import Error, expect
 from torchvision import transforms
 
 import hookviz
@@ -113,12 +113,10 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(writt
         assert close(values(page, "gradient", layer, order[0]), cache[layer].gradient), layer
     logit = {each["index"]: each["logit"] for each in page.evaluate("hookviz.predictions()")}
     assert np.allclose([logit[number] for number in range(10)], logits[0].tolist(), atol=1e-4)
-    assert page.locator(".hv-edit").all_inner_texts() == [
-        "layer2.0.conv1, channel 4: off ✕",
-        "layer2.1.conv2, channel 7: × 1.5 ✕",
-    ]
+    edits = ["layer2.0.conv1, channel 4: off ✕", "layer2.1.conv2, channel 7: × 1.5 ✕"]
+    expect(page.locator(".hv-edit")).to_have_text(edits)
     page.evaluate("hookviz.reset()")
-    assert page.locator(".hv-edit").count() == 0
+    expect(page.locator(".hv-edit")).to_have_count(0)
     assert close(
         values(page, "activation", layers[-1]), as_torch(model, x, 0)[1][layers[-1]].activation
     )
@@ -516,9 +514,8 @@ def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     frame = values(page, "input")
     wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # and goes on
     stop.click()
-    assert page.evaluate("globalThis.seen.getTracks().map((track) => track.readyState)") == [
-        "ended"
-    ]
+    tracks = "globalThis.seen.getTracks().map((track) => track.readyState)"
+    wait_for(lambda: page.evaluate(tracks) == ["ended"], "the camera's light to go out")
     last = values(page, "input")
     cache = as_torch(hookviz.demo_model(), torch.from_numpy(last.copy()), 0)[1]
     assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
@@ -636,5 +633,5 @@ def test_a_page_embeds_one_and_drives_it(written, chrome):
     assert float(second) == pytest.approx(float(after[number]), abs=2e-3)
     assert abs(float(first) - float(second)) > 0.01
     chip = page.frame_locator("#network").locator(".hv-edit")
-    assert chip.inner_text() == "layer3.1.conv2, channel 32: off ✕"
+    expect(chip).to_have_text("layer3.1.conv2, channel 32: off ✕")
     context.close()

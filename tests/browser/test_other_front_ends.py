@@ -8,7 +8,8 @@ from front_end import (
     CANVAS_ON,
     WIDGETS,
     canvas_pixels,
-    next_frame,
+    numeral,
+    point,
     wait_for,
     wait_for_names,
     write_notebook,
@@ -38,7 +39,7 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
         widget.get_by_role("slider", name="channel").focus()
         notebook.page.keyboard.press("ArrowRight")
         wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "the next channel")
-        assert picture.get_attribute("src") != before
+        assert picture.get_attribute("src") != before  # with its words, in one text
         assert picture.count() == 1
         notebook.page.screenshot(path=shots / f"{front_end.__name__.lower()}.png")
         assert notebook.errors == []
@@ -81,21 +82,19 @@ def test_canvas(front_end, page_of, browser, tmp_path, shots):
         page.keyboard.press("ArrowRight")
         said = page.locator(".said").first
         wait_for(lambda: said.inner_text() == "python has channel 1", "Python to follow")
-        next_frame(page)
-        assert (canvas_pixels(canvas) != before).any()
+        wait_for(lambda: (canvas_pixels(canvas) != before).any(), "the next channel's map")
 
         height, width = maps.shape[-2:]
-        box = app.locator(".hv-activation .hv-frame").bounding_box()
         row, column = 20, 10
-        page.mouse.move(
-            box["x"] + box["width"] * (column + 0.5) / width,
-            box["y"] + box["height"] * (row + 0.5) / height,
-        )
-        app.locator(".hv-here dt", has_text="value").wait_for()
-        shown = app.locator(".hv-here dd").nth(1)
-        wait_for(lambda: shown.count() and shown.inner_text(), "the value")
-        wanted = maps[1, row, column].item()
-        assert float(shown.inner_text().replace("−", "-")) == pytest.approx(wanted, rel=1e-3)
+        wanted, here = maps[1, row, column].item(), app.locator(".hv-here dd")
+
+        def tells():
+            frame = app.locator(".hv-activation .hv-frame")
+            point(frame, (row + 0.5) / height, (column + 0.5) / width)
+            shown = [numeral(each) for each in here.all_inner_texts()[1:2]]
+            return shown == [pytest.approx(wanted, rel=1e-3)]
+
+        wait_for(tells, "the value under the pointer")
 
         page.get_by_role("button", name="python moves").click()
         slider = app.get_by_role("slider", name="channel")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import CANVAS_ON, WIDGETS, point, wait_for
 
 import hookviz
 from hookviz.studies.receptive_field.field import outline, words
@@ -32,6 +32,8 @@ def field():
 def lands(outlined, frame, field):
     """Whether an outline is where it belongs on a picture; lines above may still move both."""
     seen, picture = outlined.bounding_box(), frame.bounding_box()
+    if not seen or not picture:  # not drawn yet
+        return False
     left, top, width, height = outline(field, (ROW, COLUMN))
     wanted = [left * picture["width"], top * picture["height"]]
     wanted += [width * picture["width"], height * picture["height"]]
@@ -45,10 +47,9 @@ def test_by_the_canvas(open_notebook, field, shots):
     page = notebook.page
     app = page.locator(".hookviz-app")
     app.locator(".hv-tile").first.wait_for()
-    box = app.locator(".hv-activation .hv-frame").bounding_box()
     height, width = field.map_size
     right, down = (COLUMN + 0.5) / width, (ROW + 0.5) / height
-    page.mouse.click(box["x"] + right * box["width"], box["y"] + down * box["height"])
+    point(app.locator(".hv-activation .hv-frame"), down, right, click=True)
     page.mouse.move(2, 2)
     seen, note = app.locator(".hv-input .hv-field"), app.locator(".hv-input .hv-under")
     wait_for(lambda: words(field, (ROW, COLUMN)) in note.inner_text(), "the kernel's answer")
@@ -60,7 +61,7 @@ def test_by_the_canvas(open_notebook, field, shots):
     page.get_by_label("heatmap", exact=True).select_option(EFFECTIVE)
     heat = app.locator(".hv-heat .hv-frame")
     wait_for(lambda: not heat.locator(".hv-words").inner_text(), "the effective field")
-    assert "effective field of the place" in heat.get_attribute("aria-label")
+    wait_for(lambda: "effective field of the place" in heat.get_attribute("aria-label"), "it")
     wait_for(lambda: lands(heat.locator(".hv-field"), heat, field), "its outline")
     page.screenshot(path=shots / "place-canvas.png")
     assert notebook.errors == []

@@ -12,6 +12,7 @@ from front_end import WIDGETS, wait_for
 from nbconvert import HTMLExporter
 from nbformat.reader import NotJSONError
 from PIL import Image
+from playwright.sync_api import expect
 
 CELL = "import hookviz as hv\nhv.explore(hv.demo_model(), hv.demo_images()[6], layer='stem.0')"
 LOST = "Error displaying widget"
@@ -37,8 +38,8 @@ def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
     still.wait_for(state="attached")  # a cell's number may come before what it shows
     assert still.count() == 1
     output = notebook.page.locator(".jp-OutputArea-child, .output_area").filter(has=still)
-    assert output.count() == 1
-    assert not output.is_visible()
+    expect(output).to_have_count(1)
+    expect(output).to_be_hidden()
     notebook.page.keyboard.press("Escape")
     notebook.page.keyboard.press("Control+s")
     (data,) = saved(lab.files / notebook.name)
@@ -51,7 +52,7 @@ def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
     picture.wait_for()
     assert picture.count() == 1
     assert picture.get_attribute("src").endswith("".join(data["image/png"].split()))
-    assert not page.locator("[id^=hookviz-still]").is_visible()
+    expect(page.locator("[id^=hookviz-still]")).to_be_hidden()
     page.close()
 
 
@@ -63,9 +64,9 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     still = page.locator("[id^=hookviz-still]")
     still.wait_for(state="attached")
     assert still.count() == 1
-    assert not still.is_visible()
-    shown = [each for each in page.locator(".jp-OutputArea-child").all() if each.is_visible()]
-    assert len(shown) == 2  # the explorer, and the next cell's: the picture takes no room
+    expect(still).to_be_hidden()
+    # The explorer, and the next cell's: the picture takes no room.
+    expect(page.locator(".jp-OutputArea-child:visible")).to_have_count(2)
 
     page.keyboard.press("Escape")
     page.keyboard.press("Control+s")
@@ -81,9 +82,13 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
     still.wait_for()
     assert not page.get_by_text(LOST).first.is_visible()
     assert still.get_attribute("aria-label") == data["text/plain"]
-    assert page.get_by_text("the next cell").last.is_visible()
-    box = still.bounding_box()
-    assert box["height"] / box["width"] == (picture.height / picture.width)
+    expect(page.get_by_text("the next cell").last).to_be_visible()
+
+    def loaded():
+        box = still.bounding_box()
+        return box and box["height"] / box["width"] == picture.height / picture.width
+
+    wait_for(loaded, "the picture's shape")
     page.screenshot(path=shots / "reopened.png")
     seen = Image.open(io.BytesIO(still.screenshot())).convert("RGB")
     drawn = picture.convert("RGB").resize(seen.size)
@@ -92,4 +97,4 @@ def test_a_still_picture_is_where_the_explorer_was(open_notebook, lab, shots):
 
     notebook.run_all()
     page.locator(".hookviz-explorer .hookviz img.smooth").first.wait_for()
-    assert not still.is_visible()
+    expect(still).to_be_hidden()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for
+from playwright.sync_api import expect
 
 TWO_PICTURES = [
     "import hookviz",
@@ -39,8 +40,9 @@ def test_two_pictures_move_together(open_notebook, shots):
     left, right = columns(page)
     for each in (left, right):
         each.wait_for()
-    assert "channel 0 of 24" in left.get_attribute("alt")
-    assert right.get_attribute("alt").startswith("b less a: channel 0 of 24")
+    wait_for(lambda: "channel 0 of 24" in left.get_attribute("alt"), "the picture of a")
+    begin = "b less a: channel 0 of 24"
+    wait_for(lambda: right.get_attribute("alt").startswith(begin), "the difference")
     before = [each.get_attribute("src") for each in (left, right)]
     slider = page.locator(".hookviz-side-a .hookviz-by-channel").locator(
         ".noUi-handle, .ui-slider-handle"
@@ -63,10 +65,15 @@ def test_before_and_after_fine_tuning(open_notebook, shots):
     for side in "ab":
         page.locator(f".hookviz-side-{side} .hookviz-app .hv-tile").first.wait_for()
     versions = page.locator(".hookviz-side-b").get_by_label("whose pictures are shown")
-    assert versions.locator("option").all_inner_texts() == ["b", "a", "b − a"]
+    expect(versions.locator("option")).to_have_text(["b", "a", "b − a"])
     wait_for(lambda: "b − a" in page.locator(".hookviz-side-b").inner_text(), "the difference")
-    assert page.locator(".hookviz-side-a").get_by_label("whose pictures").is_hidden()
-    wide = [page.locator(f".hookviz-side-{side}").bounding_box()["width"] for side in "ab"]
-    assert min(wide) > 0.45 * page.locator(".hookviz-explorer").first.bounding_box()["width"]
+    expect(page.locator(".hookviz-side-a").get_by_label("whose pictures")).to_be_hidden()
+
+    def half():
+        both = [page.locator(f".hookviz-side-{side}").bounding_box()["width"] for side in "ab"]
+        whole = page.locator(".hookviz-explorer").first.bounding_box()["width"]
+        return min(both) > 0.45 * whole
+
+    wait_for(half, "both to have half the width")
     page.screenshot(path=shots / "side-by-side-tuned.png")
     assert notebook.errors == []

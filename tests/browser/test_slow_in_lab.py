@@ -86,9 +86,11 @@ def test_keys_are_held_while_the_class_changes(shown):
         page.keyboard.down("ArrowDown")
         wait_for(lambda: now(page)[0] >= 5, "the held key to go on")
         page.keyboard.up("ArrowDown")
+        for _ in range(2):  # drawn, then recorded
+            next_frame(page)
+        before = now(page)
         bars.nth(2).click()
         channel.focus()
-        before = now(page)
         page.keyboard.press("ArrowLeft")
         wait_for(lambda: now(page) == (before[0], before[1] - 1), "the last step")
         last, went = now(page), places(page.evaluate("recorded"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for, wait_for_names
+from playwright.sync_api import expect
 
 from hookviz.draw.mosaic import data_url
 
@@ -19,7 +20,7 @@ def patches(survey, layer, channel, whole=False):
 
 def agree(pictures, wanted):
     """Whether the page's pictures are these."""
-    return [each.get_attribute("src") for each in pictures.all()] == wanted
+    return pictures.evaluate_all("all => all.map((each) => each.getAttribute('src'))") == wanted
 
 
 SHOW = """explorer = hookviz.explore(model, pictures[6], layer="layer3.1.conv2", channel=15)
@@ -52,12 +53,12 @@ def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
     page.keyboard.press("ArrowLeft")
     sentence = explorer.get_by_text("This survey has no layer 'layer3.1.conv1'; close to it")
     sentence.wait_for()
-    assert row.count() == 0
+    expect(row).to_have_count(0)
 
     alone = page.frame_locator(".hookviz-explorer iframe")
     cards = alone.get_by_role("region")
     cards.first.wait_for()
-    assert cards.first.get_attribute("aria-label") == "channel 15"
+    expect(cards.first).to_have_attribute("aria-label", "channel 15")
     alone.get_by_label("order of the channels").select_option("purity")
     first = survey["layer3.1.conv2"].order("purity")[0]
     wait_for(lambda: cards.first.get_attribute("aria-label") == f"channel {first}", "the purest")
@@ -88,15 +89,15 @@ def test_a_page_is_searched_and_sorted(browser, survey, shots, tmp_path):
     page.goto((tmp_path / "survey.html").as_uri())
     cards, count = page.get_by_role("region"), page.get_by_role("status")
     cards.first.wait_for()
-    assert count.inner_text() == "96 channels"
+    expect(count).to_have_text("96 channels")
     layer = survey["layer3.1.conv2"]
     page.get_by_label("order of the channels").select_option("purity")
     first = layer.order("purity")[0]
-    assert cards.first.get_attribute("aria-label") == f"channel {first}"
+    expect(cards.first).to_have_attribute("aria-label", f"channel {first}")
     assert page.locator(".hv-card img").first.evaluate("each => each.decode().then(() => true)")
     page.get_by_label("layer", exact=True).select_option("all")
     page.get_by_label("find channels").fill("eye conv2 17")
-    assert count.inner_text().endswith(f"of {sum(map(len, survey.values()))} channels")
+    expect(count).to_contain_text(f" of {sum(map(len, survey.values()))} channels")
     for each in cards.all():
         assert each.get_attribute("aria-label").endswith("channel 17")
         assert "eye" in each.inner_text()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for
+from playwright.sync_api import expect
 
 MAKE = f"""{CANVAS_ON}
 import hookviz, pathlib, torch
@@ -45,12 +48,11 @@ def test_live(open_notebook, shots, tmp_path):
     app.scroll_into_view_if_needed()
     page.screenshot(path=shots / "watch.png")
     numbers = app.locator(".hv-steps-numbers")
-    before = numbers.inner_text()
     slider.focus()
     slider.press("ArrowLeft")
     wait_for(lambda: numbers.inner_text().startswith(f"step {STEPS - 2}"), "the step before")
     app.get_by_role("combobox", name="which row").select_option("layer1.0.conv1")
-    assert "layer1.0.conv1" in numbers.inner_text() != before
+    expect(numbers).to_contain_text(f"step {STEPS - 2}, layer1.0.conv1")
     app.get_by_role("combobox", name="what the colours are of").select_option("update_ratio")
     page.screenshot(path=shots / "watch-updates.png")
 
@@ -64,14 +66,19 @@ def test_live(open_notebook, shots, tmp_path):
     wait_for(lambda: told() > STEPS, "a step of the second run")
     slider.press("ArrowLeft")
     here = told()
-    assert numbers.inner_text().startswith(f"step {here}, layer1.0.conv1")
+    expect(numbers).to_contain_text(f"step {here}, layer1.0.conv1")
     wait_for(lambda: int(slider.get_attribute("max")) > here + 2, "more steps")
     assert told() == here  # it stays where one looks
     page.screenshot(path=shots / "watch-while-it-runs.png")
     assert prompt.inner_text() == "[*]:"
     end.touch()
     wait_for(lambda: prompt.inner_text() != "[*]:", "the end of the training")
-    steps = int(cell.locator(".jp-OutputArea-output").last.inner_text().split()[1])
+    output = cell.locator(".jp-OutputArea-output").last
+
+    def trained():  # what it printed may come after its number
+        return re.fullmatch(r"trained (\d+) steps\s*", output.inner_text())
+
+    steps = int(wait_for(trained, "the count of steps")[1])
     slider.press("End")
     wait_for(lambda: told() == STEPS + steps - 1, "the last step of all")
     assert notebook.errors == []

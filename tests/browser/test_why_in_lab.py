@@ -6,6 +6,9 @@ import re
 
 import pytest
 from front_end import CANVAS_ON, WIDGETS, wait_for
+from playwright.sync_api import expect
+
+import hookviz
 
 MAKE = (
     "import hookviz\n"
@@ -49,11 +52,8 @@ def test_why_a_value(open_notebook, shots):
     why.locator(".hv-why-from button").first.click()
     wait_for(lambda: "layer3.1.conv1, channel" in why.inner_text(), "the layer before")
     wait_for(lambda: chips.count() == 2, "the trail")
-    assert (
-        app.get_by_label("layer", exact=True)
-        .first.get_attribute("aria-valuetext")
-        .startswith("layer3.1.conv1")
-    )
+    layer = app.get_by_label("layer", exact=True).first
+    expect(layer).to_have_attribute("aria-valuetext", re.compile(r"^layer3\.1\.conv1"))
     chips.first.click()
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
     wait_for(lambda: chips.count() == 2, "the trail")
@@ -65,6 +65,7 @@ class Slow(torch.nn.Conv2d):
     def forward(self, x):
         while pathlib.Path("wait").exists():
             time.sleep(0.01)
+            x = x + 0  # as a network of many operations
         return super().forward(x)
 torch.manual_seed(0)
 net = torch.nn.Sequential(Slow(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
@@ -84,8 +85,115 @@ def test_a_slow_network_says_so(open_notebook, lab):
     app.locator(".hv-why-offer").click()
     app.get_by_text("interrupt the kernel to stop").wait_for()
     why = app.locator(".hv-why")
-    assert "on its way" in why.inner_text()
+    wait_for(lambda: "on its way" in why.inner_text(), "the panel to say so")
     wait.unlink()
     wait_for(lambda: why.locator("input[type=checkbox]").count() == 4, "the terms")
-    assert not app.get_by_text("interrupt the kernel to stop").is_visible()
+    expect(app.get_by_text("interrupt the kernel to stop")).to_be_hidden()
+    assert notebook.errors == []
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_the_stop_button_ends_why_and_map(open_notebook, lab):
+    notebook = open_notebook([CANVAS_ON, SLOW])
+    page, app = notebook.page, notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    notebook.settle()
+    stop = page.locator('[data-command="notebook:interrupt-kernel"]').first
+    why, wait = app.locator(".hv-why"), lab.files / "wait"
+    # The field, the kept run and the question about the value wait behind each other: all end.
+    wait.touch()
+    app.locator(".hv-activation .hv-frame").click()
+    app.locator(".hv-why-offer").click()
+    app.get_by_text("interrupt the kernel to stop").wait_for()
+    stop.click()
+    wait_for(lambda: "Stopped. Press w twice" in why.inner_text(), "the stop")
+    assert wait.exists()  # the network would wait still
+    # The explorer answers: another channel, another layer.
+    app.locator(".hv-tile").nth(1).click()
+    sliders = app.get_by_label("channel", exact=True).first
+    wait_for(lambda: "channel 1" in sliders.get_attribute("aria-valuetext"), "the channel")
+    find = app.get_by_role("combobox", name="find a layer")
+    find.fill("0")
+    find.press("Enter")
+    wait_for(lambda: app.locator(".hv-tile").count() == 4, "the other layer's maps")
+    app.get_by_role("button", name="map", exact=True).click()
+    app.get_by_text("the map is being made").wait_for()
+    stop.click()
+    app.get_by_text("Stopped. Press m twice to ask again.").wait_for()
+    wait.unlink()
+    app.get_by_role("button", name="map", exact=True).click()
+    app.get_by_role("button", name="map", exact=True).click()
+    app.locator('.hv-net-box[data-name="2"]').wait_for()
+    app.locator(".hv-activation .hv-frame").click(position={"x": 40, "y": 30})
+    wait_for(lambda: why.locator("input[type=checkbox]").count() == 3, "the terms")
+    assert notebook.errors == []
+
+
+def within(panel):
+    """All that a panel shows stands in it, and no text is cut off."""
+    outside = panel.evaluate(
+        """(panel) => {
+          const box = panel.getBoundingClientRect();
+          return [...panel.querySelectorAll("*")].filter((each) => {
+            const own = each.getBoundingClientRect();
+            const scrolls = each.closest(".hv-kernels");
+            const cut = each.clientWidth && each.scrollWidth > each.clientWidth + 1;
+            return own.width && (own.left < box.left || own.right > box.right + 0.5
+              || (!scrolls && own.bottom > box.bottom + 0.5) || (each.tagName === "SPAN" && cut));
+          }).map((each) => `${each.className} ${each.textContent}`);
+        }"""
+    )
+    assert outside == []
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_the_weights(open_notebook, shots):
+    layers = "['stem.0', 'layer3.1.conv2', 'head.2']"
+    notebook = open_notebook([CANVAS_ON, MAKE.replace("layer=", f"layers={layers}, layer=")])
+    app = notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    layer, channel = "layer3.1.conv2", 17
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=layer)
+    wanted, first = made.weights(layer, channel=channel), made.weights("stem.0")
+    rows = made.weights("head.2").kernels
+    made.close()
+    panel, kernels = app.get_by_label("weights of the layer"), app.locator(".hv-kernel")
+    app.get_by_role("button", name="weights", exact=True).click()
+    wait_for(lambda: kernels.count() == 64, "the slices")
+
+    def listed():
+        return [int(each) for each in app.locator(".hv-kernel > .hv-dim").all_inner_texts()]
+
+    assert listed() == [each["channel"] for each in wanted.slices()[:64]]
+    assert f"norm {float(wanted.norms[channel]):.3g}" in panel.inner_text()
+    within(panel)
+    panel.screenshot(path=shots / "lab-weights-slices.png")
+
+    find = app.get_by_role("combobox", name="find a layer")
+    find.fill("stem.0")
+    find.press("Enter")
+    wait_for(lambda: listed() == first.order, "the kernels in colour")
+    kernels.nth(3).click()
+    pressed = lambda: kernels.nth(3).get_attribute("aria-pressed") == "true"  # noqa: E731
+    wait_for(pressed, "the channel of a kernel")
+    within(panel)
+    panel.screenshot(path=shots / "lab-weights-colour.png")
+
+    find.fill("head.2")
+    find.press("Enter")
+    shown = app.locator(".hv-kernel-bar")
+    wait_for(lambda: shown.count() > 0, "the row of a class")
+    own = int(re.search(r"head\.2, channel (\d+)", panel.inner_text()).group(1))
+    numbers = shown.evaluate_all(
+        "bars => bars.map((each) => [each.firstChild, each.lastChild].map((one) =>"
+        " one.title || one.textContent).map(Number))"
+    )
+    assert [value for _, value in numbers] == pytest.approx(
+        [float(rows[own, n]) for n, _ in numbers]
+    )
+    assert [n for n, _ in numbers] == rows[own].abs().argsort(descending=True)[:24].tolist()
+    within(panel)
+    panel.screenshot(path=shots / "lab-weights-row.png")
+    app.get_by_role("button", name="weights", exact=True).click()
+    wait_for(lambda: not panel.is_visible(), "the panel closes")
     assert notebook.errors == []

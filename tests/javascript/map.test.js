@@ -169,3 +169,23 @@ test("a frame holds its unit's boxes of a line", () => {
       assert.ok(frame.x < x && frame.y < y && frame.x + frame.width > x + width && frame.y + frame.height > y + height);
     }
 });
+
+test("a thousand layers open as a few boxes, none over another", () => {
+  const graph = residual(340);
+  const tree = treeOf(graph);
+  const first = openedAtFirst(tree, 22);
+  /** @type {Set<string>} Down to the innermost block. */
+  const opened = new Set(first);
+  for (;;) {
+    const { boxes } = visibleUnits(tree, (unit) => opened.has(unit.key));
+    assert.ok(boxes.length < 60, `${boxes.length} boxes`);
+    const { kept, skips } = reduced(boxes.length, lifted(boxes, graph.edges));
+    const places = placed(dagre, boxes, boxes.map(() => ({ width: 104, height: 100 })), { kept, skips }, 900).boxes;
+    for (const [n, one] of places.entries())
+      for (const other of places.slice(0, n))
+        assert.ok(one.x >= other.x + other.width || other.x >= one.x + one.width || one.y >= other.y + other.height || other.y >= one.y + one.height);
+    const closed = boxes.find((box) => box.kind !== "node");
+    if (!closed || opened.size > first.size + 8) break;
+    opened.add(closed.key);
+  }
+});

@@ -25,6 +25,7 @@ from .observation import (
     cuts,
     is_kept,
     masks_samples,
+    rows_taken,
 )
 from .operations import (
     OUTSIDE,
@@ -113,7 +114,7 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
     # Of a batch in two halves one may be a target: then something takes the other one, too.
-    half = 2 * idle == count and seen.sliced is not None and seen.taken == 1
+    half = 2 * idle == count and seen.sliced is not None and 0 < len(seen.taken) < count
     if not seen.backward or seen.error is not None or not (half or 2 * idle > count):
         return
     if idle == count:
@@ -132,7 +133,7 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
             evidence={"samples": count},
         )
         return
-    cut = seen.sliced
+    cut = seen.sliced if len(seen.taken) < count else None  # nothing is left out by slices
     there: dict[str, Any] = cut.place if cut is not None else {}
     by = "" if cut is None else cut.name + " with a mask" * (cut.name == "mul")
     at = f", since {by} leaves them out at {cut.where}" if cut is not None else ""
@@ -160,8 +161,8 @@ class LossListener(Listener):
         be wired in a wrong way.
     sliced, zeroed : OperationRecord or None
         What took only some of the samples that the model returned, and what multiplied with 0.
-    taken : int
-        How many slices of these samples were taken.
+    taken : set of int
+        The samples that slices took.
     cut : OperationRecord or None
         What came last of all at which autograd's graph ends.
     last : torch.Tensor or None
@@ -175,7 +176,7 @@ class LossListener(Listener):
         self.doubtful = False
         self.sliced: OperationRecord | None = None
         self.zeroed: OperationRecord | None = None
-        self.taken = 0
+        self.taken: set[int] = set()
         self.cut: OperationRecord | None = None
         self.last: Tensor | None = None
         self._root: Tensor | None = None  # what backward() was called on
@@ -235,7 +236,7 @@ class LossListener(Listener):
             count = self._returned.get(given)
             if count and (not first.ndim or len(first) != count):
                 self.sliced = self.sliced or record_of(operation, -1)
-                self.taken += operation.name != "index"
+                self.taken |= rows_taken(operation, count)
         if by_zero(operation):
             self.zeroed = record_of(operation, 0)
         elif masks_samples(operation, self._samples):

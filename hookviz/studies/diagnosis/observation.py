@@ -149,7 +149,7 @@ class Observation:
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
     sliced: OperationRecord | None = None  # what took some of the samples for the score
-    taken: int = 0  # how many slices of the samples were taken
+    taken: set[int] = field(default_factory=set)  # samples that slices of the output took
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
@@ -502,12 +502,23 @@ class RunObserver(Listener):
                 taken = operation.outputs[0]
                 if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
                     self.found.sliced = self.found.sliced or record
-                    self.found.taken += operation.name != "index"
+                    self.found.taken |= rows_taken(operation, root.shapes[0][0])
         if operation.call is None and operation.name == "mul":
             if by_zero(operation):
                 self.found.zeroed = record
             if masks_samples(operation, self.found.samples):
                 self.found.sliced = self.found.sliced or record
+
+
+def rows_taken(operation: Operation, count: int) -> set[int]:
+    """Return which samples of a batch of ``count`` a slice takes; none where an index chooses."""
+    given, argument = operation.inputs[0], operation.argument
+    if operation.name == "index" or not given.ndim or len(given) != count:
+        return set()
+    if operation.name == "select":
+        return {argument["index"] % count}
+    part = slice(argument.get("start"), argument.get("end"), argument.get("step", 1))
+    return set(range(*part.indices(count)))
 
 
 _DECIDING = {"local_scalar_dense", "nonzero"}

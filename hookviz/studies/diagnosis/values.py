@@ -444,7 +444,11 @@ def off_scale(
 ) -> Iterator[Finding]:
     """Tell that a batch is not what the first BatchNorm has seen in training."""
     count = getattr(module, "num_batches_tracked", None)
-    early = module.training and count is not None and int(count) < BATCHES
+    early = count is not None and int(count) < (BATCHES if module.training else 1)
+    if early and not module.training:  # weights of old had no count
+        mean, variance = module.running_mean, module.running_var
+        early = isinstance(mean, Tensor) and isinstance(variance, Tensor) and not bool(mean.any())
+        early = early and bool((variance == 1).all())  # type: ignore[union-attr]
     small = 0 < spread < 1 / 30 and samples > 1
     if early or not samples or (shift <= SHIFT and spread <= SPREAD and not small):
         return

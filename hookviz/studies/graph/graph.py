@@ -269,6 +269,9 @@ class Graph:
             the nodes from which edges lead here), ``sources`` (as `sources`, None where the node
             is not a layer) and ``after``.
         """
+        before: list[list[int]] = [[] for _ in self.nodes]
+        for start, end in self.edges:
+            before[end].append(start)
         found = []
         for number, node in enumerate(self.nodes):
             sources = self._sources.get((node.layer, node.call)) if node.layer else None
@@ -283,7 +286,7 @@ class Graph:
                     "module": node.module,
                     "shape": None if node.shape is None else list(node.shape),
                     "failed": node.failed,
-                    "inputs": [start for start, end in self.edges if end == number],
+                    "inputs": before[number],
                     "sources": None if sources is None else [list(each) for each in sources],
                     "after": None if after is None else list(after),
                 }

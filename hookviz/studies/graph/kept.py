@@ -694,6 +694,15 @@ class _Keeper(Listener):
         if len(returned) != 1:
             kept.refused = NOT_LINEAR
             return
+        if returned[0].is_complex():
+            kept.refused = "computes with complex numbers: contributions need real ones."
+            return
+        if "quantized" in type(kept.module).__module__:
+            kept.refused = (
+                "is quantized: it rounds in between, so no sum of products is its value; "
+                "take the float model apart instead."
+            )
+            return
         made = next((each for each in ran if share_memory(each[2], returned[0])), None)
         if made is not None:
             if made[2]._version != made[3]:

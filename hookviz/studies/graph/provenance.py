@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.tensors import StorageMap, map_tensors, share_memory, tensors_in
+from ...hooking.tensors import StorageMap, map_tensors, share_memory, sharing_memory, tensors_in
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, tensors
 from ..receptive_field import rules
 from ..receptive_field.rules import EMPTY, TracedOperation
@@ -41,6 +41,7 @@ class _Shadow:
     width: int  # bytes a number
     sets: int | Tensor  # int32, one for each block, never written into
     block: int = 1  # so many numbers, one behind the other, have the same set, as channels do
+    distinct: list[int] | None = None  # of all sets, once they were looked up
 
 
 class Provenance:
@@ -73,9 +74,11 @@ class Provenance:
 
         Not ``apart``, where nothing depends on it, all numbers get all sources.
         """
-        self._shadows.prune()
-        targets = operation.written or operation.outputs
-        targets = [each for each in targets if operation.written or not _is_given(each, operation)]
+        self._shadows.prune(lazily=True)
+        targets = operation.written
+        if not targets:
+            given = sharing_memory(operation.outputs, operation.reads)
+            targets = [each for each in operation.outputs if all(each is not one for one in given)]
         if not targets:
             return  # views
         if operation.function not in self._rules:
@@ -91,26 +94,35 @@ class Provenance:
         side_by_side = bool(several) or (rule in _MOVES and len(numbers) > 1)
         if not apart or not side_by_side:
             numbers.update(number for each in several for number in _numbers_in(each))
-            together = self._number(self._united(numbers))
+            numbers.discard(NOTHING)
+            single = len(numbers) == 1
+            together = numbers.pop() if single else self._number(self._united(numbers))
             for each in targets:
                 self._write(each, together)
             return
-        for each, sets in zip(targets, self._spread(operation, rule, read, targets), strict=True):
+        spread = self._spread(operation, rule, read, found, targets)
+        for each, sets in zip(targets, spread, strict=True):
             self._write(each, sets)
 
     # One set for each number
 
     def _spread(
-        self, operation: Operation, rule: object, read: list[Tensor], made: list[Tensor]
+        self,
+        operation: Operation,
+        rule: object,
+        read: list[Tensor],
+        found: list[int | Tensor],  # their sets
+        made: list[Tensor],
     ) -> list[int | Tensor]:
         by_batch = rule is rules.normalized_by_batch and not operation.argument.get("training")
         if rule in _BY_NUMBER or rule is rules.overwritten or by_batch:
-            first = self._combined([self._read(each) for each in read])
-            return [first, *[NOTHING] * (len(made) - 1)]
+            return [self._combined(found), *[NOTHING] * (len(made) - 1)]
         if rule is rules.joined and (joined := self._joined(operation)) is not None:
             return [joined]
-        if rule in _WITHIN and len(read) and _alike(found := self._read(read[0]), operation):
-            return [found, *[NOTHING] * (len(made) - 1)]
+        if rule in _WITHIN and found and _alike(found[0], operation):
+            return [found[0], *[NOTHING] * (len(made) - 1)]
+        if rule is rules.reduced and found and (left := _reduced(found[0], operation)) is not None:
+            return [left] * len(made)
         indexed = [operation.argument.get(name) for name in _INDICES]
         computed = self.of(*tensors(indexed))
         if rule in _MOVES and not computed and not _adds(operation):
@@ -154,6 +166,12 @@ class Provenance:
             return None
         shapes = [(*each.shape[: axis + 1], *[1] * (each.ndim - axis - 1)) for each in parts]
         device = parts[0].device
+        if not behind:
+            single, sizes = torch.tensor([found, [shape[axis] for shape in shapes]], device=device)
+            along = single.to(torch.int32).repeat_interleave(sizes)
+            return along.view(-1, *[1] * (parts[0].ndim - axis - 1)).expand(
+                *parts[0].shape[:axis], -1, *[-1] * (parts[0].ndim - axis - 1)
+            )
         numbers = [torch.as_tensor(each, dtype=torch.int32, device=device) for each in found]
         pairs = zip(numbers, shapes, strict=True)
         return torch.cat([each.expand(shape) for each, shape in pairs], axis)
@@ -239,7 +257,12 @@ class Provenance:
         return shadow.sets.as_strided(*whole)
 
     def _present(self, tensor: Tensor) -> list[int]:
-        return self._distinct(self._read(tensor))
+        shadow = self._shadows.get(tensor)
+        if shadow is None or isinstance(shadow.sets, int) or not _fills(tensor):
+            return self._distinct(self._read(tensor))
+        if shadow.distinct is None:
+            shadow.distinct = _numbers_in(shadow.sets)
+        return shadow.distinct
 
     def _write(self, tensor: Tensor, sets: int | Tensor) -> None:
         if not tensor.numel():
@@ -311,10 +334,6 @@ class _NoPlanes:
         return True
 
 
-def _is_given(tensor: Tensor, operation: Operation) -> bool:
-    return any(share_memory(tensor, each) for each in operation.reads)
-
-
 def _adds(operation: Operation) -> bool:
     return bool(operation.argument.get("accumulate") or operation.argument.get("reduce"))
 
@@ -325,6 +344,17 @@ def _alike(sets: int | Tensor, operation: Operation) -> bool:
         return True
     mixed = len(operation.argument.get("normalized_shape") or sets.shape[2:])
     return prod(sets.shape[sets.ndim - mixed :]) == 1
+
+
+def _reduced(sets: int | Tensor, operation: Operation) -> int | Tensor | None:
+    """Return the sets that are left where those along all reduced dimensions are the same."""
+    named = operation.argument.get("dim")
+    if isinstance(sets, int) or named is None or named == []:
+        return sets if isinstance(sets, int) else None
+    dims = {each % sets.ndim for each in ([named] if isinstance(named, int) else named)}
+    if any(sets.shape[each] > 1 for each in dims):
+        return None
+    return sets if operation.argument.get("keepdim") else sets.squeeze(tuple(dims))
 
 
 def _whole_blocks(
