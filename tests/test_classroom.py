@@ -153,13 +153,13 @@ def test_every_word_that_is_translated_is_said():
     words = (STATIC / "words.js").read_text()
     keys = re.findall(r'^    (?:"(.*?)"|(\w+)): "', words, re.MULTILINE)
     sources = [path for path in STATIC.glob("*.js") if path.name != "words.js"]
-    for room in ("view", "attribution", "export", "run"):
+    for room in ("view", "attribution", "export", "run", "widgets"):
         sources += (STATIC.parent / room).glob("*.py")
     said = "\n".join(path.read_text() for path in sources)
     assert len(keys) > 60
     for quoted, bare in keys:
         key = quoted or bare
-        pieces = [piece.strip() for piece in re.split(r"\{n?\}|[,:()]|\. ", key)]
+        pieces = [piece.strip() for piece in re.split(r"\{n?\}|[,:()]|\. | to ask", key)]
         assert all(piece in said for piece in pieces), key
 
 

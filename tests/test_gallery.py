@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -131,3 +132,33 @@ def test_what_is_no_picture_has_no_strip():
     made = hookviz.explore(torch.nn.Conv1d(2, 3, 3), torch.rand(1, 2, 9), face="canvas")
     assert made._canvas.pictures == []
     made.close()
+
+
+def test_another_picture_beside_this_one(explorer):
+    """Shift+click on a thumbnail: same layer, channel and target; and the difference."""
+    send(explorer, file_of(PICTURES[2]), "flower.png")
+    explorer._canvas._handle_custom_msg({"set": "again", "key": 0}, [])
+    explorer.target = 3
+    press = {"set": "beside", "key": 1, "sample": 0}
+    explorer._canvas._handle_custom_msg(press, [])
+    pair = explorer._pair
+    assert explorer.children[0].children == (explorer._canvas, pair)
+    assert (pair.layer, pair.channel, pair.target) == (LAYER, explorer.channel, 3)
+    maps = {}
+    for name, number in (("one", 6), ("other", 2)):
+        with hookviz.capture(MODEL, LAYER) as cache, torch.no_grad():
+            MODEL(prepare_input(PICTURES[number], MODEL).args[0])
+        maps[name] = cache[LAYER].activation[0, 20].numpy()
+    explorer.order = "index"
+    explorer.channel = 20  # moves in both
+    assert pair.channel == 20
+    assert np.array_equal(pair.frame.panels[0].values, maps["other"])
+    pair.version = "difference"
+    assert np.array_equal(pair.frame.panels[0].values, maps["other"] - maps["one"])
+    assert explorer.version == "edited" and explorer.order == pair.order
+    explorer._canvas._handle_custom_msg(press, [])
+    assert pair.closed and explorer.children[0] is explorer._canvas
+    explorer._canvas._handle_custom_msg(press, [])
+    pair = explorer._pair
+    explorer._canvas._handle_custom_msg({"set": "again", "key": 1}, [])  # another picture ends it
+    assert pair.closed and explorer.channel == 20

@@ -26,7 +26,7 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, wanted?: number | null, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, wanted?: number | null, asking?: string | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
@@ -138,7 +138,7 @@ export class App {
    * @param {boolean} minus It is subtracted from the target.
    */
   toWritten(text, minus) {
-    const [first] = (this.facts.target.written ?? "").split(" - ");
+    const [first] = (this.source.asking ?? this.facts.target.written ?? "").split(" - ");
     this.source.write?.(minus && first && first !== text ? `${first} - ${text}` : text);
   }
 

@@ -35,7 +35,7 @@ export class Gallery {
     visible(this.lens, Boolean(navigator.mediaDevices?.getUserMedia));
     this.said = el("span", { class: "hv-dim", role: "status" });
     this.row = el("span", { class: "hv-gallery", role: "group", "aria-label": "pictures" });
-    this.row.addEventListener("click", (event) => this.choose(event.target));
+    this.row.addEventListener("click", (event) => this.choose(event.target, event.shiftKey));
     const words = el("span", { class: "hv-dim" }, "another input");
     this.brush = new Brush(app, source);
     this.brush.button.addEventListener("click", () => this.camera.stop()); // what is painted on stands still
@@ -73,13 +73,17 @@ export class Gallery {
     });
   }
 
-  /** @param {EventTarget | null} target */
-  choose(target) {
+  /**
+   * @param {EventTarget | null} target
+   * @param {boolean} beside Show it beside the present one; again: no longer.
+   */
+  choose(target, beside) {
     const made = target instanceof Element ? target.closest("button") : null;
     const found = made && this.source.thumbnails[[...this.row.children].indexOf(made)];
     if (!found) return;
     this.camera.stop();
-    if (found.now) this.app.state.set({ sample: found.sample });
+    if (beside) this.source.edit({ set: "beside", key: found.key, sample: found.sample });
+    else if (found.now) this.app.state.set({ sample: found.sample });
     else this.source.edit({ set: "again", key: found.key });
   }
 
@@ -141,5 +145,6 @@ export class Gallery {
 
 /** @param {Thumbnail} given */
 function thumbnailOf({ name, url }) {
-  return el("button", { class: "hv-thumbnail", type: "button", title: name }, el("img", { src: url, alt: name }));
+  const title = `${name}; Shift+click shows it beside the present one`;
+  return el("button", { class: "hv-thumbnail", type: "button", "aria-label": name, title }, el("img", { src: url, alt: name }));
 }

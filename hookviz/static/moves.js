@@ -57,11 +57,16 @@ export class Requests {
     this.waiting = [];
     /** @type {number | null} The class that was asked for last, until it is shown. */
     this.target = null;
+    /** @type {string | null} As it is typed, a class by its number. */
+    this.written = null;
   }
 
   /** @param {any} what */
   add(what) {
-    if (what.set === "target") this.target = what.number ?? null;
+    if (what.set === "target") {
+      this.target = what.number ?? null;
+      this.written = what.written ?? String(what.number);
+    }
     const last = this.waiting.at(-1);
     if (what.set === "target") this.waiting = this.waiting.filter((each) => each.set !== "target");
     else if (what.set === "factor" && last && alike(what, last)) this.waiting.pop();
@@ -76,6 +81,7 @@ export class Requests {
     const what = this.waiting.shift();
     if (!what) {
       this.target = null;
+      this.written = null;
       return;
     }
     const settings = this.moves.unhandled;

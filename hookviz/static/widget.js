@@ -103,6 +103,11 @@ class KernelSource {
     return this.requests.target;
   }
 
+  /** The target that was asked for last, as it is typed, if what is shown is not of it yet. */
+  get asking() {
+    return this.requests.written;
+  }
+
   /**
    * Where no answer comes in a while, that is said.
    * @param {any} message

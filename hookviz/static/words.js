@@ -299,6 +299,7 @@ const LANGUAGES = {
       "Der Browser lässt die Kamera nicht zu: erlauben Sie sie in der Adresszeile, oder ziehen Sie ein Bild herein.",
     "The camera is in use: close the program that uses it, or drop a picture.":
       "Die Kamera ist belegt: schließen Sie das Programm, das sie benutzt, oder ziehen Sie ein Bild herein.",
+    "{}; Shift+click shows it beside the present one": "{}; Umschalt+Klick zeigt es neben dem jetzigen",
     "paint on the input": "auf die Eingabe malen",
     "paint here": "hier malen",
     "the input before this one": "die Eingabe davor",

@@ -10,7 +10,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "channels": ["ChannelBrowser", "Player", "browse"],
         "explorer": ["Explorer", "explore"],
+        "linked": ["Link"],
         "live_training": ["LiveTraining"],
-        "side_by_side": ["Link", "SideBySide", "beside", "link"],
+        "side_by_side": ["SideBySide", "beside", "link"],
     },
 )

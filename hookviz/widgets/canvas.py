@@ -237,6 +237,8 @@ class Canvas(anywidget.AnyWidget):
             self._on_edit("stroke", (question["kind"], mask, question["colour"]))
         elif what == "again":
             self._on_edit("again", question["key"])
+        elif what == "beside":
+            self._on_edit("beside", (question["key"], question["sample"]))
         elif what == "drop":
             self._on_edit("drop", self._edits.get(question["key"]))
         else:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import ipywidgets as widgets
 import torch
 import traitlets
 from IPython.display import HTML
@@ -53,8 +54,9 @@ from ..view.settings import DECLARED, SETTINGS, Settings, check, documented, nam
 from ..view.strokes import with_stroke
 from ..view.view import Memo, View, place_of
 from .canvas import Canvas
-from .gallery import Gallery
+from .gallery import Gallery, sample_of
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
+from .linked import Link
 from .plain import PlainFace, TopInputs, Unfolding
 
 FaceName = Literal["canvas", "plain"]
@@ -233,6 +235,8 @@ class Explorer(LiveWidget, SettingTraits):
         self._frame: Frame | None = None
         self._face: PlainFace | None = None
         self._gallery = Gallery()
+        self._pair: Explorer | None = None  # of the picture beside this one, see `_pair_key`
+        self._pair_key = -1, -1
         self._tops = TopInputs(lambda: self._now.settings)
         try:
             self._begin(session, target, settings, face)
@@ -380,7 +384,7 @@ class Explorer(LiveWidget, SettingTraits):
     def _show(self) -> None:
         if not self.children:  # an observer has closed it
             return
-        face: Any = self._canvas if self._canvas in self.children else self._face
+        face: Any = self._canvas if self._face is None else self._face
         face.show(self.frame)
         self._show_below()
 
@@ -394,7 +398,7 @@ class Explorer(LiveWidget, SettingTraits):
     @alone
     def _take_place(self, change: dict[str, Any]) -> None:
         """Replace the plain face by the canvas, now that the browser can draw it."""
-        if self.closed or self._canvas is None or self._canvas in self.children:
+        if self.closed or self._canvas is None or self._face is None:
             return
         self._canvas.show(self.frame)  # settings may have changed since it was made
         plain, *below = self.children
@@ -442,12 +446,17 @@ class Explorer(LiveWidget, SettingTraits):
         off together, or the edit. Or part of a picture's file, the key of an earlier input, or a
         stroke on it: kind, mask and colour.
         """
+        if what != "beside":
+            self._end_pair()
         if what == "picture":
             if (whole := self._gallery.received(*value)) is not None:
                 self._on_control("image", whole)
             return
         if what == "again":
             self._on_control("image", self._gallery.given(value))
+            return
+        if what == "beside":
+            self._set_beside(*value)
             return
         edits = list(self.edits)
         if what == "factor":
@@ -472,6 +481,52 @@ class Explorer(LiveWidget, SettingTraits):
         else:
             edits = edits[:-1] if what == "undo" else []
         self._on_control("edits", tuple(edits))
+
+    @alone
+    def _set_beside(self, key: int, sample: int) -> None:
+        """Show another picture beside this one, under the same settings; the same one ends it."""
+        image = sample_of(self._gallery.given(key), sample)
+        known = self._pair is not None and self._pair_key == (key, sample)
+        self._end_pair()
+        if known or self._canvas is None:
+            return
+        old, given = self._now.session, self._given
+        try:
+            inputs = prepare_input(
+                image, old.given, weights=given.weights, transform=given.transform
+            )
+            names = old.class_names or None
+            other = Session(old.given, inputs, class_names=names).edited(old.edits)
+            self._pair = Explorer(
+                other,
+                replace(given, image=image),
+                asker(list(self.cache)),
+                target=self.target,
+                face="canvas",
+                beside=old,
+            )
+        except Exception as error:
+            self.say(str(error))
+            return
+        self._pair_key = key, sample
+        self._pair.version = "edited"
+        # It has one sample, and a version of its own: the other, or the difference from this one.
+        Link(self, self._pair, [each for each in SETTINGS if each not in ("sample", "version")])
+        layout = widgets.Layout(
+            display="grid", grid_template_columns="repeat(2, minmax(0, 1fr))", grid_gap="0 20px"
+        )
+        two = widgets.Box([self._canvas, self._pair], layout=layout)
+        self.set_trait("children", (two, *self.children[1:]))
+
+    def _end_pair(self) -> None:
+        if self._pair is None:
+            return
+        pair, self._pair = self._pair, None
+        two, *below = self.children
+        self.set_trait("children", (self._canvas, *below))
+        two.close()
+        pair.close()
+        close_tree(pair)
 
     def say(self, note: str) -> None:
         """Show a note until the next use of a control; an empty note removes it."""
@@ -1047,6 +1102,8 @@ class Explorer(LiveWidget, SettingTraits):
     @defer_interrupts
     def close(self) -> None:
         """Release tensors and every widget that belongs to this one; may be called twice."""
+        if getattr(self, "_pair", None) is not None:
+            self._end_pair()
         children = getattr(self, "children", ())
         for part in (self._canvas, getattr(self, "_tops", None)):
             if part is not None and part not in children:

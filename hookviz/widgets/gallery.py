@@ -88,6 +88,19 @@ class Gallery:
         self._replaced.discard(key)
 
 
+def sample_of(given: Any, sample: int) -> Any:
+    """Return one picture of a list or batch of them; what is one picture is returned as it is.
+
+    >>> sample_of(["cat.png", "dog.png"], 1), sample_of("cat.png", 0)
+    ('dog.png', 'cat.png')
+    """
+    if isinstance(given, (list, tuple)) and sample < len(given):
+        return given[sample]
+    if getattr(given, "ndim", 0) == 4 and len(given) > 1:
+        return given[sample : sample + 1]
+    return given
+
+
 def _thumbnails(inputs: ModelInput) -> Iterator[str]:
     main = inputs.main
     if main is None or main.ndim != 4 or picture_of(inputs)[0] is None:

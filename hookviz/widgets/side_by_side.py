@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from html import escape
 from typing import Any
 
@@ -29,6 +26,7 @@ from ..view.frame import Frame
 from ..view.settings import SETTINGS
 from .explorer import Explorer
 from .lifecycle import LiveWidget, close_earlier, close_tree, register
+from .linked import Link
 
 
 def link(left: Explorer, right: Explorer) -> Link:
@@ -77,67 +75,6 @@ def link(left: Explorer, right: Explorer) -> Link:
     if left is right:
         raise ValueError("An explorer cannot be linked with itself: make a second one.")
     return Link(left, right)
-
-
-class Link:
-    """Two linked explorers; `link` makes it.
-
-    Attributes
-    ----------
-    cannot : dict of str to str
-        Settings that the two do not share now, and why.
-    """
-
-    def __init__(self, left: Explorer, right: Explorer) -> None:
-        self.cannot: dict[str, str] = {}
-        self._busy = False
-        self._sides = left, right
-        self._follows = [partial(self._follow, left, right), partial(self._follow, right, left)]
-        for name in SETTINGS:  # the layer first: it sets the other ranges
-            self._set(right, name, getattr(left, name))
-        for why in self.cannot.values():  # what was set after it has taken the note away
-            right.say(f"Not linked: {why}")
-        for each, follow in zip(self._sides, self._follows, strict=True):
-            each.observe(follow, list(SETTINGS))
-
-    def unlink(self) -> None:
-        """Stop synchronizing."""
-        for each, follow in zip(self._sides, self._follows, strict=True):
-            if not each.closed:
-                each.unobserve(follow, list(SETTINGS))
-
-    def _follow(self, one: Explorer, other: Explorer, change: dict[str, Any]) -> None:
-        if self._busy or other.closed:
-            return
-        self._set(other, change["name"], change["new"])
-        if "layer" not in self.cannot:  # a new order chooses a new channel, in each its own
-            self._set(other, "channel", one.channel)
-
-    def _set(self, other: Explorer, name: str, value: Any) -> None:
-        with self._without_echo():
-            if getattr(other, name) == value:
-                self.cannot.pop(name, None)
-                return
-            try:
-                setattr(other, name, value)
-            except Exception as error:  # any error: a callback would hide it
-                self.cannot[name] = str(error)
-                other.say(f"Not linked: {error}")
-            else:
-                self.cannot.pop(name, None)
-
-    @contextmanager
-    def _without_echo(self) -> Iterator[None]:
-        """Suppress echo events while synchronizing."""
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
-
-    def __repr__(self) -> str:
-        told = [f"{name} ({why})" for name, why in self.cannot.items()]
-        return f"Link({'not shared: ' + '; '.join(told) if told else 'all settings are shared'})"
 
 
 def beside(explorer: Explorer, image: Any) -> SideBySide:

@@ -24,10 +24,11 @@ MAKE = """
 import ipywidgets, time, torch, hookviz
 torch.set_num_threads(1)
 explorer = hookviz.explore({})
+model = explorer._now.session.model
 said = ipywidgets.Label("").add_class("said")
 button = ipywidgets.Button(description="time a forward")
 def measure(_):
-    model, given = explorer.model, explorer.inputs.args
+    given = explorer.inputs.args
     with torch.no_grad():
         model(*given)
         start = time.perf_counter()

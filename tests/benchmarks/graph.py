@@ -11,6 +11,8 @@ import torchvision
 from torch import Tensor, nn
 
 import hookviz
+from hookviz.view.map import map_payload
+from hookviz.view.reason import reason_payload
 
 from .race import print_table, race
 
@@ -33,12 +35,22 @@ def run(*, quick: bool = False) -> None:
         model, x = torchvision.models.get_model(name, **options).eval(), torch.randn(1, 3, 224, 224)
         position = (5,) if name.startswith("vit") else (5, 5)
         why = partial(hookviz.contributions, model, x, layer, channel=3, position=position)
+        explorer = hookviz.explore(model, x, layers=[layer], face="plain")
+        explorer.contributions(layer, channel=3, position=position)  # keeps a run
+        question = {"ask": "why", "layer": layer, "call": 0, "channel": 3, "sample": 0, "depth": 0}
+        question["position"] = list(position)
         contenders: dict[str, Callable[[], Any]] = {
             "plain": partial(plain, model, x),
             "hookviz.graph": partial(hookviz.graph, model, x),
             "hookviz.contributions": why,
+            "explorer.contributions": partial(
+                explorer.contributions, layer, channel=3, position=position
+            ),
+            "answer of the why panel": partial(reason_payload, explorer._now, question),
+            "answer of the map": partial(map_payload, explorer._now),
         }
         print_table(f"{name}: a forward, 1×3×224×224", race(contenders, 3 if quick else 15))
+        explorer.close()
 
 
 @torch.no_grad()

@@ -13,13 +13,36 @@ import hookviz
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
 LAYER = "layer3.1.conv2"
-# One batch of channels at a time, so that there is something to come between.
-ON = f"{CANVAS_ON}\nimport hookviz, hookviz.widgets.canvas\nhookviz.widgets.canvas.PART = 0"
+# One batch of channels at a time, so that there is something to come between; while there is a file
+# "hold", the second waits, however long the test takes to come.
+ON = f"""{CANVAS_ON}
+import hookviz, hookviz.widgets.canvas, pathlib, time
+from hookviz.attribution.flip import Flip
+from hookviz.attribution.perturbation import Ablation
+hookviz.widgets.canvas.PART = 0
+def hold(kind):
+    work = kind.work
+    def held(self, seconds):
+        while hasattr(self, "begun") and pathlib.Path("hold").exists():
+            time.sleep(0.01)
+        self.begun = True
+        return work(self, seconds)
+    patch.object(kind, "work", held).start()
+hold(Flip)
+hold(Ablation)"""
 FOUR = f"""model, pictures = hookviz.demo_model(), hookviz.demo_images()[4:8]
 x = hookviz.attribution.prepare_input(pictures, model).args[0]
 explorer = hookviz.explore(model, x, layer='{LAYER}', channel=70)"""
 ONE = f"""explorer = hookviz.explore(
     hookviz.demo_model(), hookviz.demo_images()[6], layer='{LAYER}', channel=32)"""
+
+
+@pytest.fixture
+def hold(lab):
+    """The file that holds the kernel's work."""
+    path = lab.files / "hold"
+    yield path
+    path.unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -33,7 +56,7 @@ def opened(open_notebook):
     return opened
 
 
-def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, shots):
+def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, hold, shots):
     notebook, app = opened(FOUR)
     page = notebook.page
     order = app.get_by_role("combobox", name="order of the channels")
@@ -45,37 +68,45 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, shots):
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
         # While it is worked out, the channel on the screen goes off; the work was of another run.
+        hold.touch()
         order.select_option("ablation")
         working.wait_for()
         assert number.inner_text() == "70"
         page.screenshot(path=shots / "ablation-working.png")
         off.click()
+        hold.unlink()
         chips.first.wait_for()
         assert f"{LAYER}, channel 70: off" in chips.first.inner_text()
         app.get_by_text("stopped: the network has changed").wait_for()
         assert number.inner_text() == "70" and order.input_value() == "index"
 
         # Again, with another channel under the finger when the order arrives.
+        hold.touch()
         button.click()
         working.wait_for()
         app.locator(".hv-tile").nth(12).click()
         wait_for(lambda: number.inner_text() == "12", "the tile")
         off.click()
+        hold.unlink()
         wait_for(lambda: chips.count() == 2, "the second edit")
         assert "channel 12: off" in chips.nth(1).inner_text()
 
         # Stopped by hand: all is as it was.
         app.get_by_text("stopped: the network has changed").wait_for()
+        hold.touch()
         button.click()
         working.wait_for()
         button.click()
+        hold.unlink()
         app.get_by_text("stopped", exact=True).wait_for()
         assert order.input_value() == "index" and chips.count() == 2
 
         # To its end: whoever has moved meanwhile stays, and the order is the screen's.
+        hold.touch()
         button.click()
         working.wait_for()
         app.locator(".hv-tile").nth(33).click()
+        hold.unlink()
         wait_for(lambda: order.input_value() == "ablation", "the order")
         assert number.inner_text() == "33"
         page.keyboard.press("Home")
@@ -94,7 +125,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, shots):
     assert notebook.errors == []
 
 
-def test_off_until_the_answer_changes(opened, shots):
+def test_off_until_the_answer_changes(opened, hold, shots):
     twin = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=32, order="weight"
     )
@@ -109,10 +140,12 @@ def test_off_until_the_answer_changes(opened, shots):
     button = app.locator(".hv-flip button")
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
+        hold.touch()
         button.click()
         app.get_by_text(re.compile(r"^\d+ of 96 off")).wait_for()
         assert button.inner_text() == "stop"
         button.click()
+        hold.unlink()
         app.get_by_text("stopped: nothing is switched off").wait_for()
         notebook.settle()
         assert chips.count() == 0 and button.inner_text() == "off until the answer changes"
@@ -131,8 +164,6 @@ def test_off_until_the_answer_changes(opened, shots):
     page.screenshot(path=shots / "flip.png")
     page.keyboard.press("Control+z")
     wait_for(lambda: chips.count() == 0, "no edit")
-    wait_for(
-        lambda: [each.inner_text().split("\n")[-1] for each in bars.all()] == plain, "the bars"
-    )
+    wait_for(lambda: [each.split("\n")[-1] for each in bars.all_inner_texts()] == plain, "the bars")
     twin.close()
     assert notebook.errors == []

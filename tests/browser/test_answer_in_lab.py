@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
+from test_slow_in_lab import delayed
 
 import hookviz
 
@@ -210,6 +211,17 @@ def test_tiger_cat_less_egyptian_cat(opened, shots):
     first = int(bars.nth(0).get_attribute("data-number"))
     second = int(bars.nth(2).get_attribute("data-number"))
     wait_for(lambda: said.inner_text().startswith(f"{first} |"), "one class")
+    bars.nth(2).click(modifiers=["Shift"])
+    wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
+    # At once one after the other, before the kernel has answered the first click.
+    with delayed(notebook.page, 100):
+        notebook.page.evaluate("() => { globalThis.looking = 0; }")
+        bars.nth(1).click()
+        bars.nth(0).click(modifiers=["Shift"])
+        other = int(bars.nth(1).get_attribute("data-number"))
+        wait_for(lambda: f"({other}, {first}) |" in said.inner_text(), "the sides as clicked")
+        notebook.settle()
+    bars.nth(0).click()
     bars.nth(2).click(modifiers=["Shift"])
     wait_for(lambda: f"({first}, {second}) |" in said.inner_text(), "one against another")
     three = app.locator(".hv-sides figure")

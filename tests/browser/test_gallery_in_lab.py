@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, wait_for
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, next_frame, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -50,7 +50,7 @@ def answer(number):
 def test_pictures_come_and_the_view_stays(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, MAKE])
     page = notebook.page
-    app = page.locator(".hookviz-app")
+    app = page.locator(".hookviz-app").first
     app.locator(".hv-tile").first.wait_for()
     first, thumbs = app.locator(".hv-prediction").first, app.locator(".hv-gallery button")
 
@@ -82,6 +82,29 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     page.keyboard.press("Enter")
     shows(3)
     expect(thumbs.nth(2)).to_have_attribute("aria-pressed", "true")
+    # Two side by side: under one channel, until it is chosen once more.
+    thumbs.first.click(modifiers=["Shift"])
+    both = page.locator(".hookviz-app:visible")
+    wait_for(lambda: both.count() == 2, "the second explorer")
+    other = both.nth(1)
+    other.locator(".hv-tile").first.wait_for()
+
+    def beside():
+        one, two = (each.bounding_box() for each in (both.first, other))
+        return two["x"] >= one["x"] + one["width"] - 1 and abs(two["y"] - one["y"]) < 60
+
+    wait_for(beside, "both in one row")
+    both.first.get_by_role("slider", name="channel", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    wait_for(lambda: other.locator(".hv-number-now").first.inner_text() == "18", "its channel")
+    other.get_by_label("whose pictures are shown").select_option("difference")
+    wait_for(lambda: "channel 18, b − a" in other.inner_text(), "the difference")
+    page.screenshot(path=shots / "gallery-two.png")
+    both.first.get_by_role("slider", name="channel", exact=True).focus()
+    page.keyboard.press("ArrowLeft")
+    thumbs.first.click(modifiers=["Shift"])
+    wait_for(lambda: both.count() == 1, "one again")
+    wait_for(lambda: app.locator(".hv-number-now").first.inner_text() == "17", "the channel")
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}
     app.get_by_label("a picture's file").set_input_files(broken)
     wait_for(lambda: "picture" in app.locator(".hv-notes").inner_text(), "what is wrong with it")
@@ -125,6 +148,7 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     names = ["sample 0 of 2 pictures", "sample 1 of 2 pictures"]
     shown = app.locator(".hv-input canvas.hv-map")
     drawn = lambda: canvas_pixels(shown).tobytes()  # noqa: E731
+    wait_for(lambda: canvas_pixels(shown).any() and thumbs.count() == 2, "the first picture")
     before = drawn()
     lens = app.get_by_title("show what the camera sees")
     for reason, words in (
@@ -135,7 +159,7 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
         page.evaluate("(name) => { globalThis.refusal = name; }", reason)
         lens.click()
         app.locator(".hv-intake [role=status]", has_text=words).wait_for()
-        assert lens.get_attribute("aria-pressed") == "false"
+        expect(lens).to_have_attribute("aria-pressed", "false")
     assert drawn() == before and thumbs.count() == len(names)
 
     page.evaluate("() => { globalThis.refusal = ''; }")
@@ -146,11 +170,11 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     wait_for(lambda: drawn() != first, "the next frame")
     page.screenshot(path=shots / "camera.png")
     lens.click()
-    assert page.evaluate(LIGHTS) == ["ended"]
-    assert lens.inner_text() == "camera"
+    wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
+    expect(lens).to_have_text("camera")
     notebook.settle()
-    assert thumbs.count() == 2  # the first of what was given, and one of the camera
-    assert thumbs.nth(1).get_attribute("aria-pressed") == "true"
+    expect(thumbs).to_have_count(2)  # the first of what was given, and one of the camera
+    expect(thumbs.nth(1)).to_have_attribute("aria-pressed", "true")
     # What the model has made of the last frame is on the screen.
     page.locator(".save").click()
     wait_for(frame.exists, "the frame's file")
@@ -158,15 +182,15 @@ def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     best = twin.frame.predictions[0]
     bar = app.locator(".hv-prediction").first
     wait_for(lambda: best.name in (said := bar.inner_text()) and best.words in said, "the answer")
-    assert app.locator(".hv-name").inner_text() == "layer3.1.conv2"
-    assert app.locator(".hv-number-now").first.inner_text() == "17"
+    expect(app.locator(".hv-name")).to_have_text("layer3.1.conv2")
+    expect(app.locator(".hv-number-now").first).to_have_text("17")
     twin.close()
 
     # Another picture takes over; and with the cell's output the light goes out, too.
     lens.click()
     wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
     thumbs.first.click()
-    assert page.evaluate(LIGHTS) == ["ended"]
+    wait_for(lambda: page.evaluate(LIGHTS) == ["ended"], "the light to go out")
     lens.click()
     wait_for(lambda: lens.inner_text() == "stop camera", "the camera")
     page.evaluate("() => endOfCamera()")
@@ -196,6 +220,7 @@ def test_a_brush_on_the_input(open_notebook, shots):
     wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
     app.get_by_role("button", name="brush").click()
     app.get_by_label("brush, or a window to drag").select_option("window")
+    next_frame(page)  # the brush's own controls have moved it
     box = app.locator(".hv-input .hv-frame").bounding_box()
     ends = [(28, 28), (84, 70)]  # columns and rows of 112
     spots = [
@@ -244,6 +269,7 @@ def test_a_brush_on_the_input(open_notebook, shots):
     follows(twin)
     app.get_by_label("what the brush does").select_option("restore")
     app.get_by_label("brush, or a window to drag").select_option("window")
+    next_frame(page)
     box = app.locator(".hv-input .hv-frame").bounding_box()  # chips above have moved it
     page.mouse.move(box["x"] + 1, box["y"] + 1)
     page.mouse.down()

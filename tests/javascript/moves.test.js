@@ -47,3 +47,17 @@ test("one request at a time; what waits is replaced by what is like it", () => {
   assert.equal(requests.target, null);
   assert.equal(requests.doing, 0);
 });
+
+test("a second side is taken from the class that was asked for, not from the one shown", () => {
+  const { kernel, requests } = far();
+  assert.equal(requests.written, null);
+  requests.add({ set: "target", number: 282 });
+  assert.equal(requests.written, "282");
+  requests.add({ set: "target", written: "282 - 285" });
+  assert.equal(requests.written, "282 - 285");
+  kernel.seen = 100;
+  requests.next();
+  kernel.seen = 200;
+  requests.next();
+  assert.equal(requests.written, null);
+});
