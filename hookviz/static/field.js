@@ -52,6 +52,7 @@ export function fieldWords(field, place) {
   const seen = seenFrom(field, place);
   if (!seen) return "by no rule, and too much to be told";
   if (seen.some(({ from, to }) => from >= to)) return "nothing of the input";
+  if (seen.every(({ from, to }, axis) => from === 0 && to === field.input[axis])) return "the whole input";
   const said = seen.map(({ from, to }, axis) => {
     const hidden = field.size ? (field.size[axis] ?? 0) - (to - from) : 0;
     const padding = hidden ? ` and ${hidden} in the padding` : "";

@@ -92,7 +92,7 @@ export class Gallery {
    * @param {Blob | null} file
    */
   async take(file) {
-    if (!file) return this.say("What was dropped is no file: drop a picture.");
+    if (!file) return this.say("What was dropped is not a file: drop a picture.");
     this.camera.stop();
     if (file.size > MOST) return this.say(`The file has ${Math.round(file.size / 1e6)} MB, of at most 100: set explorer.image to its path.`);
     this.say("");

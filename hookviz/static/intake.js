@@ -243,7 +243,7 @@ export class Intake {
 
   /** @param {Blob | null} file */
   async take(file) {
-    if (!file) return this.source.say("What was dropped is no file: drop a picture.");
+    if (!file) return this.source.say("What was dropped is not a file: drop a picture.");
     this.camera.stop();
     try {
       return this.source.show(await pixelsOf(file));

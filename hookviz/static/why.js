@@ -246,9 +246,9 @@ export class Why {
   fill(found) {
     const { layer, channel, position, sample, value, bias, rest, others, constant, constants, terms } = found;
     this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place)));
-    const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, `channel ${each.channel}`));
-    const still = constants ? [added(constant, `${constants} constant`)] : [];
-    const more = [...still, ...(others ? [added(rest, `${others} others`)] : [])];
+    const parts = terms.map((/** @type {Term} */ each) => added(each.contribution, word(`channel ${each.channel}`)));
+    const still = constants ? [added(constant, word(`${constants} constant`))] : [];
+    const more = [...still, ...(others ? [added(rest, word(`${others} others`))] : [])];
     const whole = [...parts.slice(0, 3), ...(parts.length > 3 ? ["…"] : []), ...more];
     setAttribute(this.sum, "title", value); // every digit
     setText(this.sum, `${short(number(value))} = ${word("bias")} ${short(number(bias))} ${whole.join(" ")}`);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -101,3 +102,41 @@ def test_german(written, shown):
     lesson.get_by_text("0 von 3 richtig").wait_for()
     assert page.get_by_role("img", name="Kanal 0 von 96 der Schicht layer3.0.conv1").count()
     assert page.locator("html").get_attribute("lang") == "de"
+
+
+# All that the page itself says, beside names, numbers, and sentences that Python made of the model.
+SAID = """() => {
+  const made = ".hv-chip, .hv-does, .hv-title, .hv-notes, .hv-kernels, option, script, style";
+  const said = [];
+  for (const each of document.querySelectorAll(".hookviz-app, .hookviz-app *, dialog *")) {
+    if (each.closest(made)) continue;
+    for (const name of ["title", "aria-label", "placeholder", "alt"])
+      said.push(each.getAttribute(name) ?? "");
+    for (const node of each.childNodes) if (node.nodeType === Node.TEXT_NODE) said.push(node.data);
+  }
+  return [...new Set(said.map((text) => text.trim()))];
+}"""
+ENGLISH = (
+    r"\b(channels?|layers?|heads?|the|of|in this order|others|zeros|sorted by|show|slice|weights|"
+    r"then|sees|is cut from|known|guessed|where|with|click|press|page|picture|key)\b(?!\.)"
+)
+
+
+def test_all_that_a_german_page_says_is_german(shown):
+    model, image = hookviz.demo_model(), hookviz.demo_images()[12]
+    explorer = hookviz.explore(model, image, layers="layer[23].*", layer="layer3.0.conv1")
+    page = shown(explorer.to_html(language="de", max_bytes=6e6))
+    explorer.close()
+    page.locator(".hv-tile").first.wait_for()
+    said = set(page.evaluate(SAID))
+    page.locator(".hv-activation .hv-frame").click()
+    for key, part in (
+        ("b", ".hv-by"),
+        ("w", ".hv-why-term"),
+        ("?", ".hv-dialog"),
+    ):
+        page.keyboard.press(key)
+        page.locator(part).first.wait_for()
+        said |= set(page.evaluate(SAID))
+    assert len(said) > 150
+    assert sorted(text for text in said if re.search(ENGLISH, text)) == []

@@ -470,6 +470,8 @@ def words(field: ReceptiveField, place: Sequence[int]) -> str:
     box, half, said = field.box(*place), len(field.input_size), []
     if box[0] >= box[half]:
         return "nothing of the input"
+    if box[:half] == (0,) * half and box[half:] == tuple(field.input_size):
+        return "the whole input"
     for axis, name in enumerate(AXES[half - 1]):
         hidden = sum(box.padding[axis]) if box.padding else 0
         part = f"{name} {box[axis]}–{box[half + axis] - 1}"
