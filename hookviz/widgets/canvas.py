@@ -195,9 +195,10 @@ class Canvas(anywidget.AnyWidget):
         stopped = {"none": f"Stopped. {again} to ask again.", "stopped": True}
         if question["ask"] == "field":
             stopped = {"status": "unknown", "why": "stopped by an interrupt"}
+        arrays: list[Any] = []
         try:
             if again and question.get("stops", self.stops) < self.stops:
-                said, arrays = stopped, []
+                said = stopped
             else:
                 with stoppable(_in_main_thread):
                     said, arrays = self._answer(question)
@@ -205,9 +206,9 @@ class Canvas(anywidget.AnyWidget):
             if not again:
                 raise
             self.stops += 1
-            said, arrays = stopped, []
+            said = stopped
         except Exception as error:  # a notebook hides what a callback raises
-            said, arrays = {"none": str(error)}, []
+            said = {"none": str(error)}
         except BaseException:  # interrupted: it may be asked again
             self.send(answer | {"lost": True})
             raise
