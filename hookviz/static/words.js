@@ -195,6 +195,8 @@ const LANGUAGES = {
     original: "Original",
     difference: "Differenz",
     stop: "anhalten",
+    "go on": "weitermachen",
+    "{} of {} runs": "{} von {} Durchläufen",
     again: "noch einmal",
     find: "suchen",
     stopped: "angehalten",

@@ -298,7 +298,7 @@ def hooks(model: nn.Module) -> HookTable:
     Raises
     ------
     TypeError
-        The model is no ``nn.Module``.
+        The model is not an ``nn.Module``.
 
     Notes
     -----
@@ -350,7 +350,7 @@ def remove_hooks(
     Raises
     ------
     TypeError
-        The model is no ``nn.Module``; ``of`` is nothing that can be looked for.
+        The model is not an ``nn.Module``; ``of`` cannot be looked for.
     ValueError
         Unknown kind.
 

@@ -179,7 +179,7 @@ class CallOrder(HookManager):
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         shapes = [tuple(tensor.shape) for _, tensor in tensors_in(output)]
-        # Without tensors nothing can be compared; and a checkpoint's second run is no other.
+        # Without tensors nothing can be compared; and a checkpoint's second run is the same.
         if not shapes or current_backward() != FORWARD:
             return
         if name not in self._runs:

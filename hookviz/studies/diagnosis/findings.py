@@ -281,7 +281,7 @@ Ignored = Sequence[str | tuple[str, str]]
 
 
 def checked(ignore: Ignored) -> list[tuple[str, str]]:
-    """As pairs of a kind and a pattern; ValueError for what is no such thing.
+    """As pairs of a kind and a pattern; ValueError for anything else.
 
     >>> checked(["batchnorm", ("saturated", "head.*")])
     [('batchnorm', '*'), ('saturated', 'head.*')]

@@ -439,7 +439,7 @@ a step is examined again."""
 
 
 def _suspicious(names: dict[nn.Module, str]) -> bool:
-    """Return whether weights are alike in two channels, or stand in a list that is no module."""
+    """Return whether weights are alike in two channels, or stand in a list that is not a module."""
     alike = any(isinstance(module, LINEAR) and _two_alike(module.weight) for module in names)
     own = (each for m in names for name, each in vars(m).items() if name != "_parameters")
     plain = (each for *_, each in plain_tensors(names) if each.ndim > 1)

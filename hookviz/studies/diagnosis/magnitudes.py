@@ -21,7 +21,7 @@ LIMIT = 1e6
 def scales(seen: Observation) -> Iterator[Finding]:
     """Report activations that grow or shrink too much on their way, or gradients on theirs.
 
-    A branch that is small, such as one that begins at zero, is no trouble while another way is
+    A branch that is small, such as one that begins at zero, does no harm while another way is
     open: what has vanished is the largest of all that lie further on.
     """
     leaves = [each for each in seen.calls if each.leaf]

@@ -234,7 +234,7 @@ def culprit(
     """Return the operation that wrote, and name and line of the one that needs the old value.
 
     None if the error is another one, or neither is to be found. A node of autograd's graph says by
-    raising the same error which of the tensors that it keeps is no longer what it was.
+    raising the same error which of the tensors that it keeps has changed.
     """
     if score is None or not SAYS.search(str(error)):
         return None
@@ -392,7 +392,7 @@ def look_at_uses(seen: OperationContext) -> None:
     if seen.record.phase == "backward":
         return
     name = seen.record.name
-    # The product of two computed matrices, as in attention or a spatial transformer, is no layer.
+    # The product of two computed matrices, as in attention, is not a layer.
     layer = name in WEIGHTED and any(m is not None and m.name == "weights" for m in seen.makers)
     for maker in filter(None, seen.makers):
         source = maker.facts.get("passes", maker)
