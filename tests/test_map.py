@@ -99,3 +99,17 @@ def test_the_library_is_loaded_with_the_map():
     """A page has it, since nothing can be fetched; the widget gets it with the map."""
     assert "loadDagre() {" in script("page")
     assert "loadDagre() {" not in script("widget")
+
+
+def test_heads_stand_for_the_module_that_attends():
+    explorer = hookviz.explore(hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7])
+    header, _ = map_payload(explorer._now)
+    nodes = header["nodes"]
+    found = [node for node in nodes if node["layer"].endswith(".heads")]
+    assert len(found) == 3
+    for n, node in enumerate(found):
+        assert node["layer"] == f"encoder.layers.encoder_layer_{n}.self_attention.heads"
+        assert node["layer"] in explorer._now.layers
+        assert header["sizes"][node["layer"]] == [6, 6]
+    before = [nodes[n]["layer"] for n in found[1]["sources"]]
+    assert before == ["conv_proj", found[0]["layer"], "encoder.layers.encoder_layer_0.mlp.3"]

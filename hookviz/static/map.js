@@ -226,7 +226,8 @@ export class NetworkMap {
   /** @param {Unit} unit The layer whose picture it has: its own, or the last in it; "" without one. */
   pictured(unit) {
     const { sizes, nodes } = this.found;
-    if (unit.kind === "module" && sizes[unit.name]?.[0]) return unit.name;
+    const own = unit.kind === "module" && [`${unit.name}.heads`, unit.name].find((name) => sizes[name]?.[0]);
+    if (own) return own;
     for (const n of [...unit.nodes].reverse()) {
       const { layer, call } = nodes[n];
       if (sizes[layer]?.[0] || (layer === "input" && call === 0 && this.input())) return layer;

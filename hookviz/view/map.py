@@ -48,12 +48,23 @@ def share_graph(view: View, graph: Graph) -> None:
 
 
 def _captured(view: View) -> dict[nn.Module, str]:
-    """Return the captured modules that hold no others, and their names."""
+    """Return the captured modules that hold no others, and their names.
+
+    `torch.nn.MultiheadAttention` calls none of the modules in it: its heads stand for it.
+    """
+    heads = _heads(view)
     return {
         module: names[0]
         for module, names in module_names(view.session.model).items()
-        if not set(names).isdisjoint(view.layers) and next(module.children(), None) is None
+        if (not set(names).isdisjoint(view.layers) and next(module.children(), None) is None)
+        or (not heads.keys().isdisjoint(names) and isinstance(module, nn.MultiheadAttention))
     }
+
+
+def _heads(view: View) -> dict[str, str]:
+    """Return the layer that has the heads of each module that attends."""
+    found = {getattr(view.cache[name], "attends", None): name for name in view.layers}
+    return {module: name for module, name in found.items() if module is not None}
 
 
 def map_payload(
@@ -70,13 +81,17 @@ def map_payload(
     Returns
     -------
     header : dict
-        As `graph_payload` has it, and ``sizes``, ``[height, width]`` of each layer's picture, by
-        its name; ``[0, 0]`` where the layer has no map.
+        As `graph_payload` has it, where the layer of a module that attends is its heads; and
+        ``sizes``, ``[height, width]`` of each layer's picture, by its name; ``[0, 0]`` where the
+        layer has no map.
     arrays : dict of str to numpy.ndarray
         ``pictures``: the levels (see `to_levels`) of each layer's mean over channels, between its
         own least and largest value, one after the other; large ones averaged to `SIDE` pixels.
     """
     header = graph_payload(graph_in(view), view.session.model)
+    heads = _heads(view)
+    for node in header["nodes"]:
+        node["layer"] = heads.get(node["layer"], node["layer"])
     names = view.layers if layers is None else layers
     pictures = {name: _picture(for_layer(view, layer=name)) for name in names}
     header["sizes"] = {name: list(each.shape) for name, each in pictures.items()}
