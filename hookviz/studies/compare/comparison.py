@@ -158,7 +158,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
     def predictions(self) -> list[tuple[str, float, float]]:
         """The classes that either puts among its first three, and their probability in both.
 
-        They are those of `worst_sample`, or else of the first sample, a's favourite first; empty
+        They are those of ``worst_sample``, or else of the first sample, a's favourite first; empty
         if the models are not classifiers, or have other classes.
         """
         if (both := self._scores) is None:
