@@ -13,20 +13,19 @@ import hookviz
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
 LAYER = "layer3.1.conv2"
-# One batch of channels at a time, so that there is something to come between; while there is a file
-# "hold", the second waits, however long the test takes to come.
+# One batch of channels in the first two parts of a work, so that there is something to come between;
+# while there is a file "hold", the second waits, however long the test takes to come.
 ON = f"""{CANVAS_ON}
-import hookviz, hookviz.widgets.canvas, pathlib, time
+import hookviz, pathlib, time
 from hookviz.attribution.flip import Flip
 from hookviz.attribution.perturbation import Ablation
-hookviz.widgets.canvas.PART = 0
 def hold(kind):
     work = kind.work
     def held(self, seconds):
-        while hasattr(self, "begun") and pathlib.Path("hold").exists():
+        self.parts = getattr(self, "parts", 0) + 1
+        while self.parts > 1 and pathlib.Path("hold").exists():
             time.sleep(0.01)
-        self.begun = True
-        return work(self, seconds)
+        return work(self, 0 if self.parts < 3 else seconds)
     patch.object(kind, "work", held).start()
 hold(Flip)
 hold(Ablation)"""
