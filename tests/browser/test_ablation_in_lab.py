@@ -13,8 +13,8 @@ import hookviz
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
 LAYER = "layer3.1.conv2"
-# One batch of channels in the first two parts of a work, so that there is something to come between;
-# while there is a file "hold", the second waits, however long the test takes to come.
+# One batch of channels in the first two parts of a work, so that there is time between them; while
+# there is a file "hold", the second waits, however long the test takes to come.
 ON = f"""{CANVAS_ON}
 import hookviz, pathlib, time
 from hookviz.attribution.flip import Flip
