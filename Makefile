@@ -1,8 +1,7 @@
 # Everything here works on a fresh machine with Python 3.11 or newer, pip and make.
 
 PYTHON ?= python3
-# One more than the two cores of a small machine, since one of them mostly waits for the browser.
-WORKERS ?= 3
+WORKERS ?= 2
 VENV := .venv
 COLAB := .venv-colab
 OLDEST := .venv-oldest
