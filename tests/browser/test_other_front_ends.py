@@ -36,8 +36,7 @@ def test_explorer(front_end, page_of, browser, tmp_path, shots):
         picture.wait_for()
         wait_for_names(widget)
         before = picture.get_attribute("src")
-        widget.get_by_role("slider", name="channel").focus()
-        notebook.page.keyboard.press("ArrowRight")
+        widget.get_by_role("slider", name="channel").press("ArrowRight")
         wait_for(lambda: "channel 1 of 24" in picture.get_attribute("alt"), "the next channel")
         assert picture.get_attribute("src") != before  # with its words, in one text
         assert picture.count() == 1
@@ -78,8 +77,7 @@ def test_canvas(front_end, page_of, browser, tmp_path, shots):
         wait_for(lambda: "on its way" not in app.inner_text(), "all pictures")
         before = canvas_pixels(canvas)
 
-        app.get_by_role("slider", name="channel").focus()
-        page.keyboard.press("ArrowRight")
+        app.get_by_role("slider", name="channel").press("ArrowRight")
         said = page.locator(".said").first
         wait_for(lambda: said.inner_text() == "python has channel 1", "Python to follow")
         wait_for(lambda: (canvas_pixels(canvas) != before).any(), "the next channel's map")
