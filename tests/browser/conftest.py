@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from chromium import FLAGS, executable
 from classic import Classic, ClassicNotebook
-from front_end import DELAY, PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
+from front_end import CANVAS_ON, DELAY, PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
 from lab import Lab, Tab
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
@@ -184,3 +184,16 @@ def open_notebook(
         return
     for notebook in opened:
         notebook.close()
+
+
+@pytest.fixture
+def open_canvas(open_notebook: Callable[..., OpenNotebook]) -> Callable[..., Any]:
+    """Run cells that end with an explorer; its notebook, and its canvas once that is drawn."""
+
+    def opened(*cells: str, first: str = CANVAS_ON) -> tuple[OpenNotebook, Any]:
+        notebook = open_notebook([first, *cells])
+        app = notebook.page.locator(".hookviz-app")
+        app.locator(".hv-tile").first.wait_for()
+        return notebook, app
+
+    return opened

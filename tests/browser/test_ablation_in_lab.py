@@ -44,19 +44,8 @@ def hold(lab):
     path.unlink(missing_ok=True)
 
 
-@pytest.fixture
-def opened(open_notebook):
-    def opened(make):
-        notebook = open_notebook([ON, make, "explorer"])
-        app = notebook.page.locator(".hookviz-app")
-        app.locator(".hv-tile").first.wait_for()
-        return notebook, app
-
-    return opened
-
-
-def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, hold, shots):
-    notebook, app = opened(FOUR)
+def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shots):
+    notebook, app = open_canvas(FOUR, "explorer", first=ON)
     page = notebook.page
     order = app.get_by_role("combobox", name="order of the channels")
     number = app.locator(".hv-heading .hv-number-now").first
@@ -124,13 +113,13 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(opened, hold, shots):
     assert notebook.errors == []
 
 
-def test_off_until_the_answer_changes(opened, hold, shots):
+def test_off_until_the_answer_changes(open_canvas, hold, shots):
     twin = hookviz.explore(
         hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER, channel=32, order="weight"
     )
     plain = [each.words for each in twin.frame.predictions]
     flip = twin.flip()
-    notebook, app = opened(ONE)
+    notebook, app = open_canvas(ONE, "explorer", first=ON)
     page = notebook.page
     bars, chips = app.locator(".hv-prediction"), app.locator(".hv-edits button")
     order = app.get_by_role("combobox", name="order of the channels")

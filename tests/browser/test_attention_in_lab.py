@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, numeral, point, wait_for
+from front_end import WIDGETS, numeral, point, wait_for
 from playwright.sync_api import expect
 
 MAKE = (
@@ -35,11 +35,9 @@ def read(app, name, where):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_by_the_canvas(open_notebook, shots):
-    notebook = open_notebook([CANVAS_ON, MAKE])
+def test_by_the_canvas(open_canvas, shots):
+    notebook, app = open_canvas(MAKE)
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     from_class, from_patch = page.locator(".expected").first.inner_text().split()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
 
@@ -71,11 +69,9 @@ TRAINED = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_trained_head_from_a_clicked_patch(open_notebook, shots):
-    notebook = open_notebook([CANVAS_ON, TRAINED])
+def test_a_trained_head_from_a_clicked_patch(open_canvas, shots):
+    notebook, app = open_canvas(TRAINED)
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     frame, side = app.locator(".hv-activation .hv-frame"), app.locator(".hv-activation .hv-cap")
     point(frame, *place(1, 4, 6), click=True)
     wait_for(lambda: "seen from patch (1, 4)" in side.inner_text(), "the patch's map")
@@ -110,11 +106,9 @@ TEXT = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_text_models_tokens_have_their_words(open_notebook, shots):
-    notebook = open_notebook([CANVAS_ON, TEXT])
+def test_a_text_models_tokens_have_their_words(open_canvas, shots):
+    notebook, app = open_canvas(TEXT)
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     expected = page.locator(".expected").first.inner_text()
     where = place(2, 4, 6)
     wait_for(lambda: read(app, "value", where) == float(expected), "the weight of a pair of words")

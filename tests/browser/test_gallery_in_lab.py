@@ -208,12 +208,10 @@ PAINT = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_brush_on_the_input(open_notebook, shots):
+def test_a_brush_on_the_input(open_canvas, shots):
     """A window is dragged: its pixels are grey for the network, and taken back by undo."""
-    notebook = open_notebook([CANVAS_ON, PAINT])
+    notebook, app = open_canvas(PAINT)
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     first = app.locator(".hv-prediction", has_text="moon")
     twin = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     moon = {each.name: each for each in twin.frame.predictions}["moon"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, point, wait_for
+from front_end import WIDGETS, point, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -25,11 +25,9 @@ def share(prediction) -> str:
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_with_the_canvas(open_notebook, twin, shots):
-    notebook = open_notebook([CANVAS_ON, "import hookviz", MAKE, "explorer"])
+def test_with_the_canvas(open_canvas, twin, shots):
+    notebook, app = open_canvas("import hookviz", MAKE, "explorer")
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     first = app.locator(".hv-prediction").first
 
     app.get_by_role("button", name="off", exact=True).focus()
@@ -75,12 +73,10 @@ PINS = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_pins_and_code(open_notebook, twin, shots):
+def test_pins_and_code(open_canvas, twin, shots):
     """What is pinned here is in Python, and the code of the view is in the clipboard."""
-    notebook = open_notebook([CANVAS_ON, "import hookviz", MAKE, PINS])
+    notebook, app = open_canvas("import hookviz", MAKE, PINS)
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     expect(app.locator(".hv-pin input")).to_have_value("from Python")
     app.locator(".hv-activation .hv-frame").focus()
     page.keyboard.press("ArrowRight")

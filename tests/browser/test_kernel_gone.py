@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from front_end import CANVAS_ON, PATIENCE, WIDGETS
+from front_end import PATIENCE, WIDGETS
 
 MAKE = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_face_says_that_the_kernel_is_gone(open_notebook, lab):
-    notebook = open_notebook([CANVAS_ON, MAKE])
-    app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab):
+    notebook, app = open_canvas(MAKE)
     notebook.settle()
     assert app.get_by_role("alert").count() == 0
     lab.ask(f"kernels/{lab.shared}/restart", PATIENCE, reason="a test")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -214,16 +214,14 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_in_a_notebook(open_notebook, shots):
+def test_in_a_notebook(open_canvas, shots):
     make = (
         "import hookviz\n"
         "explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6],"
         " layer='layer2.0.conv1')\n"
         "explorer"
     )
-    notebook = open_notebook([CANVAS_ON, make])
-    app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+    notebook, app = open_canvas(make)
     opened(notebook.page, app)
     app.locator('.hv-net-box[data-name="layer3.1"]').click()
     app.locator('.hv-net-box[data-name="layer3.1.conv1"]').click()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, point, wait_for
+from front_end import WIDGETS, point, wait_for
 
 import hookviz
 from hookviz.studies.receptive_field.field import outline, words
@@ -42,11 +42,9 @@ def lands(outlined, frame, field):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_by_the_canvas(open_notebook, field, shots):
-    notebook = open_notebook([CANVAS_ON, MAKE])
+def test_by_the_canvas(open_canvas, field, shots):
+    notebook, app = open_canvas(MAKE)
     page = notebook.page
-    app = page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
     height, width = field.map_size
     right, down = (COLUMN + 0.5) / width, (ROW + 0.5) / height
     point(app.locator(".hv-activation .hv-frame"), down, right, click=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from front_end import CANVAS_ON, WIDGETS, wait_for
+from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -19,10 +19,8 @@ MAKE = (
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_why_a_value(open_notebook, shots):
-    notebook = open_notebook([CANVAS_ON, MAKE])
-    app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+def test_why_a_value(open_canvas, shots):
+    notebook, app = open_canvas(MAKE)
     why, offer = app.locator(".hv-why"), app.locator(".hv-why-offer")
     assert not offer.is_visible()
     app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
@@ -74,10 +72,8 @@ explorer"""
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_a_slow_network_says_so(open_notebook, lab):
-    notebook = open_notebook([CANVAS_ON, SLOW])
-    app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+def test_a_slow_network_says_so(open_canvas, lab):
+    notebook, app = open_canvas(SLOW)
     notebook.settle()
     wait = lab.files / "wait"
     wait.touch()
@@ -93,10 +89,9 @@ def test_a_slow_network_says_so(open_notebook, lab):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_stop_button_ends_why_and_map(open_notebook, lab):
-    notebook = open_notebook([CANVAS_ON, SLOW])
-    page, app = notebook.page, notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+def test_the_stop_button_ends_why_and_map(open_canvas, lab):
+    notebook, app = open_canvas(SLOW)
+    page = notebook.page
     notebook.settle()
     stop = page.locator('[data-command="notebook:interrupt-kernel"]').first
     why, wait = app.locator(".hv-why"), lab.files / "wait"
@@ -147,11 +142,9 @@ def within(panel):
 
 
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_weights(open_notebook, shots):
+def test_the_weights(open_canvas, shots):
     layers = "['stem.0', 'layer3.1.conv2', 'head.2']"
-    notebook = open_notebook([CANVAS_ON, MAKE.replace("layer=", f"layers={layers}, layer=")])
-    app = notebook.page.locator(".hookviz-app")
-    app.locator(".hv-tile").first.wait_for()
+    notebook, app = open_canvas(MAKE.replace("layer=", f"layers={layers}, layer="))
     layer, channel = "layer3.1.conv2", 17
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=layer)
     wanted, first = made.weights(layer, channel=channel), made.weights("stem.0")
