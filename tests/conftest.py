@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the kernels that notebooks start
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import numpy
 import pytest
 import torch
 from xdist.scheduler import LoadFileScheduling
@@ -18,6 +20,9 @@ torch.set_num_threads(1)
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Every test draws the same numbers in every run and order; other seeds find what rests on these.
+SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest begin, so that no worker is left alone with one of them at the end.
 FIRST = ["tests/browser", "tests/test_code.py", "tests/limits/test_long.py"]
@@ -48,6 +53,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {group: place for place, group in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(group_of(item.nodeid), len(FIRST)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Seed before fixtures are made: a fixture of a file is the same whichever test asks first."""
+    torch.manual_seed(SEED)
+    numpy.random.seed(SEED)
+    random.seed(SEED)
 
 
 @pytest.fixture
