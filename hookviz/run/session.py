@@ -30,7 +30,7 @@ from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from .errors import located_error, refuse_without_weights
-from .inputs import ModelInput, channels_last_words
+from .inputs import ModelInput, cure_words
 from .output import Leaf, leaves_of
 from .replay import Replay
 from .target import Target, check_target, class_names_of, logits_of, score_of
@@ -617,9 +617,10 @@ class Session:
             with suppress(Exception):
                 return run()
             self._inputs = replace(given, instead=None)
-        hint = "" if isinstance(first, EditError) else channels_last_words(given, self.model)
+        of_model = not isinstance(first, EditError)
+        hint = cure_words(given, self.model, first.__cause__) if of_model else ""
         if hint:
-            raise RuntimeError(f"{str(first).rstrip('.')}. {hint}") from first
+            raise RuntimeError(f"{str(first).rstrip('.')}. {hint}") from first.__cause__
         raise first
 
 

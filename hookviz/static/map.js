@@ -20,6 +20,7 @@ const AT_FIRST = 22; // boxes at first
 const PICTURE = { width: 104, height: 100 };
 const PLAIN = { width: 104, height: 50 };
 const JOIN = { width: 78, height: 40 };
+const WIDEST = 168; // a box, for its words
 const MAKING = "the map is being made: the network runs once more; interrupt the kernel to stop";
 const DRAG = 4; // pixels; below them it is a click
 const LEAST = 0.1; // zoom
@@ -65,7 +66,7 @@ export class NetworkMap {
     this.edges = el("canvas", { class: "hv-net-edges", "aria-hidden": "true" });
     this.frames = el("div", {});
     this.boxes = el("div", {});
-    this.sheet = el("div", { class: "hv-net-sheet" }, this.edges, this.frames, this.boxes);
+    this.sheet = el("div", { class: "hv-net-sheet" }, this.frames, this.edges, this.boxes);
     this.view = el("div", { class: "hv-net-view" }, el("div", { class: "hv-net-size" }, this.sheet));
     this.words = el("div", { class: "hv-net-words", role: "status" });
     const act = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ on) => {
@@ -248,23 +249,27 @@ export class NetworkMap {
     return layers.filter((/** @type {any} */ { name }) => own.has(name) || (unit.kind === "module" && `${name}.`.startsWith(`${unit.name}.`)));
   }
 
+  /** Its name and what stands below it. @param {Unit} unit */
+  wordsOf(unit) {
+    const last = this.found.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
+    const join = unit.kind === "node" && !last.layer;
+    const shape = last.shape ? times(last.shape.length > 1 ? last.shape.slice(1) : last.shape) : "";
+    return { last, join, shape, own: (join ? last.operation : innerName(unit)) || unit.name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
+  }
+
   /** @param {Unit} unit */
   sizeOf(unit) {
-    if (unit.kind !== "node" || this.found.nodes[unit.nodes[0] ?? 0].layer) return this.pictured(unit) ? PICTURE : PLAIN;
-    return JOIN;
+    const { join, own, lines } = this.wordsOf(unit);
+    const { width, height } = join ? JOIN : this.pictured(unit) ? PICTURE : PLAIN;
+    const words = Math.max(widthOf(own, BOLD, this.root), ...lines.map((line) => widthOf(line, SMALL, this.root)));
+    return { width: Math.max(width, Math.min(Math.ceil(words) + 12, WIDEST)), height };
   }
 
   /** @param {Unit} unit @returns {Drawn} */
   boxFor(unit) {
-    const nodes = this.found.nodes;
-    const last = nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
-    const join = unit.kind === "node" && !last.layer;
-    const shape = last.shape ? times(last.shape.length > 1 ? last.shape.slice(1) : last.shape) : "";
-    const outer = outerName(unit);
-    const own = join ? last.operation : unit.name.startsWith(`${outer}.`) ? unit.name.slice(outer.length + 1) : unit.name;
+    const { last, join, shape, own, lines } = this.wordsOf(unit);
     const folded = unit.kind !== "node";
-    const layers = new Set(unit.nodes.map((n) => nodes[n].layer).filter(Boolean)).size;
-    const lines = [...(join || last.layer === "input" ? [] : [unit.type]), shape];
+    const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
     const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
     const words = said.filter(Boolean).map(word).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
@@ -276,9 +281,9 @@ export class NetworkMap {
       "button",
       { class: "hv-net-box", type: "button", tabindex: -1, "data-kind": join ? "join" : unit.kind, "data-name": unit.name, title: words, "aria-label": words },
       colours,
-      el("b", {}, document.createTextNode(fittingWidth(own || unit.name, BOLD, wide, this.root))),
+      el("b", {}, document.createTextNode(fittingWidth(own, BOLD, wide, this.root))),
       ...(picture ? [picture] : []),
-      ...lines.filter(Boolean).map((line) => el("span", {}, fittingWidth(line, SMALL, wide, this.root))),
+      ...lines.map((line) => el("span", {}, fittingWidth(line, SMALL, wide, this.root))),
     );
     if (folded) setAttribute(root, "aria-expanded", "false");
     root.classList.toggle("hv-wrong", Boolean(last.failed));
@@ -291,10 +296,8 @@ export class NetworkMap {
   /** @param {import("./mapLayout.js").Frame} frame */
   frameFor(frame) {
     const { unit } = frame;
-    const outer = outerName(unit);
-    const name = unit.name.startsWith(`${outer}.`) ? unit.name.slice(outer.length + 1) : unit.name;
     const words = `close ${unit.name}, ${unit.type}`;
-    const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${fittingWidth(name, BOLD, frame.width - 24, this.root)}`);
+    const close = el("button", { class: "hv-net-close", type: "button", tabindex: -1, title: words, "aria-label": words, "aria-expanded": "true" }, `− ${fittingWidth(innerName(unit), BOLD, frame.width - 24, this.root)}`);
     close.addEventListener("click", () => this.fold(unit));
     const made = el("div", { class: "hv-net-frame" }, close);
     setBox(made, frame);
@@ -670,18 +673,27 @@ function under(unit, key) {
  * @param {HTMLElement} root
  */
 function fittingWidth(name, font, wide, root) {
-  const context = contextOf(sure(root.querySelector("canvas")));
-  context.font = `${font} ${getComputedStyle(root).fontFamily}`;
   let most = name.length;
-  while (most > 3 && context.measureText(middle(name, most)).width > wide) most -= 1;
+  while (most > 3 && widthOf(middle(name, most), font, root) > wide) most -= 1;
   return middle(name, most);
 }
 
-/** The name of the opened module around a unit. @param {Unit} unit */
-function outerName(unit) {
+/**
+ * @param {string} text
+ * @param {string} font
+ * @param {HTMLElement} root
+ */
+function widthOf(text, font, root) {
+  const context = contextOf(sure(root.querySelector("canvas")));
+  context.font = `${font} ${getComputedStyle(root).fontFamily}`;
+  return context.measureText(text).width;
+}
+
+/** Its name within the opened module around it. @param {Unit} unit */
+function innerName(unit) {
   let each = unit.parent;
   while (each?.kind === "group") each = each.parent;
-  return each?.name ?? "";
+  return each && unit.name.startsWith(`${each.name}.`) ? unit.name.slice(each.name.length + 1) : unit.name;
 }
 
 /**

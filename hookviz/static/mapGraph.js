@@ -75,7 +75,7 @@ function simplify(unit, graph) {
   }
   const apart = [...calls].map(([layer, parts]) => {
     const [first] = parts;
-    return first && parts.length === 1 ? first : groupOf(parts, layer, `${parts.length} calls`);
+    return first && parts.length === 1 ? first : groupOf(parts, graph, layer, `${parts.length} calls`);
   });
   unit.parts = grouped(apart, graph);
   for (const part of unit.parts) part.parent = unit;
@@ -83,7 +83,7 @@ function simplify(unit, graph) {
 
 /**
  * Many siblings: runs of those that are built alike, and of operations between layers, become
- * groups, split until they are few.
+ * groups; where they are many still, whatever stands side by side. Groups are split until they are few.
  * @param {Unit[]} parts
  * @param {Graph} graph
  * @returns {Unit[]}
@@ -94,39 +94,51 @@ function grouped(parts, graph) {
   const runs = [];
   let before = "";
   for (const part of parts) {
-    const joins = part.kind === "node" && !graph.nodes[part.nodes[0] ?? -1]?.layer && part.type !== "output";
-    const now = joins ? "operations" : build(part, graph);
+    const now = joins(part, graph) ? "operations" : build(part, graph);
     const last = runs[runs.length - 1];
-    if (last && now === before && (part.kind === "module" || joins)) last.push(part);
+    if (last && now === before && !isEnd(part)) last.push(part);
     else runs.push([part]);
     before = now;
   }
-  return runs.flatMap((run) => (run.length < 3 ? run : runs.length === 1 ? split(run) : [groupOf(run)]));
+  const few = runs.flatMap((run) => (run.length < 3 ? run : runs.length === 1 ? split(run, graph) : [groupOf(run, graph)]));
+  const inner = few.filter((part) => !isEnd(part));
+  return inner.length > 2 * SIBLINGS ? [...few.filter(isEnd), ...split(inner, graph)] : few;
 }
 
-/** @param {Unit[]} run */
-function split(run) {
+/** True for an operation between layers. @param {Unit} part @param {Graph} graph */
+function joins(part, graph) {
+  return part.kind === "node" && !graph.nodes[part.nodes[0] ?? -1]?.layer && !isEnd(part);
+}
+
+/** @param {Unit} part */
+function isEnd({ type }) {
+  return type === "input" || type === "output";
+}
+
+/** @param {Unit[]} run @param {Graph} graph */
+function split(run, graph) {
   const count = Math.min(Math.ceil(run.length / GROUP), GROUP);
   return Array.from({ length: count }, (_, n) =>
-    groupOf(run.slice(Math.round((n * run.length) / count), Math.round(((n + 1) * run.length) / count))),
+    groupOf(run.slice(Math.round((n * run.length) / count), Math.round(((n + 1) * run.length) / count)), graph),
   );
 }
 
 /**
  * @param {Unit[]} parts
+ * @param {Graph} graph
  * @param {string} [name]
  * @param {string} [type]
  * @returns {Unit}
  */
-function groupOf(parts, name, type) {
+function groupOf(parts, graph, name, type) {
   const first = /** @type {Unit} */ (parts[0]);
   const last = /** @type {Unit} */ (parts[parts.length - 1]);
-  const operations = first.kind === "node" && !name;
-  const said = operations ? `${parts.length} operations` : `${first.name}–${tailOf(first.name, last.name)}`;
-  const kind = operations && first.type !== last.type ? `${first.type} … ${last.type}` : `${first.type} ×${parts.length}`;
+  const said = parts.every((part) => joins(part, graph)) ? `${parts.length} operations` : `${first.name}–${tailOf(first.name, last.name)}`;
+  const types = [...new Set(parts.map((part) => part.type))];
+  const kind = types.length > 1 ? `${types[0]} … ${types[types.length - 1]}` : `${first.type} ×${parts.length}`;
   const group = unitOf(`${first.key}…${last.key}`, name ?? said, "group", type ?? kind, first.parent);
   group.nodes = parts.flatMap((part) => part.nodes).sort((a, b) => a - b);
-  group.parts = parts.length > SIBLINGS ? split(parts) : parts;
+  group.parts = parts.length > SIBLINGS ? split(parts, graph) : parts;
   for (const part of group.parts) part.parent = group;
   return group;
 }

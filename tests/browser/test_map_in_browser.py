@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 
 import pytest
+import torch
 from front_end import WIDGETS, wait_for
 from playwright.sync_api import expect
+from torch import nn
 
 import hookviz
 
@@ -94,6 +97,33 @@ def test_on_a_phone_nothing_scrolls_sideways(shown, explorer_page):
     view = page.locator(".hv-net-view")
     inside = "each => each.scrollWidth - each.clientWidth"
     wait_for(lambda: view.evaluate(inside) <= 0, "the map to fit")
+    tops = page.locator(".hv-net-head button").evaluate_all("all => all.map(b => b.offsetTop)")
+    assert len(tops) == 5 and len(set(tops)) == 1, "the buttons stand in one line"
+
+
+class SpatialPyramidPooling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.one(x) + self.other(x)
+
+
+def test_a_box_is_as_wide_as_its_words(shown):
+    net = nn.Sequential(OrderedDict(classification_head=SpatialPyramidPooling()))
+    net.add_module("last", nn.Conv2d(4, 2, 3))
+    explorer = hookviz.explore(net, torch.rand(1, 3, 24, 24), layer="last")
+    page = shown(explorer.to_html())
+    explorer.close()
+    opened(page, page.locator(".hookviz-app"))
+    page.get_by_role("button", name="close all that was opened").click()
+    box = page.locator('.hv-net-box[data-name="classification_head"]')
+    if not box.count():
+        page.locator(".hv-net-close").first.click()
+    expect(box).to_contain_text("classification_head")
+    expect(box).to_contain_text("SpatialPyramidPooling")
+    assert box.evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
 VIEW = "document.querySelector('.hv-net-view')"

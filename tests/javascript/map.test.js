@@ -84,6 +84,22 @@ test("many blocks that are alike are a group, which is split when it is opened",
   assert.ok(names(boxes).includes("body.14"));
 });
 
+test("many layers without modules around them are groups, too", () => {
+  /** @param {number} kinds */
+  const chain = (kinds) => {
+    const nodes = Array.from({ length: 1000 }, (_, n) => node(`body.${n}`, n % kinds ? "Linear" : "Conv2d"));
+    return treeOf(graphOf([{ ...node("input", "input"), path: "" }, ...nodes]));
+  };
+  for (const kinds of [1, 2]) {
+    const [input, ...groups] = visibleUnits(chain(kinds), (unit) => unit.key === "body").boxes;
+    assert.equal(input?.name, "input");
+    assert.equal(groups.length, 12);
+    assert.equal(groups[0]?.name, "body.0–82");
+    assert.equal(groups[0]?.type, kinds === 1 ? "Conv2d ×83" : "Conv2d … Linear");
+    assert.ok(groups.every(({ parts }) => parts.length <= 18));
+  }
+});
+
 test("the calls of a layer are one box until it is opened", () => {
   const tree = treeOf(graphOf([node("head"), node("head#1"), node("last")]));
   assert.deepEqual(visibleUnits(tree, closed).boxes.map(({ name, type }) => [name, type]), [["head", "2 calls"], ["last", "Conv2d"]]);
