@@ -366,7 +366,13 @@ def test_tensors_that_are_pictures(cat, order, kind):
         assert got.transform == ""
         return
     assert torch.equal(got.args[0], prepare_input(cat[0], model).args[0])
-    assert "was taken as a picture" in got.note
+    assert got.note.endswith(" was taken as a picture")
+
+
+def test_a_gray_tensor_of_bytes_is_a_picture(cat):
+    gray, model = cat[0].convert("L"), hookviz.demo_model()
+    got = Session(model, prepare_input(torch.from_numpy(np.array(gray)), model)).inputs
+    assert torch.equal(got.args[0], prepare_input(gray, model).args[0])
 
 
 def test_a_model_that_takes_bytes_gets_bytes():
@@ -389,6 +395,50 @@ def test_channels_last_that_are_no_picture():
         hookviz.explore(model, torch.randn(1, 9, 8, 3))
     with pytest.raises(RuntimeError, match=r"channels last: give tensor.permute\(2, 0, 1\)"):
         hookviz.trace(model, torch.randn(9, 8, 3))
+
+
+@pytest.mark.parametrize(
+    ("given", "cure"),
+    [
+        (torch.zeros(3, 9, 9, dtype=torch.long), "is of type int64: give floats, or a picture's"),
+        (torch.ones(3, 9, 9, dtype=torch.bool), "is of type bool: give floats"),
+        ([torch.rand(3, 9, 9)] * 2, r"give torch.stack\(tensors\) for a batch"),
+        ((hookviz.demo_images()[0],) * 2, "give a list for a batch of pictures"),
+        (("cat.jpg", "dog.jpg"), "given str and str: .* give a list for a batch"),
+        ([hookviz.demo_images()[0], 3], "given a list of 2: .*pictures and paths: int is neither"),
+        ({"image": 3}, r"The keys 'image' are not arguments of forward\(input\)"),
+    ],
+    ids=str,
+)
+def test_what_the_model_cannot_take_is_refused_with_the_cure(given, cure):
+    model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
+    with pytest.raises(RuntimeError, match=cure):
+        hookviz.explore(model, given)
+
+
+def test_a_list_that_the_model_takes_is_no_reason():
+    class OfList(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 2, 3)
+
+        def forward(self, tensors):
+            return self.conv(torch.stack(tensors)).mean((2, 3))
+
+    with pytest.raises(RuntimeError, match="stack expects each tensor to be equal size") as error:
+        hookviz.explore(OfList(), [torch.rand(3, 9, 9), torch.rand(3, 8, 8)])
+    assert "torch.stack(tensors)" not in str(error.value)
+
+
+def test_files_that_are_no_picture(tmp_path):
+    path, model = tmp_path / "cat.png", hookviz.demo_model()
+    hookviz.demo_images()[0].save(path)
+    with path.open() as text, pytest.raises(ValueError, match="open for reading text: open it for"):
+        prepare_input(text, model)
+    with pytest.raises(ValueError, match="is closed: open it for reading bytes"):
+        prepare_input(text, model)
+    with pytest.raises(ValueError, match="is a video: read its frames"):
+        prepare_input("film.mp4", model)
 
 
 def test_urls_that_are_no_picture(tmp_path):

@@ -41,12 +41,25 @@ def located_error(error: Exception, model: nn.Module, given: Any) -> Exception:
             f"The input, shape {shape}, does not fit {where}, which takes {takes(layer)}: "
             f"{first_line(error)}"
         )
-    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors) or "nothing"
+    shapes = " and ".join(str(tuple(tensor.shape)) for tensor in tensors) or _kinds(taken)
     wants = f", which takes {takes(layer)}" if takes(layer) else ""
     return RuntimeError(
         f"The model raised {type(error).__name__} in {where}{wants}, given {shapes}: "
         f"{first_line(error)}"
     )
+
+
+def _kinds(taken: Any) -> str:
+    """Return the types of arguments without tensors in words.
+
+    >>> _kinds((["cat.jpg", "dog.jpg"], 3)), _kinds(())
+    ('a list of 2 and int', 'nothing')
+    """
+    words = [
+        f"a list of {len(each)}" if isinstance(each, list) else type(each).__name__
+        for each in taken
+    ]
+    return " and ".join(words) or "nothing"
 
 
 def takes(layer: nn.Module) -> str:

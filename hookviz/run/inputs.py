@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from mimetypes import guess_type
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,12 @@ def pictures_in(inputs: Any) -> list[Any] | None:
 def pictures_of_tensor(given: Tensor) -> list[np.ndarray] | None:
     """Return the pictures in a tensor that has a picture's values; None if it does not.
 
-    Such are bytes ``(C, H, W)``, ``(H, W, C)`` or a batch of these, and floats from 0 to 1 with the
-    channels last.
+    Such are bytes ``(H, W)``, ``(C, H, W)``, ``(H, W, C)`` or a batch of the last two, and floats
+    from 0 to 1 with the channels last.
     """
     bytes_, shape = given.dtype == torch.uint8, given.shape
+    if bytes_ and given.ndim == 2 and given.numel():
+        return [given.detach().cpu().numpy()]
     if given.ndim not in (3, 4) or not given.numel():
         return None
     last = shape[-1] in CHANNELS and shape[-3] not in CHANNELS
@@ -184,6 +187,13 @@ def _short(url: str) -> str:
 
 
 def _opened(file: Any, named: str) -> Image.Image:
+    if getattr(file, "closed", False) or isinstance(file, io.TextIOBase):
+        state = "closed" if file.closed else "open for reading text"
+        raise ValueError(f"{named} is {state}: open it for reading bytes, open(path, 'rb').")
+    if isinstance(file, str) and (guess_type(file)[0] or "").startswith("video/"):
+        raise ValueError(
+            f"{named} is a video: read its frames and give them as a list of pictures."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -508,15 +518,38 @@ def _instead(
     if pictures is None:
         return None
     kind = "bytes" if tensor.dtype == torch.uint8 else "channels last"
-    note = f"a tensor of {kind} was taken as a picture" + "s" * (len(pictures) > 1)
+    what = "a picture" if len(pictures) == 1 else f"{len(pictures)} pictures"
+    note = f"a tensor of {kind} was taken as {what}"
     return replace(_of_pictures(list(pictures), model, weights, transform), note=note)
 
 
-def channels_last_words(inputs: ModelInput, model: nn.Module) -> str:
-    """Return the cure where the one tensor has its channels last; empty where it does not."""
-    first, tensor = first_convolution(model), inputs.args[0] if len(inputs.args) == 1 else None
-    if first is None or not isinstance(tensor, Tensor) or dimensions(first) != 2:
+def cure_words(inputs: ModelInput, model: nn.Module, error: BaseException | None) -> str:
+    """Return the cure in words where the form of an input explains its error; else empty."""
+    given = inputs.args[0] if len(inputs.args) == 1 and not inputs.kwargs else None
+    if isinstance(given, Tensor):
+        return _tensor_cure(given, model)
+    if not isinstance(error, (AttributeError, TypeError)):  # the model takes this type
         return ""
+    if len(inputs.args) > 1 and all(map(_is_picture, inputs.args)):
+        return "A tuple is the model's arguments: give a list for a batch of pictures."
+    if isinstance(given, Mapping):
+        names = ", ".join(inspect.signature(model.forward).parameters)
+        return f"The keys {', '.join(map(repr, given))} are not arguments of forward({names})."
+    if not isinstance(given, list):
+        return ""
+    if all(isinstance(each, Tensor) for each in given):
+        return "A list of tensors is one argument: give torch.stack(tensors) for a batch."
+    kinds = [type(each).__name__ for each in given if not _is_picture(_array_of_bytes(each))]
+    return f"A batch is a list of pictures and paths: {kinds[0]} is neither."
+
+
+def _tensor_cure(tensor: Tensor, model: nn.Module) -> str:
+    first = first_convolution(model)
+    if first is None or dimensions(first) != 2:
+        return ""
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        return f"The tensor is of type {kind}: give floats, or a picture's bytes as torch.uint8."
     channels = getattr(first, "in_channels", None)
     if tensor.ndim not in (3, 4) or tensor.shape[-1] != channels or tensor.shape[-3] == channels:
         return ""

@@ -30,7 +30,7 @@ from ..hooking.records import FeatureCache, TensorStore
 from ..hooking.select import Layers, check_model, unwrapped
 from ..hooking.tensors import map_tensors
 from .errors import located_error, refuse_without_weights
-from .inputs import ModelInput, channels_last_words
+from .inputs import ModelInput, cure_words
 from .output import Leaf, leaves_of
 from .replay import Replay
 from .target import Target, check_target, class_names_of, logits_of, score_of
@@ -430,7 +430,12 @@ class Session:
         if not own:
             return inputs
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
-        with self.edited(()).active(grad=False):  # the random numbers of the run
+        # Of the run: its random numbers. The model itself is not called.
+        with (
+            _random_state([*self.given.parameters()]),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
             for each in own:
                 args, kwargs = each.input_of(self.given, args, kwargs)
         return replace(inputs, args=args, kwargs=kwargs)
@@ -612,9 +617,10 @@ class Session:
             with suppress(Exception):
                 return run()
             self._inputs = replace(given, instead=None)
-        hint = "" if isinstance(first, EditError) else channels_last_words(given, self.model)
+        of_model = not isinstance(first, EditError)
+        hint = cure_words(given, self.model, first.__cause__) if of_model else ""
         if hint:
-            raise RuntimeError(f"{str(first).rstrip('.')}. {hint}") from first
+            raise RuntimeError(f"{str(first).rstrip('.')}. {hint}") from first.__cause__
         raise first
 
 

@@ -318,4 +318,5 @@ def also(names: list[str]) -> str:
     """Name other layers that show the same, in a sentence."""
     more = len(names) - NAMED
     said = ", ".join(repr(each) if each else "the model itself" for each in names[:NAMED])
-    return f" So it is in {said}" + (f" and {more} more layers." if more > 0 else ".")
+    layers = "layer" if more == 1 else "layers"
+    return f" So it is in {said}" + (f" and {more} more {layers}." if more > 0 else ".")
