@@ -171,12 +171,27 @@ def percentiles(maps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the 1st and 99th percentile of each map's finite values, ``(C,)``; 0 without any."""
     flat = maps.reshape(len(maps), -1)
     if all_finite(flat):  # many times faster
-        low, high = np.percentile(flat, (1, 99), axis=1)
+        low, high = _finite_percentiles(flat)
     else:
         flat = np.where(np.isfinite(flat), flat, np.nan)
         flat = np.where(np.isnan(flat).all(1, keepdims=True), 0, flat)
         low, high = np.nanpercentile(flat, (1, 99), axis=1)
     return low.astype(np.float64), high.astype(np.float64)
+
+
+def _finite_percentiles(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return `numpy.percentile` of 1 and 99, from a row's ends in order: in half the time."""
+    size = rows.shape[1]
+    first, part = divmod(0.01 * (size - 1), 1)
+    ends = min(int(first) + 2, size)
+    if size < 1000:
+        ordered = np.sort(rows, axis=1)
+        least, most = ordered[:, :ends], ordered[:, : -ends - 1 : -1]
+    else:
+        values = torch.from_numpy(rows)
+        least, most = (values.topk(ends, largest=end).values.numpy() for end in (False, True))
+    low, high = ((1 - part) * each[:, int(first)] + part * each[:, -1] for each in (least, most))
+    return low, high
 
 
 def robust_end(values: np.ndarray, most: float) -> float | None:

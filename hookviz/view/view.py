@@ -444,7 +444,11 @@ class View:
     @property
     def picture_and_words(self) -> tuple[np.ndarray | None, str]:
         """The picture, and a note on the normalization."""
-        key, inputs = (self.input_sample, self.depth_share), self.shown_inputs
+        return self.picture_at(self.input_sample, self.depth_share)
+
+    def picture_at(self, sample: int, depth: float) -> tuple[np.ndarray | None, str]:
+        """Return the input of a sample, at a relative depth, and a note on the normalization."""
+        key, inputs = (sample, depth), self.shown_inputs
         memo = self.input_memo if inputs is self.session.inputs else self.memo
         return memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
 

@@ -265,7 +265,7 @@ class Trace(Sequence[Event]):
 
     Attributes
     ----------
-    missed : list of str
+    not_called : list of str
         Modules that did not run.
     scored : bool
         True if there was a score to go backward from.
