@@ -163,7 +163,7 @@ def test_the_canvas_edits(explorer):
     )
 
     def facts():
-        canvas.show(explorer.frame)
+        canvas.show("")
         return canvas.facts
 
     at = {"layer": LAYER, "channel": 32}
@@ -187,6 +187,41 @@ def test_the_canvas_edits(explorer):
         ask(set="factor", factor=0, layer=LAYER, channel=channel)
     ask(set="restore")
     assert explorer.edits == ()
+    canvas.close()
+
+
+def test_a_new_run_answers_what_the_browser_asked_before(explorer, monkeypatch):
+    """The shown layer, its heatmap and the input come with the facts; others do not."""
+    explorer.heatmap = "layercam"
+    canvas = Canvas(
+        lambda: explorer._now, explorer._on_control, explorer._follow, explorer._user_edit
+    )
+    sent = []
+    monkeypatch.setattr(canvas, "send", lambda said, buffers=None: sent.append((said, buffers)))
+    at = {"layer": LAYER, "call": 0, "sample": 0, "depth": 0}
+    asked = [
+        {"ask": "layer", **at, "stage": "as returned"},
+        {"ask": "layer", **at | {"layer": "layer3.0.conv1"}, "stage": "as returned"},
+        {"ask": "heatmap", **at, "method": "gradcam"},
+        {"ask": "heatmap", **at, "method": "layercam"},
+        {"ask": "picture", "of": [0, 0]},
+    ]
+    run = canvas.facts["run"]
+    for number, each in enumerate(asked):
+        canvas._handle_custom_msg(each | {"key": f"{run} question {number}"}, [])
+    sent.clear()
+    where = np.zeros((112, 112), np.uint8)
+    where[20:60, 20:60] = 1
+    stroke = {"set": "stroke", "kind": "grey", "shape": where.shape, "colour": [0, 0, 0]}
+    canvas._handle_custom_msg(stroke, [memoryview(where.tobytes())])
+    keys = [f"{run + 1} question {number}" for number in (4, 3, 0)]
+    assert canvas.facts["coming"] == keys == [said["key"] for said, _ in sent]
+    picture, heat, layer = (buffers for _, buffers in sent)
+    view = explorer._now
+    assert bytes(picture[0]) == view.picture.tobytes()
+    assert bytes(heat[0]) == explorer.frame.heatmap.tobytes()
+    maps = dict(zip((each["name"] for each in sent[2][0]["arrays"]), layer, strict=True))["maps"]
+    assert bytes(maps) == view.layer.maps.tobytes()
     canvas.close()
 
 

@@ -430,7 +430,12 @@ class Session:
         if not own:
             return inputs
         args, kwargs = map_tensors((inputs.args, inputs.kwargs), torch.clone)
-        with self.edited(()).active(grad=False):  # the random numbers of the run
+        # Of the run: its random numbers. The model itself is not called.
+        with (
+            _random_state([*self.given.parameters()]),
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):
             for each in own:
                 args, kwargs = each.input_of(self.given, args, kwargs)
         return replace(inputs, args=args, kwargs=kwargs)

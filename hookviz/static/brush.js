@@ -49,10 +49,15 @@ export class Brush {
     this.show();
   }
 
+  /** The input of the latest run; null until it is here. */
+  get picture() {
+    const { data, source } = this.app;
+    return data && source.picture(data.header.place);
+  }
+
   /** Height and width of the input. */
   get measures() {
-    const { data, source } = this.app;
-    const picture = data && source.picture(data.header.place);
+    const { picture } = this;
     return picture ? /** @type {[number, number]} */ (picture.size ?? [picture.height, picture.width]) : null;
   }
 
@@ -185,9 +190,9 @@ export class Brush {
     this.draw();
   }
 
-  /** The kernel is done: what was marked is seen in the picture itself. */
+  /** The new run is here: what was marked is seen in the picture itself. */
   wait() {
-    if (!this.sent || this.mask || !this.source.idle) return;
+    if (!this.sent || this.mask || !this.source.idle || !this.picture) return;
     this.sent = false;
     this.draw();
   }

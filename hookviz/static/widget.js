@@ -73,9 +73,10 @@ class KernelSource {
   /** Another run: nothing that was sent is true any more. */
   changed() {
     this.found();
-    const { run } = this.model.get("facts");
+    const { run, coming } = this.model.get("facts");
     for (const store of [this.known, this.pending])
       for (const key of [...store.keys()]) if (!key.startsWith(`${run} `)) store.delete(key);
+    for (const key of coming) this.pending.add(key);
     this.tell();
   }
 
@@ -317,7 +318,7 @@ class KernelSource {
 
   /** @param {[number, number]} place */
   picture(place) {
-    return this.facts.blind ? null : this.get({ ask: "picture", place });
+    return this.facts.blind ? null : this.get({ ask: "picture", of: place });
   }
 
   /** @param {number} number */

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -66,7 +67,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": cached_methods(),
         "flat": list(FLAT),
-        "opened": view.opened,
+        "opened": dict(view.opened),
         "product": PRODUCT,
         "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],
@@ -234,13 +235,19 @@ def _patches_field(view: View) -> dict[str, Any]:
     }
 
 
-def picture_payload(view: View) -> tuple[dict[str, Any], np.ndarray] | None:
-    """Return words and pixels of the input, uint8 ``(H, W, 3)``; None if it is not a picture."""
-    (picture, words), main = view.picture_and_words, view.session.inputs.main
+def picture_payload(
+    view: View, of: Sequence[float] | None = None
+) -> tuple[dict[str, Any], np.ndarray] | None:
+    """Return words and pixels of the input, uint8 ``(H, W, 3)``; None if it is not a picture.
+
+    ``of`` is the input's sample and the relative depth; left out, those of the view.
+    """
+    sample, depth = of or (view.input_sample, view.depth_share)
+    (picture, words), main = view.picture_at(int(sample), depth), view.session.inputs.main
     if picture is None or main is None:
         return None
     said = {"height": picture.shape[0], "width": picture.shape[1], "size": list(main.shape[-2:])}
-    fed = as_fed(view.shown_inputs, view.input_sample, view.depth_share)
+    fed = as_fed(view.shown_inputs, int(sample), depth)
     said |= {"fed": fed} if fed else {}
     return said | {"words": "" if words == UNDONE else words}, picture
 

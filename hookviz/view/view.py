@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -115,7 +116,7 @@ class View:
 
     which = ""  # the name of the run beside pictures, if there are two
     versions: tuple[str, str] = ("original", "edited")  # names of the two runs
-    opened: str | None = None  # the layer at which it opened by itself
+    opened: Mapping[str, str] = MappingProxyType({})  # where it opened by itself: layer -> reason
     edited: View | None = None  # the edited run, if this is shown in its place
 
     def __init__(
@@ -443,7 +444,11 @@ class View:
     @property
     def picture_and_words(self) -> tuple[np.ndarray | None, str]:
         """The picture, and a note on the normalization."""
-        key, inputs = (self.input_sample, self.depth_share), self.shown_inputs
+        return self.picture_at(self.input_sample, self.depth_share)
+
+    def picture_at(self, sample: int, depth: float) -> tuple[np.ndarray | None, str]:
+        """Return the input of a sample, at a relative depth, and a note on the normalization."""
+        key, inputs = (sample, depth), self.shown_inputs
         memo = self.input_memo if inputs is self.session.inputs else self.memo
         return memo.get_or_compute("picture", key, lambda: picture_of(inputs, *key))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,13 +15,14 @@ import numpy as np
 import traitlets
 from IPython import get_ipython
 
+from ..attribution.cam import cached_methods
 from ..draw.document import STATIC, script, style
 from ..export.packing import half, raw
 from ..hooking.edit import LayerEdit
 from ..hooking.interrupts import stoppable
 from ..run.session import alone
 from ..view.answer import map_values
-from ..view.frame import Frame, class_name
+from ..view.frame import class_name
 from ..view.heatmaps import shown_sides
 from ..view.layer import ABLATION, channel_order
 from ..view.map import map_payload
@@ -110,17 +112,20 @@ class Canvas(anywidget.AnyWidget):
         self._on_edit, self._code, self._pictures = on_edit, code, pictures
         self._latest: tuple[Any, ...] = ()
         self._count = 0
+        self._recent: deque[dict[str, Any]] = deque(maxlen=16)  # questions about what is shown
+        self._coming: list[dict[str, Any]] = []  # those that are answered of the new run, unasked
         self._edits: dict[int, LayerEdit] = {}  # all that the browser may name, by a number
         super().__init__(token=uuid4().hex, **self._traits_now())
         self.observe(self._moved, "settings")
         self.on_msg(self._asked)
 
-    def show(self, frame: Frame) -> None:
-        """Update the browser to this frame."""
+    def show(self, note: str) -> None:
+        """Update the browser to the explorer's present view, with a note."""
         with self._unobserved(), self.hold_trait_notifications(), self.hold_sync():
             for name, value in self._traits_now().items():
                 setattr(self, name, value)
-            self.note, self.pictures = frame.note, self._pictures()
+            self.note, self.pictures = note, self._pictures()
+        self._tell()
 
     def _traits_now(self) -> dict[str, Any]:
         """Return the settings and, after a change of run, sample or palette, the facts."""
@@ -132,12 +137,36 @@ class Canvas(anywidget.AnyWidget):
         if now != self._latest:
             if not self._latest or self._latest[:4] != now[:4]:
                 self._count += 1
+                self._coming = self._asked_again(view)
             self._latest = now
             facts = model_payload(view) | {"run": self._count, "blind": view.picture is None}
             for said, each in zip(facts["edits"], view.session.edits, strict=True):
                 said["key"] = self._key_of(each)
+            facts["coming"] = [each["key"] for each in self._coming]
             found["facts"] = facts
         return found
+
+    def _asked_again(self, view: View) -> list[dict[str, Any]]:
+        """Return the questions that the browser will ask of this run, with their new keys."""
+        found: dict[str, dict[str, Any]] = {}
+        shown = _settings(view) | {"of": [view.input_sample, view.depth_share]}
+        shown["method"] = shown["heatmap"] if shown["heatmap"] in cached_methods() else None
+        for question in reversed(self._recent):
+            if all(question[name] == shown[name] for name in question.keys() & shown.keys()):
+                _, _, said = question["key"].partition(" ")
+                found.setdefault(question["ask"], question | {"key": f"{self._count} {said}"})
+        return [*found.values()]
+
+    def _tell(self) -> None:
+        """Send what the browser would ask for next."""
+        while self._coming:
+            try:
+                self._reply(self._coming.pop(0))
+            except BaseException:
+                for each in self._coming:
+                    self.send({"ask": each["ask"], "key": each["key"], "lost": True})
+                self._coming = []
+                raise
 
     def _key_of(self, edit: LayerEdit) -> int:
         """Return the number by which the browser names an edit; it never means another one."""
@@ -150,7 +179,7 @@ class Canvas(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Release all references to the explorer."""
-        self.closed, self._edits = True, {}
+        self.closed, self._edits, self._coming = True, {}, []
         self.unobserve_all()
         self._latest, self._explored, self._code, self._pictures = (), _closed, None, list
         super().close()
@@ -175,6 +204,7 @@ class Canvas(anywidget.AnyWidget):
                     for name, value in self._traits_now().items():  # facts of another sample, too
                         setattr(self, name, value)
                     self.seen = max(self.seen, count)
+                self._tell()
 
     @contextmanager
     def _unobserved(self) -> Iterator[None]:
@@ -190,6 +220,11 @@ class Canvas(anywidget.AnyWidget):
         if "set" in question:
             self._handle(question.get("moved", 0), lambda: self._set(question, buffers))
             return
+        if question["ask"] in ("layer", "picture", "heatmap"):
+            self._recent.append(question)
+        self._reply(question)
+
+    def _reply(self, question: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"ask": question["ask"], "key": question["key"]}
         again = AGAIN.get(question["ask"])
         stopped = {"none": f"Stopped. {again} to ask again.", "stopped": True}
@@ -262,7 +297,10 @@ class Canvas(anywidget.AnyWidget):
         if ask == "flip":
             return _flipped((now.edited or now).with_settings(**wanted).fitted(), question), []
         if ask == "picture":
-            said, pixels = picture_payload(view) or ({}, np.zeros((0, 0, 3), np.uint8))
+            said, pixels = picture_payload(view, question.get("of")) or (
+                {},
+                np.zeros((0, 0, 3), np.uint8),
+            )
             return {"header": said}, [raw("pixels", pixels)]
         if ask == "scores":  # of an order, where the browser's values are not exact
             at = {name: question[name] for name in ("order", "like")}

@@ -46,7 +46,7 @@ from ..studies.survey.survey import Survey, check_survey
 from ..view.build import build_frame
 from ..view.exploration import Ask, asker, displayed_view, ran, ran_beside, reordered, soon_edited
 from ..view.frame import Frame, answer_moved
-from ..view.heatmaps import Sides, heatmaps, shown_sides
+from ..view.heatmaps import ShownHeatmap, Sides, heatmaps, shown_sides
 from ..view.layer import ABLATION, SIMILARITY
 from ..view.pins import Pin, Pins
 from ..view.reason import contributions_of
@@ -214,6 +214,7 @@ class Explorer(LiveWidget, SettingTraits):
     _still: tuple[Frame, bytes] | None = None  # the last frame and its picture
     _code: Unfolding | None = None
     _pins = Pins()
+    _note = ""  # the reason why a control failed, or progress
     _answer_moved = ""  # whether the latest picture has another top class, in words
 
     def __init__(
@@ -279,8 +280,8 @@ class Explorer(LiveWidget, SettingTraits):
     @property
     def frame(self) -> Frame:
         """Everything on the screen, in numbers and words."""
-        if self._frame is None:  # the canvas has moved since
-            self._frame = build_frame(self._now)
+        if self._frame is None:  # the canvas draws without it
+            self._frame = replace(build_frame(self._now), note=self._note)
         return self._frame
 
     @property
@@ -371,12 +372,19 @@ class Explorer(LiveWidget, SettingTraits):
 
     def _go_to(self, view: View) -> None:
         """Update settings, controls and pictures to this view."""
-        frame = allow_interrupts(build_frame, view) if self.children else None
+        frame = None
+        if self.children and self._face is not None:
+            frame = allow_interrupts(build_frame, view)
+        elif self.children:  # the browser draws; what a user's own code may break is tried here
+            shown = displayed_view(view)
+            if view is self._now or view.settings.heatmap != self._now.settings.heatmap:
+                allow_interrupts(ShownHeatmap, shown)
+            allow_interrupts(shown.counts)
         self._set_view(view, frame)
         self._show()
 
     def _set_view(self, view: View, frame: Frame | None) -> None:
-        self._view, self._frame = view, frame
+        self._view, self._frame, self._note = view, frame, ""
         with self._quietly():
             for name in SETTINGS:
                 setattr(self, name, getattr(view.settings, name))
@@ -384,8 +392,10 @@ class Explorer(LiveWidget, SettingTraits):
     def _show(self) -> None:
         if not self.children:  # an observer has closed it
             return
-        face: Any = self._canvas if self._face is None else self._face
-        face.show(self.frame)
+        if self._face is None:
+            self._canvas.show(self._note)
+        else:
+            self._face.show(self.frame)
         self._show_below()
 
     def _show_below(self) -> None:
@@ -400,7 +410,7 @@ class Explorer(LiveWidget, SettingTraits):
         """Replace the plain face by the canvas, now that the browser can draw it."""
         if self.closed or self._canvas is None or self._face is None:
             return
-        self._canvas.show(self.frame)  # settings may have changed since it was made
+        self._canvas.show(self._note)  # settings may have changed since it was made
         plain, *below = self.children
         self.set_trait("children", (self._canvas, *below))
         close_tree(plain)
@@ -530,8 +540,9 @@ class Explorer(LiveWidget, SettingTraits):
 
     def say(self, note: str) -> None:
         """Show a note until the next use of a control; an empty note removes it."""
-        if note or (self._frame is not None and self._frame.note):
-            self._frame = replace(self.frame, note=note)
+        if note or self._note:
+            self._note = note
+            self._frame = self._frame and replace(self._frame, note=note)
             self._show()  # controls go back to the shown settings
 
     def _say_share(self, share: float | None) -> None:
@@ -712,7 +723,7 @@ class Explorer(LiveWidget, SettingTraits):
         if edits == view.session.edits:
             return
         session, original = view.session.edited(edits), view.original or view
-        if edits and self.children and self._frame is not None:
+        if edits and self._face is not None and self._frame is not None:
             soon = soon_edited(session, original)
             if soon is not None:  # the bars move before the pictures are ready
                 self._frame = replace(self._frame, predictions=soon.predictions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -193,6 +194,10 @@ class KeptRun:
 
         session.forward(observe, grad=False)
         seen, self._kept = runs[-1]
+        self._written: dict[int, list[int]] = {}  # the events by the memory that they wrote
+        for number, event in enumerate(self._kept.events):
+            if not isinstance(event, _Taken):
+                self._written.setdefault(_memory(event), []).append(number)
         self._constant: dict[tuple[Any, ...], bool] = {}
         self._sizes: dict[Place, float] = {}  # the largest value of a layer's output
         self._session, self._layers, self._only = session, layers, only
@@ -561,53 +566,45 @@ class KeptRun:
                     at[event.made] = event.made_layout.offset(moved)
                     done = event.operation
 
-    def _back(
-        self,
-        memory: int,
-        offset: int,
-        end: int,
-        value: float,
-        path: tuple[str, ...] = (),
-        exact: bool = True,
-        windows: tuple[tuple[slice, ...], ...] = (),
-    ) -> Iterator[Origin]:
+    def _back(self, memory: int, offset: int, end: int, value: float) -> Iterator[Origin]:
+        """Follow a number of a memory back, from the events before ``end``, branch by branch."""
         events = self._kept.events
-        for number in range(end - 1, -1, -1):
-            event = events[number]
-            if isinstance(event, _Taken) or _memory(event) != memory:
-                continue
-            if isinstance(event, _Call):
-                index = event.layout.index(offset) if event.layout is not None else None
-                if index is not None:
+        none: tuple[Any, ...] = ()
+        left = [(memory, offset, end, value, none, True, none)]
+        while left:
+            memory, offset, end, value, path, exact, windows = left.pop()
+            numbers = self._written.get(memory, [])
+            for number in reversed(numbers[: bisect_left(numbers, end)]):
+                event: Any = events[number]
+                layout = event.made_layout if isinstance(event, _Passage) else event.layout
+                index = layout.index(offset) if layout is not None else None
+                if index is None:
+                    continue
+                if isinstance(event, _Call):
                     inside = list(index[1:] if len(index) > 1 else index) or [0]
                     channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
                     way = list(path[::-1])
                     row = index[0] if len(index) > 1 else 0
                     place = *event.place, channel, tuple(inside)
                     yield Origin(*place, way, value, exact, windows, row)
-                    return
-                continue
-            layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
-            index = layout.index(offset)
-            if index is None:
-                continue
-            if isinstance(event, _Passage):
-                first = number
-                while first and _operation(events[first - 1]) == event.operation:
-                    first -= 1
-                for each in events[first : number + 1]:
-                    assert isinstance(each, _Passage)
-                    back = each.move.back(index, each.read_values)
-                    if back is None:
-                        continue
-                    arrived = value
-                    if each.read_values is not None:
-                        arrived = float(each.read_values[back])
-                    where = each.read_layout.offset(back)
-                    longer, still = (*path, each.name), exact and each.move.exact
-                    over = windows or getattr(each.move, "windows", ())
-                    yield from self._back(each.read, where, first, arrived, longer, still, over)
-            return
+                elif isinstance(event, _Passage):
+                    first = number
+                    while first and _operation(events[first - 1]) == event.operation:
+                        first -= 1
+                    found = []
+                    for each in events[first : number + 1]:
+                        assert isinstance(each, _Passage)
+                        back = each.move.back(index, each.read_values)
+                        if back is None:
+                            continue
+                        read = each.read_values
+                        arrived = value if read is None else float(read[back])
+                        where = each.read_layout.offset(back)
+                        longer, still = (*path, each.name), exact and each.move.exact
+                        over = windows or getattr(each.move, "windows", ())
+                        found.append((each.read, where, first, arrived, longer, still, over))
+                    left += reversed(found)
+                break
 
 
 class _Keeper(Listener):
