@@ -4,7 +4,7 @@ import { Colours } from "./colours.js";
 import { choose, setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
-import { Heatmaps, OPENED, targetOf, noGradient } from "./heatmaps.js";
+import { Heatmaps, targetOf, noGradient } from "./heatmaps.js";
 import { isGoing, isHere, Rankings } from "./here.js";
 import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
@@ -477,7 +477,7 @@ export class App {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
     const own = [...(beside ? [beside] : []), ...(data.header.notes ?? [])];
-    const first = facts.opened === at.layer ? [OPENED] : [];
+    const first = facts.opened[at.layer] ? [facts.opened[at.layer]] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);

@@ -181,6 +181,3 @@ function emptiness(values, method) {
 
 /** @type {import("./levels.js").Range} */
 const ZERO = { low: 0, high: 1, precision: "mixed" };
-
-export const OPENED =
-  "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.";

@@ -269,6 +269,7 @@ const LANGUAGES = {
     "{} is one value: the maps are 1×1.": "{} ist ein einziger Wert: die Karten sind 1×1.",
     "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.":
       "Hier geöffnet: die letzte Schicht, deren Heatmap ein Ort ist und nicht ein einziger Wert. Taste a: die Heatmaps aller Schichten.",
+    "Opened here: NaN or Inf begins in this layer.": "Hier geöffnet: NaN oder Inf beginnt in dieser Schicht.",
     "{} lies beyond what the target sees here: rows {}, columns {}":
       "{} liegt außerhalb dessen, was das Ziel hier sieht: Zeilen {}, Spalten {}",
     "the numbers that the network got, {}": "die Zahlen, die das Netz bekam, {}",

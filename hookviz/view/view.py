@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -116,7 +117,7 @@ class View:
 
     which = ""  # the name of the run beside pictures, if there are two
     versions: tuple[str, str] = ("original", "edited")  # names of the two runs
-    opened: str | None = None  # the layer at which it opened by itself
+    opened: Mapping[str, str] = MappingProxyType({})  # where it opened by itself: layer -> reason
     edited: View | None = None  # the edited run, if this is shown in its place
 
     def __init__(
