@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..attribution.attention import Attention
+from ..attribution.cam import HEATMAPS
 from ..attribution.flip import Flip
 from ..attribution.heads import (
     AttentionRecord,
@@ -159,10 +160,9 @@ class View:
         Grad-CAM replaces a heatmap that the user has removed from ``HEATMAPS``.
         """
         call = min(self.settings.call, len(self.cache[self.settings.layer].calls) - 1)
-        heatmap = (
-            self.settings.heatmap if self.settings.heatmap in heatmap_names(self) else "gradcam"
-        )
-        view = self.with_settings(call=call, heatmap=heatmap)
+        heatmap = self.settings.heatmap
+        known = heatmap in HEATMAPS or heatmap in heatmap_names(self)
+        view = self.with_settings(call=call, heatmap=heatmap if known else "gradcam")
         ends = {name: min(getattr(view.settings, name), n - 1) for name, n in view.counts().items()}
         ends["like"] = min(view.settings.like, len(view.layer.maps) - 1)
         return view.with_settings(**ends)
