@@ -88,6 +88,12 @@ def test_flat_gradients(values, said):
     assert flatness(np.array([values, [[1, 2], [3, 4]]], np.float32)).tolist() == [said, 0]
 
 
+def test_a_gradient_at_few_positions():
+    few = np.zeros((3, 20, 20), np.float32)
+    few[0, :2, :2], few[1, 3, 3], few[2, 0, :5] = [[1, 2], [3, 4]], -1, range(1, 6)
+    assert flatness(few).tolist() == [5, 5, 0]
+
+
 def test_flat_gradients_are_told():
     """An average follows; or a ReLU and an average; a ReLU closed for a channel, or for all."""
     torch.manual_seed(0)

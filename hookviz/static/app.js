@@ -394,7 +394,9 @@ export class App {
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
-    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, [this.side(data), data.header.stage].filter(Boolean).join(", "), whole.alt);
+    const side = [this.side(data), data.header.stage].filter(Boolean).join(", ");
+    this.parts.map.root.classList.toggle("hv-more-said", side !== mapSize(size));
+    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);

@@ -266,6 +266,7 @@ const LANGUAGES = {
     "there is no score, so no gradient": "kein Ziel, also kein Gradient",
     "{}: {} of {} values are NaN or infinite.": "{}: {} von {} Werten sind NaN oder unendlich.",
     "{} is zero everywhere.": "{} ist überall null.",
+    "{} is zero at {} of {} positions.": "{} ist an {} von {} Stellen null.",
     "{} is one value: the maps are 1×1.": "{} ist ein einziger Wert: die Karten sind 1×1.",
     "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.":
       "Hier geöffnet: die letzte Schicht, deren Heatmap ein Ort ist und nicht ein einziger Wert. Taste a: die Heatmaps aller Schichten.",
@@ -441,6 +442,7 @@ const LANGUAGES = {
     "the same everywhere: as before an average": "überall gleich: wie vor einem Mittel",
     "one value or zero: as before a ReLU and an average": "ein Wert oder null: wie vor einer ReLU und einem Mittel",
     "zero in all channels: no gradient reaches the layer": "null in allen Kanälen: kein Gradient erreicht die Schicht",
+    "zero at 99 % of the positions or more": "null an mindestens 99 % der Stellen",
     "This page needs no kernel: all numbers in it are exact.": "Diese Seite braucht keinen Kernel; alle ihre Zahlen sind genau.",
     "This page needs no kernel.": "Diese Seite braucht keinen Kernel.",
     "To fit {}: {}.": "Damit sie in {} passt: {}.",
