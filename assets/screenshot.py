@@ -1,4 +1,4 @@
-"""Take the README's pictures of the running widget, one of them in motion: Lite0 sees a cat.
+"""Take the README's moving picture of the running widget: Lite0 on the photograph of a cat.
 
     python assets/screenshot.py
 
@@ -29,9 +29,12 @@ os.environ["HOOKVIZ_CANVAS"] = "on"  # which the tests' server has off
 import hookviz
 model, weights = hookviz.pretrained("efficientnet_lite0")
 cat = hookviz.models.photographs()["chelsea"]
-hookviz.explore(model, cat, weights=weights, layer="_blocks.9._depthwise_conv", order="weight")"""
+hookviz.explore(model, cat, weights=weights, layer="_blocks.10._expand_conv", order="weight")"""
 
-STILL, MOVING = ROOT / "assets/explorer.png", ROOT / "assets/explorer-moves.png"
+MOVING = ROOT / "assets/explorer-moves.png"
+
+HIGH = 1440
+"""Pixels of the film: the explorer with the panel of a value's terms."""
 
 # Screenshots have no pointer.
 POINTER = """() => {
@@ -48,14 +51,15 @@ class Film:
     """Frames of the explorer, each with how long it is shown."""
 
     def __init__(self, page: Any, explorer: Any) -> None:
-        self.page, self.explorer = page, explorer
+        self.page = page
+        self.clip = explorer.bounding_box() | {"height": HIGH}
         self.frames: list[tuple[Image.Image, int]] = []
         self.at = (700.0, 900.0)
         page.evaluate(POINTER)
 
     def take(self, milliseconds: int, wait: int = 0) -> None:
         self.page.wait_for_timeout(wait)
-        png = self.explorer.screenshot()
+        png = self.page.screenshot(clip=self.clip)
         self.frames.append((Image.open(io.BytesIO(png)).convert("RGB"), milliseconds))
 
     def point(self, target: Any, across: float = 0.5, down: float = 0.5) -> None:
@@ -76,8 +80,7 @@ class Film:
 
     def write(self, path: Path) -> None:
         """As an animated PNG: in exact colours, and a pixel that stays is transparent."""
-        high = min(frame.height for frame, _ in self.frames)  # a line of words may come and go
-        shown = [np.asarray(frame)[:high] for frame, _ in self.frames]
+        shown = [np.asarray(frame) for frame, _ in self.frames]
         changes = []
         for before, after in itertools.pairwise(shown):
             opaque = (before != after).any(-1, keepdims=True) * np.uint8(255)
@@ -90,21 +93,19 @@ class Film:
 
 
 def record(film: Film) -> None:
-    """Click a tile, point at exact values, choose another class, step through layers."""
+    """Click the cat's eye, go to the channel that is largest there, ask why, choose a class."""
     app = film.page.locator(".hookviz-app")
     film.take(1200)
-    film.point(app.locator(".hv-tile").nth(4))
+    film.point(app.locator(".hv-input .hv-frame"), 0.28, 0.37)
     film.click()
-    activation = app.locator(".hv-activation .hv-frame")
-    for across, down in ((0.35, 0.4), (0.55, 0.62)):
-        film.point(activation, across, down)
-        film.take(900, 300)
+    film.point(app.get_by_role("button", name="best here"))
+    film.click()
+    film.point(app.locator(".hv-why-offer"))
+    film.page.mouse.click(*film.at)
+    app.locator(".hv-why-term").nth(4).wait_for()
+    film.take(2600, 900)
     film.point(app.locator(".hv-prediction").nth(1), 0.3)
     film.click()
-    for _ in range(3):
-        app.get_by_role("slider", name="channel").focus()
-        film.page.keyboard.press("ArrowDown")
-        film.take(1000, 700)
 
 
 def main() -> None:
@@ -114,11 +115,9 @@ def main() -> None:
             path = write_notebook(lab.files / "screenshot.ipynb", [CELL])
             browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
             page = Notebook(lab, browser, path, 180).page
-            page.set_viewport_size({"width": 1400, "height": 1600})  # all of it is on the screen
+            page.set_viewport_size({"width": 1400, "height": 2600})  # nothing has to scroll
             page.wait_for_timeout(2000)
-            explorer = page.locator(".hookviz-explorer")
-            explorer.screenshot(path=STILL)
-            film = Film(page, explorer)
+            film = Film(page, page.locator(".hookviz-explorer"))
             record(film)
             film.write(MOVING)
             browser.close()
