@@ -18,6 +18,7 @@ from hookviz.export.network.runtime import ARCHIVE, read_runtime
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 
+onnx = pytest.importorskip("onnx", reason="the oldest versions have no such export")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the oldest versions have no such export")
 pytest.importorskip("onnxscript")
 
@@ -158,6 +159,28 @@ def test_where_rounding_switches_a_relu_gradients_are_those_of_the_pages_own_for
         twin(x)[0, 3].backward()
     for each in names:
         assert close(found[f"gradient:{each}"], cache[each].gradient), each
+
+
+def test_the_first_bytes_are_the_forward_alone(small):
+    """Of the same weights: a runtime computes all of a model, whatever is asked for."""
+    model, _, network = small
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    begins = network.model[: network.forward]
+    forward = onnxruntime.InferenceSession(begins, options)
+    x = torch.randn(1, 3, 21, 26)
+    scales = np.ones(network.inputs["scales"], np.float32)
+    asked = [each for each in network.outputs if not each.startswith("gradient:")]
+    assert [each.name for each in forward.get_inputs()] == ["input", "scales"]
+    assert {each.name for each in forward.get_outputs()} == {*asked, *network.parts}
+    found = forward.run(asked, {"input": x.numpy(), "scales": scales})
+    whole = answer(network, x)
+    for name, each in zip(asked, found, strict=True):
+        assert np.allclose(each, whole[name], 1e-6, 1e-6), name
+    first, every = (onnx.load_from_string(each).graph for each in (begins, network.model))
+    assert len(first.node) < 0.7 * len(every.node)
+    names = [each.name for each in every.initializer]
+    assert len(set(names)) == len(names)  # each weight is there once
 
 
 def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):
