@@ -111,6 +111,31 @@ def test_an_adaptive_pooling_has_its_gradient(side):
     assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
 
 
+class Permuting(nn.Module):
+    """Channels last in between, as in ConvNeXt and Swin, and one place at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.LayerNorm(8)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.head(self.pool(x.exp()).flatten(1))
+
+
+def test_channels_last_are_pooled_to_one_place_with_their_gradient():
+    torch.manual_seed(0)
+    model, x = Permuting().eval(), torch.randn(1, 3, 9, 11)
+    network, _ = ran(model, x)
+    found = answer(network, x, 2)
+    with hookviz.capture(model) as cache:
+        model(x)[0, 2].backward()
+    assert network.note == "" and close(found["gradient:conv"], cache["conv"].gradient)
+
+
 @pytest.mark.parametrize("pool", [(2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))])
 def test_a_mean_pooling_has_its_gradient(pool):
     torch.manual_seed(0)
