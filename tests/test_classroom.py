@@ -30,8 +30,12 @@ GIVEN = [  # also judged by the page's own code, in test_javascript.py
     (SHARE, "−0.25", False),
     (SHARE, "a quarter", False),
     (SHARE, "", False),
-    (Step("?", answer=0), "0.005", True),
-    (Step("?", answer=0), "0.02", False),
+    (Step("?", answer=0.0), "0.005", True),
+    (Step("?", answer=0.0), "0.02", False),
+    (Step("?", answer=96), "96,0", True),
+    (Step("?", answer=96), "95.9", False),
+    (Step("?", answer=2048, tolerance=0.01), "2040", True),
+    (Step("?", answer=0), "0.005", False),
     (Step("?", answer=-3), "−3", True),
     (Step("?", answer=1e3), "1005", True),
     (WHICH, " egyptian  CAT", True),
@@ -154,7 +158,7 @@ def test_every_word_that_is_translated_is_said():
     keys = re.findall(r'^    (?:"(.*?)"|(\w+)): "', words, re.MULTILINE)
     sources = [path for path in STATIC.glob("*.js") if path.name != "words.js"]
     for room in ("view", "attribution", "export", "run", "widgets"):
-        sources += (STATIC.parent / room).glob("*.py")
+        sources += (STATIC.parent / room).rglob("*.py")
     said = "\n".join(path.read_text() for path in sources)
     assert len(keys) > 60
     for quoted, bare in keys:
