@@ -188,7 +188,7 @@ def test_where_rounding_switches_a_relu_gradients_are_those_of_the_pages_own_for
 
 def test_the_first_bytes_are_the_forward_alone(small):
     """Of the same weights: a runtime computes all of a model, whatever is asked for."""
-    model, _, network = small
+    _, _, network = small
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     begins = network.model[: network.forward]
