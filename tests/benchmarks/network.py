@@ -17,11 +17,12 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import hookviz
+from hookviz.export.network.onnx_graph import Precision
 
 from .keypress import browser_tools
 from .pages import FRAME, SHOWN
 
-NETWORKS = {"demo": "float32", "efficientnet_lite0": "float16"}
+NETWORKS: dict[str, Precision] = {"demo": "float32", "efficientnet_lite0": "float16"}
 
 # A promise of the milliseconds; the page draws in the frame after it has the answer.
 FOLLOW = """async (text) => {
@@ -65,7 +66,7 @@ def run(*, quick: bool = False) -> None:
         browser.close()
 
 
-def _write(name: str, precision: str, path: Path) -> None:
+def _write(name: str, precision: Precision, path: Path) -> None:
     if name == "demo":
         explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
     else:
