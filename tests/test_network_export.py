@@ -18,6 +18,7 @@ from hookviz.export.network.runtime import ARCHIVE, read_runtime
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 
+onnx = pytest.importorskip("onnx", reason="the oldest versions have no such export")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the oldest versions have no such export")
 pytest.importorskip("onnxscript")
 
@@ -110,6 +111,31 @@ def test_an_adaptive_pooling_has_its_gradient(side):
     assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
 
 
+class Permuting(nn.Module):
+    """Channels last in between, as in ConvNeXt and Swin, and one place at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.LayerNorm(8)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = self.norm(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.head(self.pool(x.exp()).flatten(1))
+
+
+def test_channels_last_are_pooled_to_one_place_with_their_gradient():
+    torch.manual_seed(0)
+    model, x = Permuting().eval(), torch.randn(1, 3, 9, 11)
+    network, _ = ran(model, x)
+    found = answer(network, x, 2)
+    with hookviz.capture(model) as cache:
+        model(x)[0, 2].backward()
+    assert network.note == "" and close(found["gradient:conv"], cache["conv"].gradient)
+
+
 @pytest.mark.parametrize("pool", [(2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))])
 def test_a_mean_pooling_has_its_gradient(pool):
     torch.manual_seed(0)
@@ -158,6 +184,28 @@ def test_where_rounding_switches_a_relu_gradients_are_those_of_the_pages_own_for
         twin(x)[0, 3].backward()
     for each in names:
         assert close(found[f"gradient:{each}"], cache[each].gradient), each
+
+
+def test_the_first_bytes_are_the_forward_alone(small):
+    """Of the same weights: a runtime computes all of a model, whatever is asked for."""
+    _, _, network = small
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    begins = network.model[: network.forward]
+    forward = onnxruntime.InferenceSession(begins, options)
+    x = torch.randn(1, 3, 21, 26)
+    scales = np.ones(network.inputs["scales"], np.float32)
+    asked = [each for each in network.outputs if not each.startswith("gradient:")]
+    assert [each.name for each in forward.get_inputs()] == ["input", "scales"]
+    assert {each.name for each in forward.get_outputs()} == {*asked, *network.parts}
+    found = forward.run(asked, {"input": x.numpy(), "scales": scales})
+    whole = answer(network, x)
+    for name, each in zip(asked, found, strict=True):
+        assert np.allclose(each, whole[name], 1e-6, 1e-6), name
+    first, every = (onnx.load_from_string(each).graph for each in (begins, network.model))
+    assert len(first.node) < 0.7 * len(every.node)
+    names = [each.name for each in every.initializer]
+    assert len(set(names)) == len(names)  # each weight is there once
 
 
 def test_a_channel_is_scaled_in_all_calls_as_an_edit_does_it(small):

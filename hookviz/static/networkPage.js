@@ -22,7 +22,7 @@ async function started(facts) {
     block("why"),
     block("map"),
   ]);
-  const runner = new Runner(new TextDecoder().decode(program), model, binary);
+  const runner = new Runner(new TextDecoder().decode(program), model, binary, facts.net.forward);
   const { header, arrays } = /** @type {any} */ (first);
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;

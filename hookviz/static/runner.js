@@ -11,8 +11,9 @@ export class Runner {
    * @param {string} program
    * @param {Uint8Array} model
    * @param {Uint8Array} binary
+   * @param {number} forward So many bytes are a model without the gradients.
    */
-  constructor(program, model, binary) {
+  constructor(program, model, binary, forward) {
     const url = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
     this.worker = new Worker(url);
     /** @type {Map<number, {done: (found: any) => void, failed: (error: Error) => void}>} */
@@ -21,7 +22,7 @@ export class Runner {
     this.took = 0; // milliseconds of the latest run
     this.worker.onmessage = ({ data }) => this.arrived(data);
     this.worker.onerror = (event) => this.broken(event.message || "the worker could not start");
-    this.ready = this.send({ model, binary }).then(() => URL.revokeObjectURL(url));
+    this.ready = this.send({ model, binary, forward }).then(() => URL.revokeObjectURL(url));
   }
 
   /**

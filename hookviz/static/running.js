@@ -12,7 +12,8 @@ import { upsampled } from "./overlay.js";
  * @typedef {{values: Float32Array | null, shape: number[], none?: string}} Heat
  * @typedef {{count: number, feeds: (number: number) => Record<string, Tensor>,
  *   made: (scores: Float64Array, whole: number) => Heat}} Plan One run for each number.
- * @typedef {{answer: Answer, key: string, plan: Plan, scores: Float64Array, done: number, turn: number, stopped: string}} Job
+ * @typedef {{answer: Answer, key: string, plan: Plan, whole: number | null, scores: Float64Array, done: number, turn: number,
+ *   stopped: string}} Job `whole` is the score of the input as it is.
  * @typedef {{maps: Float32Array, count: number, height: number, width: number}} Maps
  */
 
@@ -57,8 +58,7 @@ export class Running {
     }
     const { job } = this;
     if (job?.answer === answer && job.key === key) return job.stopped ? { values: null, shape: [], none: job.stopped } : null;
-    const plan = planOf(name, answer, maps);
-    this.job = { answer, key, plan, scores: new Float64Array(plan.count), done: 0, turn: 0, stopped: "" };
+    this.job = jobOf(answer, key, planOf(name, answer, maps));
     this.begin(this.job);
     return null;
   }
@@ -81,7 +81,7 @@ export class Running {
    * @param {() => boolean} wanted
    */
   async work(job, wanted) {
-    const whole = await this.score(job.answer.feeds);
+    job.whole ??= await this.score(job.answer.feeds);
     while (job.done < job.plan.count) {
       const score = await this.score(job.plan.feeds(job.done));
       if (!wanted()) return;
@@ -89,7 +89,7 @@ export class Running {
       job.done += 1;
       this.show();
     }
-    job.answer.made.set(job.key, job.plan.made(job.scores, whole));
+    job.answer.made.set(job.key, job.plan.made(job.scores, job.whole));
   }
 
   /**
@@ -102,10 +102,7 @@ export class Running {
    */
   async alone(name, answer, facts, maps) {
     const key = keyOf(name, facts, maps);
-    if (!answer.made.has(key)) {
-      const plan = planOf(name, answer, maps);
-      await this.work({ answer, key, plan, scores: new Float64Array(plan.count), done: 0, turn: 0, stopped: "" }, () => true);
-    }
+    if (!answer.made.has(key)) await this.work(jobOf(answer, key, planOf(name, answer, maps)), () => true);
     return answer.made.get(key);
   }
 
@@ -169,6 +166,9 @@ export class Running {
     return told({ share: 1, order, none: "" });
   }
 }
+
+/** @param {Answer} answer @param {string} key @param {Plan} plan @returns {Job} */
+const jobOf = (answer, key, plan) => ({ answer, key, plan, whole: null, scores: new Float64Array(plan.count), done: 0, turn: 0, stopped: "" });
 
 /** @param {string} name @param {LayerFacts} facts @param {Maps} maps */
 const keyOf = (name, facts, maps) => (name === "occlusion" ? name : `${name} ${facts.name} ${maps.width}`);

@@ -12,6 +12,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from io import StringIO
+from itertools import compress
+from operator import not_
 from typing import Any, Literal
 
 import numpy as np
@@ -57,6 +59,8 @@ class ExportedNetwork:
         its gradient comes or goes as a whole.
     farthest : str
         The layer with the largest difference of maps.
+    forward : int
+        The first so many bytes of ``model`` are a model too, without the gradients.
     note : str
         Why gradients are missing; empty if they are not.
     """
@@ -69,6 +73,7 @@ class ExportedNetwork:
     difference: float
     gradient_difference: float
     farthest: str
+    forward: int
     note: str = ""
     differences: dict[str, float] = field(default_factory=dict)
     parts: list[str] = field(default_factory=list)
@@ -154,7 +159,7 @@ def export_network(
         reason = f" ({error.operation})" if error.operation else ""
         note = f"The gradients of this network cannot be computed in a page{reason}."
     _shrink(model, precision)
-    written = model.SerializeToString()
+    written, forward = _forward_first(model)
     shapes = {name: tuple(each.shape) for name, each in traced.inputs.items()}
     returned = _run(written, traced, target_weights(session, run, sample, target))
     maps, gradients = _differences(returned, traced.layers, run, sample)
@@ -168,6 +173,7 @@ def export_network(
         maps.get(farthest, 0.0),
         max(gradients.values()) if gradients else float("nan"),
         farthest,
+        forward,
         note,
         maps,
         traced.parts,
@@ -309,6 +315,31 @@ def _shrink(model: Any, precision: Precision) -> None:
     nodes += list(graph.node)
     del graph.node[:]
     graph.node.extend(nodes)
+
+
+def _forward_first(model: Any) -> tuple[bytes, int]:
+    """Return a model's bytes, and how many of the first of these are a model of its forward.
+
+    A runtime computes all nodes of a model, whatever is asked for; a backward takes most of the
+    time. Protocol buffers that stand one behind the other are one message, whose lists are joined:
+    so the backward's nodes, weights, inputs and outputs follow the forward's, and share them.
+    """
+    import onnx
+
+    needed = {each.name for each in model.graph.output if not each.name.startswith("gradient:")}
+    for node in reversed(model.graph.node):
+        if needed.intersection(node.output):
+            needed.update(filter(None, node.input))
+    rest = onnx.ModelProto()
+    for name in ("node", "initializer", "input", "output"):
+        every = getattr(model.graph, name)
+        own = [bool(needed.intersection(getattr(each, "output", (each.name,)))) for each in every]
+        getattr(rest.graph, name).extend(compress(every, map(not_, own)))
+        first = [*compress(every, own)]
+        del every[:]
+        every.extend(first)
+    begins = model.SerializeToString()
+    return begins + rest.SerializeToString(), len(begins)
 
 
 def target_weights(session: Session, run: Run, sample: int, target: Target) -> np.ndarray | None:

@@ -113,6 +113,7 @@ def write_network_page(
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
         "outputs": network.outputs,
+        "forward": network.forward,
         "layers": _layer_facts(view, network),
         "classes": None if own is None else own[0].tolist(),
         "number": class_number(view),

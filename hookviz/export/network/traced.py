@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from ...hooking.handles import Hook, HookManager
 from ...hooking.select import module_names
@@ -148,7 +150,7 @@ def trace_network(
             return map_tensors(output, lambda each: kept.clone() if each is first else each)
 
         hooks: list[Hook] = [(modules[name], "forward", partial(after, name)) for name in names]
-        with torch.enable_grad(), HookManager(hooks):
+        with torch.enable_grad(), HookManager(hooks), _ContiguousPooling():
             x = x.detach().clone().requires_grad_()
             returned = session.call(x.clone())
         logits = logits_of(returned)
@@ -202,6 +204,21 @@ def trace_network(
     outputs += [f"gradient:{each.name}" for each in layers if each.graded]
     outputs += [f"answer:{number}" for number in range(len(answers))]
     return TracedNetwork(graph, inputs, outputs, layers, _with_parts(graph, outputs))
+
+
+class _ContiguousPooling(TorchFunctionMode):
+    """A mode in which adaptive mean poolings get contiguous values.
+
+    PyTorch pools channels-last values, as ConvNeXt and Swin have them, to one place by strides in
+    memory (``as_strided_``), whose backward (``as_strided_scatter``) ONNX lacks.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in (functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d):
+            args = (args[0].contiguous(), *args[1:])
+        return func(*args, **(kwargs or {}))
 
 
 def _one_tensor(session: Session, sample: int) -> Tensor:
