@@ -26,7 +26,7 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, wanted?: number | null, asking?: string | null, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<() => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
@@ -65,6 +65,7 @@ export class App {
     /** @type {number | null} */
     this.rank = null; // of the channel to be shown once the layer is here
     this.inputWords = "";
+    this.refused = 0; // how often the kernel was told to be gone
     this.rankings = new Rankings(source, () => this.best());
     this.parts = new Layout(root, source, this.state, {
       set: (changes) => this.set(changes),
@@ -328,6 +329,12 @@ export class App {
     const layers = facts.layers;
     setText(this.parts.gone, this.source.gone ?? "");
     visible(this.parts.gone, Boolean(this.source.gone));
+    const { refused = 0 } = this.source;
+    if (refused !== this.refused) {
+      this.refused = refused;
+      this.parts.gone.scrollIntoView({ block: "nearest" });
+      this.parts.gone.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
+    }
     setText(this.parts.title, facts.model);
     setText(this.parts.factsLine, facts.summary.join(" · "));
     setText(this.parts.chip, facts.verdict.text);
@@ -355,7 +362,7 @@ export class App {
     slide(this.parts.layers, layers.length, place, said);
     visible(this.parts.layers, layers.length > 1);
     this.parts.whole.style.setProperty("--count", String(layers.length));
-    this.parts.heading.layer(layers[place], waiting);
+    this.parts.heading.layer(layers[place], waiting ? (this.source.waiting ?? "on its way …") : "");
   }
 
   /** What can be found by typing. */

@@ -84,14 +84,14 @@ export class Heading {
 
   /**
    * @param {any} layer Its entry among the layers.
-   * @param {boolean} waiting
+   * @param {string} waiting What it waits for, in words; or empty.
    */
   layer(layer, waiting) {
     setText(this.name, layer.name || "(model)");
     this.word = layer.attends ? "head" : "channel";
     setText(this.what, this.word);
     const parts = [`${layer.kind} ${layer.text}`.trim(), layer.size].filter(Boolean);
-    setText(this.words, waiting ? "on its way …" : parts.join(" · "));
+    setText(this.words, waiting || parts.join(" · "));
     setAttribute(this.words, "title", parts.join(" · "));
   }
 

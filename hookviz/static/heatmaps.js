@@ -72,7 +72,7 @@ export class Heatmaps {
     if (stands) return undefined;
     this.standing = this.note = this.sizes = "";
     this.over = false;
-    if (!found) return heat.tell("on its way …");
+    if (!found) return heat.tell(source.waiting ?? "on its way …");
     const none = found.none || (found.values ? "" : noGradient(data, source.facts));
     heat.tell(none);
     visible(parts.bars.heat.root, !none || at.strip);

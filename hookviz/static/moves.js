@@ -74,6 +74,13 @@ export class Requests {
     this.next();
   }
 
+  /** Nothing will be handled any more. */
+  end() {
+    this.doing = 0;
+    this.waiting = [];
+    this.target = this.written = null;
+  }
+
   /** Go on, if the kernel has handled the last one. */
   next() {
     if (this.doing && this.moves.handled() < this.doing) return;

@@ -17,6 +17,9 @@ const LONG = 10000; // milliseconds without an answer until that is said
 const GONE = "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
 const SILENT = "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
 
+const NO_KERNEL = "no kernel: run the cell again";
+const IN_WORDS = new Set(["heatmap", "sides", "answer", "field", "map", "why", "weights", "without"]);
+
 /** What the kernel sends, remembered. */
 class KernelSource {
   /** @param {any} model */
@@ -42,9 +45,16 @@ class KernelSource {
     });
     /** Why nothing new comes; or empty. */
     this.gone = "";
+    this.refused = 0; // how often the gone kernel was asked to do something
+    /** @type {Map<string, any>} */
+    this.refusals = new Map();
     this.timer = 0;
     const lost = () => {
       if (model.widget_manager && model.comm_live !== true) this.lose(GONE);
+      else if (this.gone === GONE) {
+        this.gone = ""; // connected again
+        this.tell();
+      }
     };
     for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
     model.on("change:facts", () => this.changed());
@@ -92,6 +102,7 @@ class KernelSource {
       this.known.set(key, found);
       return found;
     }
+    if (this.gone === GONE) return this.unanswered(question.ask);
     if (!this.pending.has(key) && this.pending.size < AT_ONCE) {
       this.pending.add(key);
       this.ask({ key, ...question, stops: this.model.get("stops") });
@@ -127,7 +138,39 @@ class KernelSource {
   lose(words) {
     if (this.gone === GONE || this.gone === words) return;
     this.gone = words;
+    if (words === GONE) this.end();
     setTimeout(() => this.tell());
+  }
+
+  /** Nothing that was asked for will come. */
+  end() {
+    this.pending.clear();
+    this.requests.end();
+    for (const key of [...this.parts.keys()]) this.take({ key, none: NO_KERNEL }, {});
+  }
+
+  /**
+   * What stands in the place of an answer, where that can be words.
+   * @param {string} ask
+   */
+  unanswered(ask) {
+    if (!IN_WORDS.has(ask)) return null;
+    const said = { ask, none: NO_KERNEL, status: "unknown", why: NO_KERNEL };
+    if (!this.refusals.has(ask)) this.refusals.set(ask, this.made(said, {}));
+    return this.refusals.get(ask);
+  }
+
+  /** What is not there yet, in words. */
+  get waiting() {
+    return this.gone === GONE ? NO_KERNEL : "on its way …";
+  }
+
+  /** Whether the kernel is gone; then that is shown once more, where someone has asked it to do something. */
+  refuses() {
+    if (this.gone !== GONE) return false;
+    this.refused += 1;
+    this.tell();
+    return true;
   }
 
   /** The kernel has answered. */
@@ -214,7 +257,8 @@ class KernelSource {
     this.asked += 1;
     const key = `${this.facts.run} ${question.ask} ${this.asked}`;
     this.parts.set(key, told);
-    this.model.send({ key, ...question });
+    if (this.refuses()) queueMicrotask(() => this.take({ key, none: NO_KERNEL }, {}));
+    else this.ask({ key, ...question });
   }
 
   /**
@@ -263,7 +307,8 @@ class KernelSource {
     const key = `${this.facts.run} code ${this.asked}`;
     return new Promise((resolve) => {
       this.parts.set(key, (said) => resolve({ code: said?.code ?? "", none: said ? (said.none ?? "") : "the network has changed: once more" }));
-      this.ask({ key, ask: "code", settings });
+      if (this.refuses()) this.take({ key, none: NO_KERNEL }, {});
+      else this.ask({ key, ask: "code", settings });
     });
   }
 
@@ -281,6 +326,7 @@ class KernelSource {
   }
 
   set pins(pins) {
+    this.refuses();
     this.model.set("pins", pins);
     this.model.save_changes();
   }
@@ -323,6 +369,7 @@ class KernelSource {
 
   /** @param {number} number */
   target(number) {
+    if (this.refuses()) return;
     this.requests.add({ set: "target", number });
     this.tell();
   }
@@ -332,6 +379,7 @@ class KernelSource {
    * @param {string} written
    */
   write(written) {
+    if (this.refuses()) return;
     this.requests.add({ set: "target", written });
     this.tell();
   }
@@ -358,7 +406,7 @@ class KernelSource {
 
   /** @param {any} what */
   edit(what) {
-    this.requests.add(what);
+    if (!this.refuses()) this.requests.add(what);
   }
 
   /**
