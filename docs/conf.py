@@ -57,6 +57,7 @@ nitpicky = True
 nitpick_ignore_regex = [(r"py:class", r".*")]  # types are prose: "sequence of (str, str)"
 
 html_theme = "furo"
+pygments_dark_style = "monokai"  # the theme's own underlines names of modules, like links
 html_math_renderer = "mathml"
 html_baseurl = os.environ.get("HOOKVIZ_SITE", "")  # the sitemap's addresses begin with it
 html_title = f"hookviz {release}"

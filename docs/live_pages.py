@@ -27,8 +27,8 @@ def network() -> str:
     """Return a page in which the demo network runs; without its runtime, of what it returned."""
     model, fish = hookviz.demo_model(), hookviz.demo_images()[12]
     shown = hookviz.explore(model, fish, layer="layer2.1.conv2")
-    for name in ("onnxscript", "onnx_ir"):  # which tell each step
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("onnxscript", "onnx_ir"):  # which warn of each weight
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
         page = shown.to_html(network=True)
     except (ImportError, OSError) as error:  # of onnx, and of the runtime

@@ -188,8 +188,8 @@ def called(act: Callable[[], object]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("heading", "act"),
     [
-        ("The way of a picture, and of a gradient", hookviz.explore),
-        ("The way of a question", hookviz.diagnose),
+        ("From a picture to maps and gradients", hookviz.explore),
+        ("The calls of a diagnosis", hookviz.diagnose),
     ],
 )
 def test_the_page_tells_the_calls_in_their_order(heading, act):

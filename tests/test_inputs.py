@@ -523,4 +523,9 @@ def test_the_network_s_numbers_follow_from_the_picture():
     numbers = made.args[0][0].permute(1, 2, 0).numpy()
     stretched = (numbers - numbers.min()) / np.ptp(numbers)
     assert np.abs(seen - stretched).max() < 1 / 255
+    # Black and white are in this one: the same picture, of other numbers.
+    full = Image.fromarray(np.array([[0, 255], [255, 0]], np.uint8)).resize((224, 224))
+    known = hookviz.pretrained("efficientnet_lite0")[1]
+    fed = as_fed(prepare_input(full, normed(0.0, 1.0), weights=known))
+    assert fed["words"] == "−0.992 (black) to 1 (white)" and np.allclose(fed["gain"], 1, atol=1e-4)
     assert as_fed(prepare_input(torch.rand(1, 3, 8, 8), normed(0.0, 1.0))) is None

@@ -284,7 +284,7 @@ def answers() -> list[dict]:
             "step": {
                 "kind": step.kind,
                 "answer": step._texts() if step.kind == "text" else step.answer,
-                "tolerance": step.tolerance,
+                "tolerance": step.margin,
             },
             "given": given,
             "right": right,

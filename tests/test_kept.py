@@ -102,6 +102,33 @@ def test_origins_through_pooling_and_to_the_input(branching):
     assert pixel.value == x[1, 1, 2, 5].item() == first.terms.patch[1, 0, 2].item()
 
 
+class Deep(nn.Module):
+    """A chain of sums: its last layer is fed by all others."""
+
+    def __init__(self, blocks):
+        super().__init__()
+        self.body = nn.ModuleList(nn.Conv2d(1, 1, 1) for _ in range(blocks))
+        self.last = nn.Linear(1, 1)
+
+    def forward(self, x):
+        for layer in self.body:
+            x = (x + layer(x)).tanh().relu().mul(1.01)
+        return self.last(x.mean((2, 3)))
+
+
+def test_a_way_back_may_be_long():
+    kept = kept_of(Deep(350).eval(), torch.rand(1, 1, 4, 4))
+    found = kept.origins(kept.value("last", 0), 0)
+    assert [each.layer for each in found] == ["input", *(f"body.{n}" for n in range(350))]
+    assert len(found[0].path) == 4 * 350 + 1
+
+
+def test_a_page_of_a_deep_network_keeps_its_budget():
+    explorer = hookviz.explore(Deep(70).eval(), torch.rand(1, 1, 8, 8), face="plain")
+    assert len(explorer.to_html(max_bytes=1e6)) <= 1e6
+    explorer.close()
+
+
 def test_beyond_the_budget_it_runs_again(branching, monkeypatch):
     model, x = branching
     monkeypatch.setattr(kept_module, "BUDGET", 1000)

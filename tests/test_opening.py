@@ -54,6 +54,25 @@ def test_a_flat_heatmap_is_no_place():
     assert opened(model, x, target=lambda out: out.sum())[0] == "0"
 
 
+def test_nan_is_where_it_opens():
+    """At the layer and channel where NaN begins: among the values, else in the gradient."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.LazyLinear(3))
+    x = torch.randn(1, 1, 9, 9)
+    model(x)
+    explorer = hookviz.explore(model, x)
+    assert explorer._now.opened["1"].startswith("Opened here: the last layer whose heatmap is a")
+    explorer.close()
+    assert opened(model, x, target=lambda out: (out * torch.inf * 0).sum()) == ("1", 0)
+    with torch.no_grad():
+        model[0].weight[2] = torch.nan
+    explorer = hookviz.explore(model, x)
+    assert (explorer.layer, explorer.channel) == ("0", 2)
+    assert explorer._now.opened == {"0": "Opened here: NaN or Inf begins in this layer."}
+    explorer.close()
+    assert opened(model, x, layer="1")[0] == "1"
+
+
 @mark.parametrize(
     ("values", "said"),
     [
@@ -67,6 +86,12 @@ def test_a_flat_heatmap_is_no_place():
 )
 def test_flat_gradients(values, said):
     assert flatness(np.array([values, [[1, 2], [3, 4]]], np.float32)).tolist() == [said, 0]
+
+
+def test_a_gradient_at_few_positions():
+    few = np.zeros((3, 20, 20), np.float32)
+    few[0, :2, :2], few[1, 3, 3], few[2, 0, :5] = [[1, 2], [3, 4]], -1, range(1, 6)
+    assert flatness(few).tolist() == [5, 5, 0]
 
 
 def test_flat_gradients_are_told():

@@ -259,7 +259,8 @@ def first_component(maps: Tensor) -> Tensor:
     products = scaled.mT @ scaled if wide else scaled @ scaled.mT
     # Decomposing NaN is an error: such a sample is zeroed here and NaN in the result.
     finite = peaks.isfinite()
-    vectors = first_eigenvectors(products.where(finite, 0).cpu().double()).to(channels)
+    products = products.where(finite, 0).cpu().double()
+    vectors = first_eigenvectors(products).to(channels)
     direction = scaled @ vectors if wide else vectors  # (N, C, 1)
     length = direction.norm(dim=1, keepdim=True).clamp(min=1e-30)
     component = ((direction / length).mT @ channels).squeeze(1)
@@ -277,7 +278,8 @@ def first_eigenvectors(products: Tensor) -> Tensor:
     eigenvalues lie too near for that, and for small matrices, all eigenvectors are computed.
     """
     size = products.shape[-1]
-    vectors = torch.arange(1.0, size + 1).to(products).sin().expand(len(products), size)[..., None]
+    start = torch.arange(1.0, size + 1).to(products).sin()
+    vectors = start[:, None].expand(len(products), size, 1)
     for _ in range(200 if size > 100 else 0):
         before, vectors = vectors, products @ vectors
         vectors = vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1e-300)

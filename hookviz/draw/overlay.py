@@ -69,7 +69,7 @@ def as_fed(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> dict[str,
     dict or None
         ``gain`` and ``shift`` of each colour: ``picture * gain + shift``, from 0 to 1, are the
         numbers stretched from the least to the largest; and ``words``. None where they are not
-        three colours or one, or where the picture shows them already.
+        three colours or one, or where they are a picture's numbers or were stretched to be one.
     """
     values = _values(inputs, sample, depth)
     if values is None or len(values) not in (1, 3):
@@ -80,7 +80,8 @@ def as_fed(inputs: ModelInput, sample: int = 0, depth: float = 0.0) -> dict[str,
     scale, offset = (np.broadcast_to(each.ravel(), 3) for each in (scale, offset))
     if (scale == 1).all() and (offset == 0).all():
         return None
-    if np.allclose(scale, 1 / span) and np.allclose(offset, -least / span):
+    stretched = np.allclose(scale, 1 / span) and np.allclose(offset, -least / span)
+    if stretched and not inputs.normalized:
         return None
     shift = (-offset / scale - least) / span
     return {

@@ -37,12 +37,13 @@ class Step:
     answer : optional
         A mapping of settings that the view must have, such as ``{"channel": 17}``, where a list
         of values means any of them; a number, right within ``tolerance``; a text or a list of
-        texts, of which one is given, capitals and spaces apart. None: whatever the student writes
-        is kept and not judged.
+        texts, of which one is given, capitals and spaces apart. None: any text, which is kept
+        without a mark.
     hint : str
         Shown after the first wrong answer.
-    tolerance : float
-        How far a number may be off, as a share of the answer; of an answer of 0, absolutely.
+    tolerance : float, optional
+        How far a number may be off, as a share of the answer; of an answer of 0, absolutely. By
+        default a whole number must be exact, and any other is right within 1 %.
     choices : sequence of str
         The texts to choose from, instead of a field to write in.
 
@@ -57,7 +58,7 @@ class Step:
     --------
     >>> from hookviz.classroom import Step
     >>> step = Step(
-    ...     "Which channel answers to the eye?", {"layer": "layer3.0.conv1"}, {"channel": 17}
+    ...     "Which channel responds to the eye?", {"layer": "layer3.0.conv1"}, {"channel": 17}
     ... )
     >>> step.right({"channel": 17}), step.right({"channel": 3})
     (True, False)
@@ -69,7 +70,7 @@ class Step:
     state: Mapping[str, Any] | None = None
     answer: Any = None
     hint: str = ""
-    tolerance: float = 0.01
+    tolerance: float | None = None
     choices: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -114,6 +115,13 @@ class Step:
             "list of texts, or None."
         )
 
+    @property
+    def margin(self) -> float:
+        """The share by which a number may be off."""
+        if self.tolerance is not None:
+            return self.tolerance
+        return 0.0 if isinstance(self.answer, int) else 0.01
+
     def right(self, given: Any) -> bool | None:
         """Return whether an answer is right; None where it is not judged.
 
@@ -135,7 +143,7 @@ class Step:
             number = float(str(given).strip().replace(",", ".").replace("−", "-"))
         except ValueError:
             return False
-        return abs(number - self.answer) <= self.tolerance * (abs(self.answer) or 1)
+        return abs(number - self.answer) <= self.margin * (abs(self.answer) or 1)
 
     def _texts(self) -> list[str]:
         return [self.answer] if isinstance(self.answer, str) else [*(self.answer or ())]
@@ -168,7 +176,7 @@ def lesson_payload(
                 "kind": step.kind,
                 "answer": plain(step._texts() if step.kind == "text" else step.answer),
                 "hint": step.hint,
-                "tolerance": step.tolerance,
+                "tolerance": step.margin,
                 "choices": list(step.choices),
             }
         )

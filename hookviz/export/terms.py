@@ -6,6 +6,7 @@ mode, and a layer's own, is in it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -251,18 +252,30 @@ def held_terms(
     at = view.settings
     reasons: dict[str, str] = {}
     recipes: dict[str, Recipe] = {}
-    for name in names:
-        call = min(at.call, len(view.cache[name].calls) - 1)
+    counts: dict[str, int] = {}
+    calls = {name: min(at.call, len(view.cache[name].calls) - 1) for name in names}
+    for name, call in calls.items():
         try:
-            recipes[name] = recipe_of(kept, name, at.sample, call)
+            parts = kept.parts(name, at.sample, call)
+            counts[name] = parts.weight.numel() + parts.given.numel()
         except ValueError as error:
             reasons[name] = str(error)
-    chosen = _chosen(recipes, at.layer, room, maps)
-    reasons |= {name: NO_ROOM for name in recipes if name not in chosen}
-    blocks = {f"why-{names.index(name)}": _block(recipes[name], packed=True) for name in chosen}
-    ids: dict[str, Any] = {name: {"block": f"why-{names.index(name)}"} for name in chosen}
+    # All with all digits, or the shown one and then the smallest, as bytes.
+    whole = maps + 4 * sum(counts.values()) <= room
+    left = room - maps if whole else SHARE * room
+    for name in sorted(counts, key=lambda each: (each != at.layer, counts[each])):
+        left -= (4 if whole else 1) * counts[name]
+        if left >= 0:
+            recipe = recipe_of(kept, name, at.sample, calls[name])
+            left -= len(json.dumps(recipe.facts))
+            if left >= 0:
+                recipes[name] = recipe
+    reasons |= {name: NO_ROOM for name in counts if name not in recipes}
+    numbers = {name: f"why-{names.index(name)}" for name in recipes}
+    blocks = {number: _block(recipes[name], packed=True) for name, number in numbers.items()}
+    ids: dict[str, Any] = {name: {"block": number} for name, number in numbers.items()}
     output = output_recipe(view, kept)
-    if output is not None and output.facts["layer"] not in chosen:
+    if output is not None and output.facts["layer"] not in recipes:
         blocks["why-output"] = _block(output, packed=False)
         ids[output.facts["layer"]] = {"block": "why-output"}
     facts = {
@@ -340,19 +353,6 @@ def output_recipe(view: View, kept: KeptRun) -> Recipe | None:
         return recipe_of(kept, first.layer, sample, first.call, rows=list(found))
     except ValueError:
         return None
-
-
-def _chosen(recipes: dict[str, Recipe], shown: str, room: float, maps: int) -> list[str]:
-    """Return the layers whose terms may be in the page: the shown one, then the smallest."""
-    counts = {name: each.weight.numel() + each.given.numel() for name, each in recipes.items()}
-    if maps + 4 * sum(counts.values()) <= room:
-        return list(recipes)
-    found, left = [], SHARE * room
-    for name in sorted(counts, key=lambda each: (each != shown, counts[each])):
-        left -= counts[name]
-        if left >= 0:
-            found.append(name)
-    return found
 
 
 def _block(recipe: Recipe, *, packed: bool) -> Block:

@@ -4,7 +4,7 @@ import { Colours } from "./colours.js";
 import { choose, setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
-import { Heatmaps, OPENED, targetOf, noGradient } from "./heatmaps.js";
+import { Heatmaps, targetOf, noGradient } from "./heatmaps.js";
 import { isGoing, isHere, Rankings } from "./here.js";
 import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
@@ -394,7 +394,9 @@ export class App {
     const key = `${where} ${normalize} ${name} ${ends?.low} ${ends?.high}`;
     const still = data.still[channel] ?? "";
     this.parts.map.tell(still && (still === "silent" ? "zero everywhere" : "the same everywhere"), true);
-    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, [this.side(data), data.header.stage].filter(Boolean).join(", "), whole.alt);
+    const side = [this.side(data), data.header.stage].filter(Boolean).join(", ");
+    this.parts.map.root.classList.toggle("hv-more-said", side !== mapSize(size));
+    this.parts.map.title(`${data.word} ${channel}${magnitudes}${which}`, side, whole.alt);
     this.one(this.parts.map, data, "maps", sure(own[channel]), palette, `${key} ${channel}`);
     this.parts.bars.map.show(sure(range[channel]), ends, palette, name);
     choose(this.parts.cmap, at.cmap);
@@ -477,7 +479,7 @@ export class App {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
     const own = [...(beside ? [beside] : []), ...(data.header.notes ?? [])];
-    const first = facts.opened === at.layer ? [OPENED] : [];
+    const first = facts.opened[at.layer] ? [facts.opened[at.layer]] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);

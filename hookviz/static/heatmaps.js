@@ -188,12 +188,11 @@ export function noGradient(data, facts) {
 function emptiness(values, method) {
   const bad = Array.prototype.filter.call(values, (value) => !Number.isFinite(value)).length;
   if (bad) return `${method}: ${bad} of ${values.length} values are NaN or infinite.`;
-  if (!Array.prototype.some.call(values, Boolean)) return `${method} is zero everywhere.`;
+  const some = Array.prototype.filter.call(values, Boolean).length;
+  if (!some) return `${method} is zero everywhere.`;
+  if (100 * some <= values.length) return `${method} is zero at ${values.length - some} of ${values.length} positions.`;
   return values.length === 1 ? `${method} is one value: the maps are 1×1.` : "";
 }
 
 /** @type {import("./levels.js").Range} */
 const ZERO = { low: 0, high: 1, precision: "mixed" };
-
-export const OPENED =
-  "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.";

@@ -191,12 +191,19 @@ export class NetworkMap {
   leaf() {
     if (!this.tree) return null;
     const n = this.index();
+    const { layer } = this.app.at;
+    /** @param {Unit} part @returns {boolean} */
+    const holds = (part) => {
+      if (n >= 0) return part.nodes.includes(n);
+      if (part.kind === "group") return part.parts.some(holds);
+      return `${layer}.`.startsWith(`${part.name}.`) || (part.kind === "node" && part.name.startsWith(`${layer}.`));
+    };
     let unit = this.tree;
     for (;;) {
-      const next = unit.parts.find((part) => (n >= 0 ? part.nodes.includes(n) : part.kind !== "node" && (this.app.at.layer === part.name || this.app.at.layer.startsWith(`${part.name}.`))));
+      const next = unit.parts.find(holds);
       if (!next) return unit === this.tree ? null : unit;
       unit = next;
-      if (unit.kind === "node") return unit;
+      if (unit.kind === "node" || (n < 0 && unit.name === layer)) return unit;
     }
   }
 

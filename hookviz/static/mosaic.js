@@ -91,6 +91,8 @@ export class Mosaic {
       this.grid.style.setProperty("--columns", String(fit.columns));
       this.grid.style.setProperty("--wide", `${fit.width}px`);
       this.grid.style.setProperty("--high", `${fit.height}px`);
+      const used = Math.ceil((last - first) / fit.columns) * (fit.height + SPACE);
+      this.root.style.setProperty("--unused", String(Math.max(0, Math.floor(room.height - used))));
       this.fill(last - first);
       this.sheet.begin({ ...fit, space: SPACE }, last - first);
       for (let place = first; place < last; place++)

@@ -267,9 +267,11 @@ const LANGUAGES = {
     "there is no score, so no gradient": "kein Ziel, also kein Gradient",
     "{}: {} of {} values are NaN or infinite.": "{}: {} von {} Werten sind NaN oder unendlich.",
     "{} is zero everywhere.": "{} ist überall null.",
+    "{} is zero at {} of {} positions.": "{} ist an {} von {} Stellen null.",
     "{} is one value: the maps are 1×1.": "{} ist ein einziger Wert: die Karten sind 1×1.",
     "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.":
       "Hier geöffnet: die letzte Schicht, deren Heatmap ein Ort ist und nicht ein einziger Wert. Taste a: die Heatmaps aller Schichten.",
+    "Opened here: NaN or Inf begins in this layer.": "Hier geöffnet: NaN oder Inf beginnt in dieser Schicht.",
     "{} lies beyond what the target sees here: rows {}, columns {}":
       "{} liegt außerhalb dessen, was das Ziel hier sieht: Zeilen {}, Spalten {}",
     "the numbers that the network got, {}": "die Zahlen, die das Netz bekam, {}",
@@ -292,7 +294,7 @@ const LANGUAGES = {
     "{n} layer": "{} Schicht",
     "{n} layers": "{} Schichten",
     "input {}×{}": "Eingabe {}×{}",
-    "{n} MB kept": "{} MB behalten",
+    "{} kept": "{} behalten",
     "no gradient: the scores are computed without a graph, as by int8 layers":
       "kein Gradient: die Ausgabe entsteht ohne Graph, wie bei int8-Schichten",
     "no class scores, so no gradient: click the output in the notebook, or give target=hookviz.output[…]":
@@ -535,6 +537,7 @@ const LANGUAGES = {
     "the same everywhere: as before an average": "überall gleich: wie vor einem Mittel",
     "one value or zero: as before a ReLU and an average": "ein Wert oder null: wie vor einer ReLU und einem Mittel",
     "zero in all channels: no gradient reaches the layer": "null in allen Kanälen: kein Gradient erreicht die Schicht",
+    "zero at 99 % of the positions or more": "null an mindestens 99 % der Stellen",
     "This page needs no kernel: all numbers in it are exact.": "Diese Seite braucht keinen Kernel; alle ihre Zahlen sind genau.",
     "layer, {}": "Schicht, {}",
     zeros: "Nullen",

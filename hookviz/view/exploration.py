@@ -206,21 +206,36 @@ def first_layer(cache: FeatureCache) -> str:
 def opened(view: View) -> View:
     """Return the view at an informative layer and channel.
 
-    The rule: the last layer whose maps are larger than 1×1 and whose Grad-CAM for the target is
+    The rule: where there are NaN or Inf, the layer and channel in which they begin. Otherwise the
+    last layer whose maps are larger than 1×1 and whose Grad-CAM for the target is
     neither zero nor the same everywhere; in it, the channel that adds most to that heatmap. Without
     a gradient, or where all are zero, it is the last layer whose maps are larger than 1×1; where
     there is none, the first.
     """
     first = first_layer(view.cache)
+    if view.verdict.kind == "bad":
+        return _opened_at(view, view.verdict.layer, _first_odd, BROKEN)
     large = [cell for cell in view.layer_overview if cell.side > 1]
     graded = [cell for cell in large if cell.gradient]
     name = next((cell.name for cell in reversed(graded) if _is_a_place(view, cell.name)), None)
+    reason = "" if name is None else PLACE
     if name is None:
         blind = not view.run.scored or not any(cell.gradient for cell in view.layer_overview)
         name = large[-1].name if large and blind else first
-    found = view.with_settings(layer=name)
-    found = found.with_settings(channel=_strongest(found))
-    found.opened = name
+    return _opened_at(view, name, _strongest, reason)
+
+
+PLACE = (
+    "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of "
+    "all layers."
+)
+BROKEN = "Opened here: NaN or Inf begins in this layer."
+
+
+def _opened_at(view: View, layer: str, channel: Callable[[View], int], reason: str) -> View:
+    found = view.with_settings(layer=layer)
+    found = found.with_settings(channel=channel(found))
+    found.opened = {layer: reason} if reason else {}
     return found
 
 
@@ -231,6 +246,13 @@ def _is_a_place(view: View, name: str) -> bool:
         return False
     heat = heatmap(view.cache[name].last, "gradcam")[0]
     return bool(heat.isfinite().all() and heat.max() > heat.min())
+
+
+def _first_odd(view: View) -> int:
+    """Return the first channel with NaN or Inf: in its map, else in its gradient."""
+    found = [view.layer.statistics, view.layer.gradient_statistics]
+    odd = [np.flatnonzero(each.nans + each.infs) for each in found if each is not None]
+    return next((int(channels[0]) for channels in odd if len(channels)), 0)
 
 
 def _strongest(view: View) -> int:

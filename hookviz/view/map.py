@@ -24,11 +24,11 @@ def graph_in(view: View) -> Graph:
     Its layers are those of `hookviz.graph` and the captured ones that hold no other modules.
     """
     kept = view.memo.get("kept", None)
-    if kept is not None:
+    if kept is not None and view.memo.get("graph", None) is None:
         share_graph(view, kept.graph)
-    layers = chosen_layers(view.session.model, None) | _captured(view)
 
     def run() -> Graph:
+        layers = chosen_layers(view.session.model, None) | _captured(view)
         return allow_interrupts(graph_of, view.session, layers)
 
     return view.memo.get_or_compute("graph", None, run)

@@ -67,7 +67,7 @@ def model_payload(view: View, *, classes: bool = True) -> dict[str, Any]:
         "network": [ShownMaps(view).network_range(gradients) for gradients in (False, True)],
         "methods": cached_methods(),
         "flat": list(FLAT),
-        "opened": view.opened,
+        "opened": dict(view.opened),
         "product": PRODUCT,
         "effective": EFFECTIVE,
         "auto": [SEQUENTIAL, DIVERGING, DARK, HEAT],

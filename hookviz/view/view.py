@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 import torch
 
 from ..attribution.attention import Attention
+from ..attribution.cam import HEATMAPS
 from ..attribution.flip import Flip
 from ..attribution.heads import (
     AttentionRecord,
@@ -115,7 +117,7 @@ class View:
 
     which = ""  # the name of the run beside pictures, if there are two
     versions: tuple[str, str] = ("original", "edited")  # names of the two runs
-    opened: str | None = None  # the layer at which it opened by itself
+    opened: Mapping[str, str] = MappingProxyType({})  # where it opened by itself: layer -> reason
     edited: View | None = None  # the edited run, if this is shown in its place
 
     def __init__(
@@ -158,10 +160,9 @@ class View:
         Grad-CAM replaces a heatmap that the user has removed from ``HEATMAPS``.
         """
         call = min(self.settings.call, len(self.cache[self.settings.layer].calls) - 1)
-        heatmap = (
-            self.settings.heatmap if self.settings.heatmap in heatmap_names(self) else "gradcam"
-        )
-        view = self.with_settings(call=call, heatmap=heatmap)
+        heatmap = self.settings.heatmap
+        known = heatmap in HEATMAPS or heatmap in heatmap_names(self)
+        view = self.with_settings(call=call, heatmap=heatmap if known else "gradcam")
         ends = {name: min(getattr(view.settings, name), n - 1) for name, n in view.counts().items()}
         ends["like"] = min(view.settings.like, len(view.layer.maps) - 1)
         return view.with_settings(**ends)
@@ -697,7 +698,8 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
     """Return the index in `FLAT` for each channel's gradient ``(C, H, W)``: ``(C,)``.
 
     Before an average all positions of a map count the same; behind a closed ReLU none counts, and
-    in no channel where no gradient arrives. 0 where the gradient is not flat.
+    in no channel where no gradient arrives; of one place's score few count. 0 where the gradient is
+    not flat.
 
     Examples
     --------
@@ -712,9 +714,8 @@ def flatness(gradients: np.ndarray) -> np.ndarray:
     count, most = np.count_nonzero(flat, 1), np.where(flat.max(1) > 0, flat.max(1), flat.min(1))
     one_value = ((flat == 0) | (flat == most[:, None])).all(1)  # NaN is neither
     kind = np.where(count == flat.shape[1], 2, np.where(count > 1, 3, 0))
-    return np.where(count == 0, 1 if count.any() else 4, np.where(one_value, kind, 0)).astype(
-        np.uint8
-    )
+    kind = np.where(one_value & (kind > 0), kind, np.where(100 * count <= flat.shape[1], 5, 0))
+    return np.where(count == 0, 1 if count.any() else 4, kind).astype(np.uint8)
 
 
 FLAT = (
@@ -723,6 +724,7 @@ FLAT = (
     "the same everywhere: as before an average",
     "one value or zero: as before a ReLU and an average",
     "zero in all channels: no gradient reaches the layer",
+    "zero at 99 % of the positions or more",
 )
 """Notes on flat gradients, see `flatness`."""
 

@@ -126,6 +126,17 @@ def test_a_box_is_as_wide_as_its_words(shown):
     assert box.evaluate("each => each.scrollWidth <= each.clientWidth")
 
 
+def test_a_module_is_marked_in_its_group(shown):
+    blocks = [nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)) for _ in range(22)]
+    names = {"layers": ["3", "15"], "layer": "15", "face": "plain"}
+    explorer = hookviz.explore(nn.Sequential(*blocks), torch.rand(1, 3, 8, 8), **names)
+    page = shown(explorer.to_html())
+    explorer.close()
+    opened(page, page.locator(".hookviz-app"))
+    wait_for(lambda: named(page, "hv-on") == {"15"}, "the module's box")
+    expect(page.locator(".hv-net-words")).to_have_text("15 is a module")
+
+
 VIEW = "document.querySelector('.hv-net-view')"
 STATE = f"""(() => {{
   const box = {VIEW}.getBoundingClientRect();

@@ -55,8 +55,12 @@ def test_the_first_view_of_a_cat(chrome, cat):
         next_frame(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
-        for part in (".hv-prediction em", ".hv-model", ".hv-chip", ".hv-name"):
+        head = ".hv-activation .hv-label"
+        for part in (".hv-prediction em", ".hv-model", ".hv-chip", ".hv-name", head):
             assert page.locator(part).evaluate_all(cut) == 0, (width, part)
+        assert page.get_by_label("colours", exact=True).bounding_box()["width"] >= 40
+        frame = page.locator(".hv-activation .hv-frame").bounding_box()
+        assert abs(frame["width"] - frame["height"]) < 1
         # Nothing lies over the button above the map, nor does it reach beyond the map.
         why = page.get_by_role("button", name="why?")
         why.click(trial=True)
@@ -109,9 +113,8 @@ def test_a_page_keeps_the_stage(shown):
     explorer.stage = "after activation"
     page = shown(explorer.to_html(layers=["layer2.0.conv1", "layer2.1.conv1"], max_bytes=3e6))
     page.locator(".hv-tile").first.wait_for()
-    assert "after activation" in page.locator(".hv-activation .hv-cap .hv-dim").get_attribute(
-        "title"
-    )
+    expect(page.locator(".hv-activation .hv-cap .hv-dim")).to_have_text("28×28, after activation")
+    assert page.locator(".hv-activation .hv-cap .hv-dim").is_visible()
     stage = page.get_by_label("the maps as returned, or as the network goes on with them")
     assert not stage.is_visible()  # a page has the maps of one stage
     panels = explorer.frame.panels

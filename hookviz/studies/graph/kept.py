@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import torch
@@ -193,6 +195,10 @@ class KeptRun:
 
         session.forward(observe, grad=False)
         seen, self._kept = runs[-1]
+        self._written: dict[int, list[int]] = {}  # the events by the memory that they wrote
+        for number, event in enumerate(self._kept.events):
+            if not isinstance(event, _Taken):
+                self._written.setdefault(_memory(event), []).append(number)
         self._constant: dict[tuple[Any, ...], bool] = {}
         self._sizes: dict[Place, float] = {}  # the largest value of a layer's output
         self._session, self._layers, self._only = session, layers, only
@@ -207,8 +213,10 @@ class KeptRun:
         position: Sequence[int] = (),
         sample: int = 0,
         call: int = -1,
+        *,
+        onward: bool = True,
     ) -> Value:
-        """Take a layer's value apart.
+        """Take a layer's value apart; follow it ``onward`` to the layers that take it.
 
         Raises
         ------
@@ -219,7 +227,7 @@ class KeptRun:
         named = f"Layer {layer!r} ({type_name(kept.module)})"
         if kept.beyond:
             alone = KeptRun(self._session, only=[kept.module], layers=self._layers)
-            return alone.value(layer, channel, position, sample, call)
+            return alone.value(layer, channel, position, sample, call, onward=onward)
         if kept.refused:
             raise ValueError(f"{named} {kept.refused}")
         if kept.weights != _versions(kept):
@@ -246,7 +254,7 @@ class KeptRun:
         if not _adds_up(value, terms, kept.returned):
             said = "does more than multiply and add: it is not linear in its input."
             raise ValueError(f"{named} {said}")
-        after = self._after(kept, kept.layout.offset(index))
+        after = self._after(kept, kept.layout.offset(index)) if onward else []
         return Value(kept.place, sample, channel, tuple(position), value, terms, after, own)
 
     def inputs_of(self, layer: str, sample: int = 0, call: int = -1) -> Tensor:
@@ -282,7 +290,7 @@ class KeptRun:
         kept = self._call(layer, call)
         sizes = self.sizes(*kept.place)
         middle = [size // 2 for size in sizes]
-        self.value(layer, 0, middle, sample, call)  # refuses what is not linear
+        self.value(layer, 0, middle, sample, call, onward=False)  # refuses what is not linear
         assert kept.returned is not None and kept.layout is not None
         most = float(kept.returned.abs().nan_to_num(0, 0, 0).max())
         arguments = kept.arguments
@@ -456,7 +464,8 @@ class KeptRun:
     def _has_no_terms(self, origin: Origin, sample: int) -> bool:
         place = origin.layer, origin.call
         try:
-            value = self.value(origin.layer, origin.channel, origin.position, sample, origin.call)
+            where = origin.channel, origin.position, sample, origin.call
+            value = self.value(origin.layer, *where, onward=False)
         except ValueError:
             return False  # not a layer with kernels
         if place not in self._sizes:
@@ -464,8 +473,9 @@ class KeptRun:
             self._sizes[place] = 0.0 if returned is None else float(returned.abs().max())
         products = value.terms.kernel * value.terms.patch
         sizes = products.flatten(1).sum(1).abs() if products.ndim > 1 else products.abs()
-        felt = (sizes > NEGLIGIBLE * self._sizes[place]).nonzero().flatten().tolist()
-        felt.sort(key=lambda each: -float(sizes[each]))
+        sizes = sizes.nan_to_num(0, torch.inf)
+        count = int((sizes > NEGLIGIBLE * self._sizes[place]).sum())
+        felt = sizes.argsort(descending=True, stable=True)[:count].tolist()
         return all(self.is_constant(value, each, largest_tap(products[each])) for each in felt)
 
     def output_origins(self, index: Sequence[int], output: int = 0) -> list[Origin]:
@@ -561,53 +571,45 @@ class KeptRun:
                     at[event.made] = event.made_layout.offset(moved)
                     done = event.operation
 
-    def _back(
-        self,
-        memory: int,
-        offset: int,
-        end: int,
-        value: float,
-        path: tuple[str, ...] = (),
-        exact: bool = True,
-        windows: tuple[tuple[slice, ...], ...] = (),
-    ) -> Iterator[Origin]:
+    def _back(self, memory: int, offset: int, end: int, value: float) -> Iterator[Origin]:
+        """Follow a number of a memory back, from the events before ``end``, branch by branch."""
         events = self._kept.events
-        for number in range(end - 1, -1, -1):
-            event = events[number]
-            if isinstance(event, _Taken) or _memory(event) != memory:
-                continue
-            if isinstance(event, _Call):
-                index = event.layout.index(offset) if event.layout is not None else None
-                if index is not None:
+        none: tuple[Any, ...] = ()
+        left = [(memory, offset, end, value, none, True, none)]
+        while left:
+            memory, offset, end, value, path, exact, windows = left.pop()
+            numbers = self._written.get(memory, [])
+            for number in reversed(numbers[: bisect_left(numbers, end)]):
+                event: Any = events[number]
+                layout = event.made_layout if isinstance(event, _Passage) else event.layout
+                index = layout.index(offset) if layout is not None else None
+                if index is None:
+                    continue
+                if isinstance(event, _Call):
                     inside = list(index[1:] if len(index) > 1 else index) or [0]
                     channel = inside.pop(-1 if isinstance(event.module, nn.Linear) else 0)
                     way = list(path[::-1])
                     row = index[0] if len(index) > 1 else 0
                     place = *event.place, channel, tuple(inside)
                     yield Origin(*place, way, value, exact, windows, row)
-                    return
-                continue
-            layout = event.layout if isinstance(event, _Overwritten) else event.made_layout
-            index = layout.index(offset)
-            if index is None:
-                continue
-            if isinstance(event, _Passage):
-                first = number
-                while first and _operation(events[first - 1]) == event.operation:
-                    first -= 1
-                for each in events[first : number + 1]:
-                    assert isinstance(each, _Passage)
-                    back = each.move.back(index, each.read_values)
-                    if back is None:
-                        continue
-                    arrived = value
-                    if each.read_values is not None:
-                        arrived = float(each.read_values[back])
-                    where = each.read_layout.offset(back)
-                    longer, still = (*path, each.name), exact and each.move.exact
-                    over = windows or getattr(each.move, "windows", ())
-                    yield from self._back(each.read, where, first, arrived, longer, still, over)
-            return
+                elif isinstance(event, _Passage):
+                    first = number
+                    while first and _operation(events[first - 1]) == event.operation:
+                        first -= 1
+                    found = []
+                    for each in events[first : number + 1]:
+                        assert isinstance(each, _Passage)
+                        back = each.move.back(index, each.read_values)
+                        if back is None:
+                            continue
+                        read = each.read_values
+                        arrived = value if read is None else float(read[back])
+                        where = each.read_layout.offset(back)
+                        longer, still = (*path, each.name), exact and each.move.exact
+                        over = windows or getattr(each.move, "windows", ())
+                        found.append((each.read, where, first, arrived, longer, still, over))
+                    left += reversed(found)
+                break
 
 
 class _Keeper(Listener):
@@ -798,8 +800,11 @@ def _neighbours(middle: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, 
 
 def largest_tap(products: Tensor) -> list[int]:
     """Return where in a kernel the largest product stands."""
-    largest = products.abs().nan_to_num(torch.inf).argmax()
-    return [int(place) for place in torch.unravel_index(largest, products.shape)]
+    left, found = int(products.abs().nan_to_num(torch.inf).argmax()), []
+    for size in reversed(products.shape):
+        left, place = divmod(left, size)
+        found.append(place)
+    return found[::-1]
 
 
 def _versions(kept: _Call) -> list[int]:
@@ -841,7 +846,7 @@ def _adds_up(value: float, terms: Terms, returned: Tensor) -> bool:
     """Return True if the terms' sum is the value, up to rounding in the layer's dtype."""
     products = terms.kernel * terms.patch
     total = terms.bias + float(products.sum())
-    if not torch.isfinite(torch.tensor([value, total])).all():
+    if not (isfinite(value) and isfinite(total)):
         return True  # NaN and Inf are told as they are
     eps = torch.finfo(returned.dtype).eps
     if returned.is_cuda and returned.dtype == torch.float32:
