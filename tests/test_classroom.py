@@ -157,7 +157,7 @@ def test_every_word_that_is_translated_is_said():
     words = (STATIC / "words.js").read_text()
     keys = re.findall(r'^    (?:"(.*?)"|(\w+)): "', words, re.MULTILINE)
     sources = [path for path in STATIC.glob("*.js") if path.name != "words.js"]
-    for room in ("view", "attribution", "export", "run", "widgets"):
+    for room in ("view", "attribution", "export", "run", "widgets", "studies", "hooking"):
         sources += (STATIC.parent / room).rglob("*.py")
     said = "\n".join(path.read_text() for path in sources)
     assert len(keys) > 60

@@ -435,7 +435,7 @@ def test_controls_set_the_explorer(explorer):
     assert explorer.channel == best  # the first by the new order
     rank = control(explorer, "rank")
     assert (rank.min, rank.value, rank.max) == (1, 1, len(explorer.frame.channels))
-    assert says(explorer, f"1st of {rank.max} by max: channel {best}")
+    assert says(explorer, f"rank 1 of {rank.max} by max: channel {best}")
     controls["target"].value = controls["target"].options[2]
     assert explorer.target == explorer.frame.predictions[1][0]
     explorer.channel = 0

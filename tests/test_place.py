@@ -95,7 +95,8 @@ def test_a_part_of_the_picture():
     assert outline(field, place) == (1 / 8, 4 / 12, 3 / 8, 3 / 12)
     assert outline(field, (11, 0)) == (0, 10 / 12, 2 / 8, 2 / 12)
     assert (
-        words(field, (11, 0)) == "rows 10–11 and 1 in the padding, columns 0–1 and 1 in the padding"
+        words(field, (11, 0))
+        == "2×2 pixels, rows 10–11 and 1 in the padding, columns 0–1 and 1 in the padding"
     )
     signal = hookviz.receptive_field(*SENT["signal"])
     assert outline(signal, place_in(signal, 0, 0, 4)) == (0, 0, 5 / 9, 1)

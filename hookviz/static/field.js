@@ -58,5 +58,6 @@ export function fieldWords(field, place) {
     const padding = hidden ? ` and ${hidden} in the padding` : "";
     return `${field.axes[axis]} ${from}–${to - 1}${padding}`;
   });
-  return said.join(", ");
+  const flat = field.axes.length === 2 ? [`${seen.map(({ from, to }) => to - from).join("×")} pixels`] : [];
+  return [...flat, ...said].join(", ");
 }

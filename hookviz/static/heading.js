@@ -1,7 +1,6 @@
 // The shown layer in words and as two sliders, with the fields that find another.
 
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
-import { ordinal } from "./numbers.js";
 import { Search } from "./search.js";
 
 /**
@@ -104,15 +103,15 @@ export class Heading {
   show(counts, at, position, order) {
     slide(this.channel, counts.channel ?? 0, position, `${this.word} ${at.channel} of ${counts.channel}`);
     setText(this.number, String(at.channel));
-    const by = order === "index" ? `of ${counts.channel}, sorted by` : `${ordinal(position + 1)} of ${counts.channel}, sorted by`;
+    const by = order === "index" ? `of ${counts.channel}, sorted by` : `rank ${position + 1} of ${counts.channel} by`;
     setText(this.rank, by);
     choose(this.order, at.order);
     choose(this.stage, at.stage);
     for (const [name, { made, number, root }] of Object.entries(this.others)) {
       const count = counts[name] ?? 0;
       visible(root, count > 1);
-      slide(made, count, at[name], `${name} ${at[name]} of ${count}`);
-      setText(number, `${at[name]} of ${count}`);
+      slide(made, count, at[name], `${name} ${at[name]} (of 0 to ${count - 1})`);
+      setText(number, `${at[name]} (of 0 to ${count - 1})`);
     }
   }
 }

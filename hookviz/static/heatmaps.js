@@ -12,6 +12,19 @@ import { putPicture } from "./panel.js";
  * @typedef {import("./app.js").Heat} Heat
  */
 
+/** @type {Record<string, string>} */
+const METHODS = {
+  smoothgrad: "SmoothGrad",
+  integrated_gradients: "integrated gradients",
+  guided_backprop: "guided backpropagation",
+};
+
+/**
+ * A heatmap's method as it is written in a text.
+ * @param {string} method
+ */
+export const methodName = (method) => METHODS[method] ?? method;
+
 /** What is drawn of the chosen method. */
 export class Heatmaps {
   /**
@@ -64,7 +77,7 @@ export class Heatmaps {
     const picture = source.picture(data.header.place);
     const target = targetOf(source, at)?.name;
     const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${target}`;
-    heat.title(label, "", `heatmap ${at.heatmap} ${label}, layer ${at.layer || "(model)"}`);
+    heat.title(label, "", `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`);
     // The last one of the same layer and target stands, faint, until that of a new run is there.
     const own = `${at.heatmap} ${label} ${at.layer} ${at.sample} ${at.place}`;
     const stands = !found && own === this.standing;
@@ -95,7 +108,7 @@ export class Heatmaps {
     const product = at.heatmap === source.facts.product;
     const own = product ? `${objectId(data)} ${at.channel}` : `${objectId(found)}`;
     if (this.known.key !== own)
-      this.known = { key: own, note: emptiness(found.values, at.heatmap), range: heatRange(found.values) };
+      this.known = { key: own, note: emptiness(found.values, methodName(at.heatmap)), range: heatRange(found.values) };
     const { range } = this.known;
     this.note = this.known.note || (found.beyond ?? "");
     const name = colours.ofHeatmap(Boolean(range?.diverging));
@@ -139,7 +152,7 @@ export class Heatmaps {
       .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.targetClass) }))
       .filter((/** @type {any} */ each) => each.heat?.values);
     const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
-    const other = method === at.heatmap ? "" : ` (${at.heatmap} is of one layer)`;
+    const other = method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is of one layer)`;
     const label = `${method} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;
     const key = `${found.map((/** @type {any} */ { heat }) => objectId(heat)).join()} ${colours.dark}`;
     const said = { label, now: at.layer, alpha: at.alpha, key };

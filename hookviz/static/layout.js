@@ -6,6 +6,7 @@ import { el, menu } from "./dom.js";
 import { Edits } from "./edits.js";
 import { Flip } from "./flip.js";
 import { Heading, slider } from "./heading.js";
+import { methodName } from "./heatmaps.js";
 import { Mosaic } from "./mosaic.js";
 import { Boxes, OutputPanel } from "./output.js";
 import { Panel } from "./panel.js";
@@ -92,7 +93,7 @@ export class Layout {
     this.map.head.append(this.cmap);
     this.bars.map.middle.append(this.normalize);
     this.bars.slope.middle.append(this.slope.side);
-    this.method = menu("heatmap", same(heatmap), (value) => state.set({ heatmap: value }));
+    this.method = menu("heatmap", heatmap.map((/** @type {string} */ name) => [name, methodName(name)]), (value) => state.set({ heatmap: value }));
     this.over = menu(
       "where the heatmap is shown",
       [

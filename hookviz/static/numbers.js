@@ -47,13 +47,6 @@ export function mapSize(size) {
   return (size[0] ?? 0) > 1 ? times(size) : String(size[1]);
 }
 
-/** @param {number} place From 1. */
-export function ordinal(place) {
-  const tens = place % 100;
-  const end = tens > 10 && tens < 14 ? "th" : (["th", "st", "nd", "rd"][place % 10] ?? "th");
-  return `${place}${end}`;
-}
-
 /** @param {string} text */
 function signed(text) {
   return text.replace("-", "−").replace("e−", "e-").replace("e-", "e−");

@@ -17,6 +17,7 @@ export class Search {
    * @param {(key: string) => void} onChoose
    */
   constructor(label, hint, onChoose) {
+    this.none = label === "find a layer" ? "no layer has that name, type or size" : "no class is called that";
     fields += 1;
     this.id = `hv-search-${fields}-${Math.floor(performance.now())}`;
     this.input = el("input", {
@@ -64,7 +65,7 @@ export class Search {
       ),
     );
     const rest = found.length - this.found.length;
-    const note = !found.length ? "nothing has that" : rest ? `${rest} more: type on` : "";
+    const note = !found.length ? this.none : rest ? `${rest} more: type on` : "";
     if (note) options.push(el("div", { class: "hv-none" }, note));
     this.list.replaceChildren(...options);
     this.list.hidden = false;

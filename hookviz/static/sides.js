@@ -3,6 +3,7 @@
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { paint, put, toLevels } from "./levels.js";
 import { short } from "./numbers.js";
+import { methodName } from "./heatmaps.js";
 import { objectId } from "./objectId.js";
 import { blended, upsampled } from "./overlay.js";
 
@@ -43,7 +44,7 @@ export class Sides {
     const ready = found?.first && found.second;
     visible(this.row, Boolean(ready));
     if (!ready) return setText(this.label, found?.none || "both sides: on their way …");
-    const other = found.method === at.heatmap ? "" : ` (${at.heatmap} is not of two sides)`;
+    const other = found.method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is not of two sides)`;
     setText(this.label, `${found.method}${other}: both sides of the target and their difference, on one scale`);
     this.draw(found, names, at, picture, colours);
     return undefined;

@@ -79,7 +79,9 @@ export class Weights {
     setText(this.words, found.words);
     const count = channels.length < total ? `${channels.length} ${word("of")} ${total}` : word(`all ${total}`);
     const what = { colour: "kernels", slices: "slices by input channel", row: "weights by input channel" }[kind];
-    setText(this.facts, [word(`${count} ${what}, the largest ${by} first`), ...facts.map(([name, value]) => `${word(name)} ${short(Number(value))}`)].join(" · "));
+    const one = { colour: "one kernel", slices: "one slice by input channel", row: "one weight by input channel" }[kind];
+    const order = word(total === 1 ? one : `${count} ${what}, the largest ${by} first`);
+    setText(this.facts, [order, ...facts.map(([name, value]) => `${word(name)} ${short(Number(value))}`)].join(" · "));
     const make = kind === "row" ? this.row(found) : channels.map((_, place) => this.tile(found, place));
     this.tiles.classList.toggle("hv-kernel-row", kind === "row");
     this.tiles.replaceChildren(...make);

@@ -171,7 +171,7 @@ const LANGUAGES = {
     "drag to choose what the colours span; double-click for all": "ziehen: Bereich der Farben wählen; Doppelklick: alles",
     "channel {}": "Kanal {}",
     "channel {} of {}": "Kanal {} von {}",
-    "{} of {}, sorted by": "{} von {}, geordnet nach",
+    "rank {n} of {n} by": "Rang {} von {} nach",
     "of {}, sorted by": "von {}, geordnet nach",
     "channel {} of {} of layer {}, a map of {}, in {}": "Kanal {} von {} der Schicht {}, eine Karte von {}, in {}",
     "channel {} of {} of layer {}": "Kanal {} von {} der Schicht {}",
@@ -233,7 +233,8 @@ const LANGUAGES = {
     "class {n}": "Klasse {}",
     "its score as the target": "sein Wert als Ziel",
     "as the target": "als Ziel",
-    "nothing has that": "nichts heißt so",
+    "no class is called that": "so heißt keine Klasse",
+    "no layer has that name, type or size": "keine Schicht hat diesen Namen, Typ oder diese Größe",
     "{} more: type on": "{} weitere: weitertippen",
     "map of the output": "Karte der Ausgabe",
     picture: "Bild",
@@ -289,6 +290,100 @@ const LANGUAGES = {
     "Page ↑ ↓": "Bild ↑ ↓",
     "One channel of the layer, as it was returned. Press ← → for the others. Below the slider, a channel is switched off, and the answer follows.":
       "Ein Kanal der Schicht, wie er zurückgegeben wurde. Drücken Sie ← → für die anderen. Unter dem Schieber wird ein Kanal abgeschaltet, und die Antwort folgt.",
+    // what Python says of the network, a layer, a run and its edits
+    "{n} layer": "{} Schicht",
+    "{n} layers": "{} Schichten",
+    "input {}×{}": "Eingabe {}×{}",
+    "{} kept": "{} behalten",
+    "no gradient: the scores are computed without a graph, as by int8 layers":
+      "kein Gradient: die Ausgabe entsteht ohne Graph, wie bei int8-Schichten",
+    "no class scores, so no gradient: click the output in the notebook, or give target=hookviz.output[…]":
+      "keine Klassen, also kein Gradient: klicken Sie im Notebook die Ausgabe an, oder geben Sie target=hookviz.output[…] an",
+    "no class scores, so no gradient: give target=hookviz.output[…]": "keine Klassen, also kein Gradient: geben Sie target=hookviz.output[…] an",
+    "a batch dimension was added": "eine Batch-Dimension kam hinzu",
+    "No NaN or Inf in {n} layer, on {}.": "Kein NaN oder Inf in {} Schicht, bei {}.",
+    "No NaN or Inf in {n} layers, on {}.": "Kein NaN oder Inf in {} Schichten, bei {}.",
+    "Silent on {}: {}.": "Stumm bei {}: {}.",
+    "up to {} of the channels, in {n} layers": "bis zu {} der Kanäle, in {} Schichten",
+    "{} of the channels in {}": "{} der Kanäle in {}",
+    "{n} picture": "{} Bild",
+    "{n} pictures": "{} Bildern",
+    "{n} input": "{} Eingabe",
+    "{n} inputs": "{} Eingaben",
+    "this picture": "diesem Bild",
+    "this input": "dieser Eingabe",
+    "all {n} pictures": "allen {} Bildern",
+    "all {n} inputs": "allen {} Eingaben",
+    "Weights next to zero: {n} channel.": "Gewichte nahe null: {} Kanal.",
+    "Weights next to zero: {n} channels.": "Gewichte nahe null: {} Kanäle.",
+    "Gradient sizes differ by at most {n} times.": "Die Gradienten sind höchstens um das {}-Fache verschieden groß.",
+    "The {} is {}: more than {n} times along the layers.": "{} {}: um mehr als das {}-Fache über die Schichten.",
+    vanishing: "verschwindet",
+    exploding: "explodiert",
+    "{} in {n} of {n} layers, first in {}": "{} in {} von {} Schichten, zuerst in {}",
+    "NaN in the gradient,": "NaN im Gradienten,",
+    "Inf in the gradient,": "Inf im Gradienten,",
+    "All weights of {} are zero, so the gradient is zero in {n} of {n} layers, on {}.":
+      "Alle Gewichte von {} sind null, also ist der Gradient null in {} von {} Schichten, bei {}.",
+    "All weights are zero in {}": "Alle Gewichte sind null in {}",
+    "Zero everywhere, on {}: {}": "Überall null, bei {}: {}",
+    "The gradient is zero, on {}, in {}": "Der Gradient ist null, bei {}, in {}",
+    "Most channels are dead, on {}, in {}": "Die meisten Kanäle sind tot, bei {}, in {}",
+    "stride {}": "Schrittweite {}",
+    "dilation {}": "Dilatation {}",
+    "groups {n}": "Gruppen {}",
+    "{n} → {n} channels": "{} → {} Kanäle",
+    "{n} → {n} features": "{} → {} Merkmale",
+    "{n} parameters": "{} Parameter",
+    "Input, {}.": "Eingabe: {}.",
+    "transform= as given: {}": "transform= wie angegeben: {}",
+    "transform of the weights {}: {}": "Transformation der Gewichte {}: {}",
+    "transform of the model's pretrained_cfg: {}": "Transformation aus dem pretrained_cfg des Modells: {}",
+    "ImageNet's transform, a guess: {}": "die Transformation von ImageNet, geraten: {}",
+    "resize to {}": "verkleinern auf {}",
+    "crop {}": "ausschneiden {}",
+    "The guessed transform does not fit: at the first BatchNorm, {}, values are {n} deviations away from those of training, their spread {n} times as large.":
+      "Die geratene Transformation passt nicht: an der ersten BatchNorm, {}, liegen die Werte {} Abweichungen von denen des Trainings entfernt, ihre Streuung ist das {}-Fache.",
+    "Give transform= or weights=.": "Geben Sie transform= oder weights= an.",
+    "{} pixels, rows {}, columns {}": "{} Pixel, Zeilen {}, Spalten {}",
+    "{} and {n} in the padding": "{} und {} in der Auffüllung",
+    "{} ({} points, logit {})": "{} ({} Punkte, Logit {})",
+    "{n} points": "{} Punkte",
+    "+{n} points": "+{} Punkte",
+    "logit {}": "Logit {}",
+    "{}, edited run": "{}, geänderter Lauf",
+    "{}, original run": "{}, ursprünglicher Lauf",
+    "{} − {}": "{} − {}",
+    "{}: off": "{}: aus",
+    "{}: its mean": "{}: sein Mittel",
+    "{}: another tensor": "{}: ein anderer Tensor",
+    "{}: a function": "{}: eine Funktion",
+    "{}, channels {}": "{}, Kanäle {}",
+    "{}, heads {}": "{}, Köpfe {}",
+    "{}, head {}": "{}, Kopf {}",
+    "{}, all channels": "{}, alle Kanäle",
+    "{} ✕": "{} ✕",
+    "some positions": "einige Positionen",
+    "some positions: {}": "einige Positionen: {}",
+    "{n} pixel: {}": "{} Pixel: {}",
+    "{n} pixels: {}": "{} Pixel: {}",
+    "{n} off {n} %": "{} aus: {} %",
+    "{n} % done; interrupt the kernel to stop": "{} % fertig; Abbruch: den Kernel unterbrechen",
+    "{} against {}": "{} gegen {}",
+    "{} ({} is of one layer)": "{} ({} gilt nur für eine Schicht)",
+    "the place": "der Stelle",
+    "the middle": "der Mitte",
+    output: "Ausgabe",
+    "effective field": "effektives Feld",
+    "integrated gradients": "integrierte Gradienten",
+    "guided backpropagation": "geführte Rückpropagation",
+    "activation × gradient": "Aktivierung × Gradient",
+    "slice of input channel {}, contribution here {}": "Scheibe des Eingabekanals {}, Beitrag hier {}",
+    "one kernel": "ein Kern",
+    "one slice by input channel": "eine Scheibe nach Eingabekanal",
+    "one weight by input channel": "ein Gewicht nach Eingabekanal",
+    "{n} (of 0 to {n})": "{} (von 0 bis {})",
+    "{} {n} (of 0 to {n})": "{} {} (von 0 bis {})",
     // pins, pictures, the kernel
     "{}, channel {}, row {}, column {}": "{}, Kanal {}, Zeile {}, Spalte {}",
     "{}, channel {}": "{}, Kanal {}",
@@ -506,20 +601,32 @@ export function speak(language) {
 /**
  * A text in the chosen language.
  * @param {string} text
+ * @returns {string}
  */
 export function word(text) {
   if (!table || !text) return text;
   const known = table[text] ?? translated.get(text);
   if (known !== undefined) return known;
-  let said = text;
+  const said = inWords(text);
+  if (translated.size > 5000) translated.clear(); // exact values make ever new texts
+  translated.set(text, said);
+  return said;
+}
+
+/**
+ * By the table's patterns, or else part by part.
+ * @param {string} text
+ * @returns {string}
+ */
+function inWords(text) {
+  const sentences = text.split(/(?<=\.) (?=[A-Z])/);
+  if (sentences.length > 1 && sentences.some((each) => word(each) !== each)) return sentences.map(word).join(" ");
   for (const [pattern, other] of patterns) {
     const found = pattern.exec(text);
     if (!found) continue;
     let place = 0;
-    said = other.replace(/\{\}/g, () => word(found[(place += 1)] ?? ""));
-    break;
+    return other.replace(/\{\}/g, () => word(found[(place += 1)] ?? ""));
   }
-  if (translated.size > 5000) translated.clear(); // exact values make ever new texts
-  translated.set(text, said);
-  return said;
+  const joint = [" · ", "; ", ", "].find((each) => text.includes(each));
+  return joint ? text.split(joint).map(word).join(joint) : text;
 }

@@ -260,7 +260,7 @@ class Explorer(LiveWidget, SettingTraits):
             self.like = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
-        self._code = Unfolding("the code", self._code_html)
+        self._code = Unfolding("code for this view", self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)
@@ -838,7 +838,7 @@ class Explorer(LiveWidget, SettingTraits):
     def code(self) -> str:
         """Return this view without hookviz: PyTorch code that computes and draws it.
 
-        Shown in the widget by the button "show the code". Paste it into the next cell, or read
+        Shown in the widget by the button "code for this view". Paste it into the next cell, or read
         it: it does the same as `hookviz.capture`, for one layer.
 
         Returns

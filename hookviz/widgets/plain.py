@@ -159,20 +159,8 @@ def place_words(frame: Frame) -> tuple[str, str, str]:
     count, order, here = frame.counts["channel"], frame.settings.order, frame.settings.channel
     if order == "index":
         return f"of {count}", "place", f"channel {here} of {count}"
-    text = f"{ordinal(frame.position + 1)} of {count} by {order}: channel {here}"
+    text = f"rank {frame.position + 1} of {count} by {order}: channel {here}"
     return text, "place", text
-
-
-def ordinal(number: int) -> str:
-    """Return a rank as an ordinal number.
-
-    Examples
-    --------
-    >>> [ordinal(each) for each in (1, 2, 3, 4, 11, 12, 21, 112)]
-    ['1st', '2nd', '3rd', '4th', '11th', '12th', '21st', '112th']
-    """
-    teen = 10 < number % 100 < 14
-    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
 def _targets(frame: Frame) -> dict[str, Any]:
@@ -280,26 +268,25 @@ def _tops_html(survey: Survey, at: Settings, whole: bool) -> tuple[str, str]:
 
 
 class Unfolding(widgets.VBox):
-    """A button that shows a text below it, and hides it again.
+    """A button that shows a text below it while it is pressed.
 
     Parameters
     ----------
     what : str
-        Part of the button's label.
+        The button's label.
     make : callable
         Returns the text as HTML; called only while it is shown.
     """
 
     def __init__(self, what: str, make: Callable[[], str]) -> None:
-        self._what, self._make = what, make
-        self._button, self._text = widgets.ToggleButton(), widgets.HTML()
+        self._make = make
+        self._button, self._text = widgets.ToggleButton(description=what), widgets.HTML()
         self._button.observe(lambda change: self.show(), "value")
         super().__init__([self._button, self._text])
 
     def show(self) -> None:
         """Update the text."""
         shown = self._button.value
-        self._button.description = f"{'hide' if shown else 'show'} {self._what}"
         visible(self._text, shown)
         if shown:
             self._text.value = self._make()

@@ -98,7 +98,7 @@ def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shot
         wait_for(lambda: order.input_value() == "ablation", "the order")
         assert number.inner_text() == "33"
         page.keyboard.press("Home")
-        wait_for(lambda: "1st of 96" in app.locator(".hv-by").inner_text(), "the first")
+        wait_for(lambda: "rank 1 of 96" in app.locator(".hv-by").inner_text(), "the first")
         first = number.inner_text()
         off.click()
         wait_for(lambda: chips.count() == 3, "the third edit")
@@ -124,7 +124,7 @@ def test_off_until_the_answer_changes(open_canvas, hold, shots):
     bars, chips = app.locator(".hv-prediction"), app.locator(".hv-edits button")
     order = app.get_by_role("combobox", name="order of the channels")
     order.select_option("weight")
-    wait_for(lambda: "1st of 96" in app.locator(".hv-by").inner_text(), "the first")
+    wait_for(lambda: "rank 1 of 96" in app.locator(".hv-by").inner_text(), "the first")
     button = app.locator(".hv-flip button")
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")

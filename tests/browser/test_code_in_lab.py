@@ -1,4 +1,4 @@
-"""The button "show the code" in a real notebook: pressed by keyboard, the code read and run."""
+"""The button "code for this view" in a real notebook: pressed by keyboard, its code run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_hooks_are_shown(open_notebook, shots):
     listing = widget.locator("pre code")
     listing.wait_for(state="hidden")
     notebook.settle()  # the classic Notebook takes the focus for a cell that has run
-    widget.get_by_role("button", name="show the code").press("Enter")
+    widget.get_by_role("button", name="code for this view").press("Enter")
     listing.wait_for(state="visible")
     wait_for(lambda: listing.text_content() == twin.code(), "the code")
 
@@ -45,7 +45,7 @@ def test_the_hooks_are_shown(open_notebook, shots):
     )
     assert selected.strip() == twin.code().strip()
 
-    widget.get_by_role("button", name="hide the code").press("Space")
+    widget.get_by_role("button", name="code for this view").press("Space")
     listing.wait_for(state="hidden")
     twin.close()
     assert notebook.errors == []

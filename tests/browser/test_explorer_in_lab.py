@@ -153,7 +153,7 @@ def test_keys_on_a_button_are_not_the_notebooks(open_notebook):
     cells = page.locator(".jp-CodeCell, .code_cell")
     widget = page.locator(".hookviz-explorer")
     wait_for_names(widget)
-    widget.get_by_role("button", name="show the code").focus()
+    widget.get_by_role("button", name="code for this view").focus()
     page.keyboard.press("d")
     page.keyboard.press("d")
     next_frame(page)

@@ -52,7 +52,7 @@ def test_with_the_canvas(open_canvas, twin, shots):
     wait_for(lambda: "edited − original" in app.inner_text(), "the difference")
     app.get_by_role("combobox", name="order of the channels").select_option("ablation")
     wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, "the bars of the tiles")
-    wait_for(lambda: "1st of" in app.locator(".hv-by").inner_text(), "the first of them")
+    wait_for(lambda: "rank 1 of" in app.locator(".hv-by").inner_text(), "the first of them")
     page.screenshot(path=shots / "hands-ablation.png")
     app.get_by_role("button", name="channel 32: × 0.5").click()
     twin.reset()

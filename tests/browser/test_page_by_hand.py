@@ -172,7 +172,7 @@ def test_silent_channels_are_found(chrome, tmp_path):
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
     wait_for(lambda: page.locator(".hv-words.hv-tag").count() == 0, "the new layer's words")
     page.get_by_label("order of the channels").select_option("zeros")
-    page.locator(".hv-by", has_text="1st of 48").wait_for()
+    page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
     assert "24 silent" in page.locator(".hv-mosaic .hv-label").inner_text()
     assert page.locator(".hv-tile.hv-silent").count() == 24
@@ -188,7 +188,7 @@ def test_silent_channels_are_found(chrome, tmp_path):
     page.reload()
     page.locator(".hv-tile").first.wait_for()
     page.evaluate(AT_ONCE)
-    page.locator(".hv-by", has_text="1st of 48").wait_for()
+    page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
     page.close()
 
@@ -289,7 +289,7 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     page.mouse.click(*at(page, "activation", 7.5 / 28, 20.5 / 28))
     page.mouse.move(5, 5)
     page.keyboard.press("b")
-    page.locator(".hv-by", has_text="1st of").wait_for()
+    page.locator(".hv-by", has_text="rank 1 of").wait_for()
     number = page.locator(".hv-number-now").first.inner_text()
     with page.expect_download() as waited:
         page.get_by_role("button", name="save picture").click()

@@ -151,7 +151,7 @@ def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
         row, column = (int(share * size) for share, size in zip(EYE, maps.shape[1:], strict=True))
         here = maps[:, row, column]
         expect(page.locator(".hv-number-now").first).to_have_text(str(here.argmax()))
-        expect(page.locator(".hv-by")).to_contain_text(f"1st of {len(here)}")
+        expect(page.locator(".hv-by")).to_contain_text(f"rank 1 of {len(here)}")
         tiles = page.locator(".hv-tile").evaluate_all(
             "all => all.map((each) => each.dataset.channel)"
         )

@@ -54,6 +54,11 @@ test("a language translates whole texts and those with gaps; English is as it is
   assert.equal(word("taken according to the map of it"), "taken according to the map of it");
   assert.equal(word("3 of 96 off, class 4 31 %"), "3 von 96 aus, class 4 31 %");
   assert.equal(word("layer3.0, channel 4, row 1, column 2"), "layer3.0, Kanal 4, Zeile 1, Spalte 2");
+  const said = "No NaN or Inf in 49 layers, on 1 picture. Silent on this picture: up to 37 % of the channels, in 15 layers.";
+  assert.equal(word(said), "Kein NaN oder Inf in 49 Schichten, bei 1 Bild. Stumm bei diesem Bild: bis zu 37 % der Kanäle, in 15 Schichten.");
+  assert.equal(word("Conv2d 3×3, stride 2, 3 → 8 channels · 8×5×5"), "Conv2d 3×3, Schrittweite 2, 3 → 8 Kanäle · 8×5×5");
+  assert.equal(word("input, 2,278 pixels: grey ✕"), "Eingabe, 2,278 Pixel: grau ✕");
+  assert.equal(word("a.b, channels [1, 2]: off"), "a.b, Kanäle [1, 2]: aus");
   speak("xx");
   assert.equal(word("all layers"), "all layers");
 });

@@ -27,5 +27,5 @@ test("a receptive field is outlined in shares of the picture", () => {
   const ends = [{ along: 0, from: [0, 2], to: [4, 6] }, { along: 1, from: [0, 4], to: [4, 8] }];
   const field = { status: "exact", why: "", input: [8, 8], map: [2, 2], axes: ["rows", "columns"], size: [4, 4], ends };
   assert.deepEqual(fieldPart(field, [0, 1, 1]), { u: 0.75, v: 0.5, wide: 0.5, high: 0.5 });
-  assert.equal(fieldWords(field, [0, 1, 0]), "rows 2–5, columns 0–3");
+  assert.equal(fieldWords(field, [0, 1, 0]), "4×4 pixels, rows 2–5, columns 0–3");
 });

@@ -461,17 +461,18 @@ def words(field: ReceptiveField, place: Sequence[int]) -> str:
     >>> layer = torch.nn.Conv2d(1, 1, 5, padding=2)
     >>> field = hookviz.receptive_field(torch.nn.Sequential(layer), torch.zeros(1, 1, 9, 9), "0")
     >>> words(field, (0, 4))
-    'rows 0–2 and 2 in the padding, columns 2–6'
+    '3×5 pixels, rows 0–2 and 2 in the padding, columns 2–6'
     """
     if not field.known:
         return f"{field.status}: {field.why}"
     if field.status == "whole input":
         return "the whole input"
-    box, half, said = field.box(*place), len(field.input_size), []
+    box, half = field.box(*place), len(field.input_size)
     if box[0] >= box[half]:
         return "nothing of the input"
     if box[:half] == (0,) * half and box[half:] == tuple(field.input_size):
         return "the whole input"
+    said = [f"{box[2] - box[0]}×{box[3] - box[1]} pixels"] if half == 2 else []
     for axis, name in enumerate(AXES[half - 1]):
         hidden = sum(box.padding[axis]) if box.padding else 0
         part = f"{name} {box[axis]}–{box[half + axis] - 1}"
