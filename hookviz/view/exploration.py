@@ -214,7 +214,7 @@ def opened(view: View) -> View:
     """
     first = first_layer(view.cache)
     if view.verdict.kind == "bad":
-        return _opened_at(view, view.verdict.layer, _first_odd, BROKEN)
+        return _opened_at(view, view.verdict.layer or first, _first_odd, BROKEN)
     large = [cell for cell in view.layer_overview if cell.side > 1]
     graded = [cell for cell in large if cell.gradient]
     name = next((cell.name for cell in reversed(graded) if _is_a_place(view, cell.name)), None)
