@@ -1,4 +1,4 @@
-"""See every feature map of any PyTorch convnet, exactly, in one line, in any notebook."""
+"""See every feature map of any PyTorch network, exactly, in one line, in any notebook."""
 
 from functools import partial
 

@@ -32,7 +32,7 @@ exact values under the pointer; wheel and drag to zoom all pictures together.
 SURVEY = """\
 examples:
   hookviz survey resnet18 pictures/ -o survey.npz
-      the pictures in a folder that excite each channel of each convolution
+      the pictures in a folder at which each channel of each convolution is largest
   torchrun --nproc-per-node 2 -m hookviz survey resnet18 pictures/ -o survey.npz
       by two processes, which write survey.0-of-2.npz and survey.1-of-2.npz; each uses its own
       GPU if there are any
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         prog="hookviz",
-        description="See every feature map of any PyTorch convnet.",
+        description="See every feature map of any PyTorch network.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -131,7 +131,7 @@ def survey_parser(commands: Any) -> None:
     """Add the options of a survey."""
     one = commands.add_parser(
         "survey",
-        help="the pictures of a folder that excite each channel",
+        help="find the top pictures of each channel in a folder",
         description="Run a model over a folder of pictures; write each channel's top pictures.",
         epilog=SURVEY,
         formatter_class=argparse.RawDescriptionHelpFormatter,

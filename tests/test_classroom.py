@@ -158,7 +158,7 @@ def test_every_word_that_is_translated_is_said():
     keys = re.findall(r'^    (?:"(.*?)"|(\w+)): "', words, re.MULTILINE)
     sources = [path for path in STATIC.glob("*.js") if path.name != "words.js"]
     for room in ("view", "attribution", "export", "run", "widgets"):
-        sources += (STATIC.parent / room).glob("*.py")
+        sources += (STATIC.parent / room).rglob("*.py")
     said = "\n".join(path.read_text() for path in sources)
     assert len(keys) > 60
     for quoted, bare in keys:

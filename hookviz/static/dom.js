@@ -2,7 +2,7 @@
 
 import { word } from "./words.js";
 
-const SPOKEN = new Set(["title", "aria-label", "placeholder", "alt"]);
+const SPOKEN = new Set(["title", "aria-label", "aria-valuetext", "placeholder", "alt"]);
 
 /**
  * An attribute's value, in the chosen language where people read or hear it.

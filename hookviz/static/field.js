@@ -1,4 +1,4 @@
-// What a place of a map sees of the input, by the numbers of hookviz/fields/shown.py.
+// The part of the input that a position of a map depends on.
 
 /**
  * @typedef {{along: number | null, from: number[], to: number[]}} Ends
@@ -50,7 +50,7 @@ export function fieldWords(field, place) {
     return `${field.status}: ${field.why}`;
   if (field.status === "whole input") return "the whole input";
   const seen = seenFrom(field, place);
-  if (!seen) return "by no rule, and too much to be told";
+  if (!seen) return "too complex to describe";
   if (seen.some(({ from, to }) => from >= to)) return "nothing of the input";
   if (seen.every(({ from, to }, axis) => from === 0 && to === field.input[axis])) return "the whole input";
   const said = seen.map(({ from, to }, axis) => {

@@ -117,7 +117,7 @@ class SurveyPage {
   /** @param {any} each */
   card(each) {
     const name = this.layer.value === "all" ? `${each.layer}, channel ${each.channel}` : `channel ${each.channel}`;
-    const alt = `what ${each.layer}, channel ${each.channel}, answers to most: ${each.captions.join(", ")}`;
+    const alt = `the top pictures of ${each.layer}, channel ${each.channel}: ${each.captions.join(", ")}`;
     return el(
       "section",
       { class: "hv-card", "aria-label": name },

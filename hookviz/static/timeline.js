@@ -1,4 +1,4 @@
-// Events in a row, a tick for each, as high as its module is deep; a click or a drag goes there.
+// Events in a row, a tick for each, taller for a deeper module; a click or a drag goes there.
 
 import { el, setAttribute, shareOf } from "./dom.js";
 import { contextOf } from "./levels.js";

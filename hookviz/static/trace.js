@@ -144,7 +144,7 @@ class TracePage {
       "div",
       { class: "hv-dim hv-legend-of-ticks" },
       ...shown.map(([side, words]) => el("span", {}, swatch(side), words)),
-      el("span", {}, "a tick is as high as its module is deep"),
+      el("span", {}, "taller tick: deeper module"),
       this.count,
     );
   }

@@ -56,11 +56,11 @@ def survey(
     on_error: str = "raise",
     shard: tuple[int, int] | None = None,
 ) -> Survey:
-    """Ask a whole data set what each channel answers to: one forward pass, no backward.
+    """Find the top inputs of each channel in a whole data set: one forward pass, no backward.
 
     Of each channel of each layer: the k inputs with the largest value, and where; mean, standard
     deviation, share of zeros, a sketch of the quantiles, whether it was ever above zero; with
-    labels, which classes it answers to. The model runs in eval mode, and is as before afterwards,
+    labels, the classes of its top inputs. The model runs in eval mode, and is as before afterwards,
     to the bit.
 
     Parameters

@@ -227,7 +227,7 @@ def write_page(
                 blocks[f"layer-{index}"] = json_text(made)
                 on_progress((index + 1) / len(keys))
             facts = _facts(survey, keys, named, side, min(most, survey.mark.k), max_bytes, start)
-            alt = f"{survey.title}: what its channels answer to"
+            alt = f"{survey.title}: the top pictures of its channels"
             yield document(named, program, css, {"facts": facts, **blocks}, alt, still)
 
     few = f" for {len(every):,} channels: give more, or fewer layers with layers="

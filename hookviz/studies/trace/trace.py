@@ -163,7 +163,7 @@ def _pictures(
 
 
 def _figure(trace: Sequence[Event]) -> Figure:
-    """All events in their order, each as high as its module is deep in the model."""
+    """All events in their order, each taller for a deeper module."""
     figure = Figure(figsize=(10, 2.6), layout="constrained")
     axes = figure.subplots()
     for kind, (name, colour) in SIDES.items():

@@ -1,0 +1,120 @@
+"""marimo's own server, installed for the test: the explorer is its canvas, in both directions."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_end import PATIENCE, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+MARIMO = "marimo==0.25.2"
+LESSON = """
+import marimo
+
+app = marimo.App()
+
+
+@app.cell
+def _():
+    import marimo as mo
+    import hookviz
+
+    explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[12], channel=3)
+    channel, set_channel = mo.state(explorer.channel)
+    explorer.observe(lambda change: set_channel(change["new"]), "channel")
+    explorer
+    return channel, explorer, hookviz, mo
+
+
+@app.cell
+def _(channel, mo):
+    mo.md(f"Python has channel {channel()}.")
+    return
+
+
+@app.cell
+def _(explorer, mo):
+    mo.ui.button(label="choose 5", on_click=lambda _: setattr(explorer, "channel", 5))
+    return
+
+
+@app.cell
+def _(hookviz):
+    model, pictures = hookviz.demo_model(), hookviz.demo_images()[:4]
+    hookviz.survey(model, pictures, "layer3.1.conv2", k=2).show()
+    return
+"""
+
+
+@pytest.fixture(scope="module")
+def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a marimo that runs the lesson, in an environment on top of this one."""
+    home = tmp_path_factory.mktemp("marimo")
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "-q", "--python", sys.executable, home / "venv"], check=True)
+    python = home / "venv" / "bin" / "python"
+    subprocess.run([*uv, "pip", "install", "-q", "--python", python, MARIMO], check=True)
+    (packages,) = (home / "venv" / "lib").glob("python*/site-packages")
+    above = [str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]
+    (packages / "above.pth").write_text("\n".join(above) + "\n")
+    (home / "lesson.py").write_text(LESSON)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--headless", "--no-token", "--host", "127.0.0.1", "--port", str(port)]
+    environment = {name: value for name, value in os.environ.items() if name != "HOOKVIZ_CANVAS"}
+    with (home / "server.log").open("w") as log:
+        server = subprocess.Popen(
+            [python, "-m", "marimo", "run", *options, "lesson.py"],
+            cwd=home,
+            env=environment | {"HOME": str(home), "XDG_CONFIG_HOME": str(home / "config")},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        address = f"http://127.0.0.1:{port}/"
+        try:
+            wait_for(lambda: answers(address), "marimo to start")
+            yield address
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(PATIENCE)
+
+
+def answers(address: str) -> bool:
+    try:
+        return bool(urllib.request.urlopen(address, timeout=5).status == 200)
+    except OSError:
+        return False
+
+
+@pytest.mark.heavy
+def test_the_canvas_moves_python_and_python_the_canvas(
+    marimo: str, chrome: Any, shots: Path
+) -> None:
+    page = chrome.new_page(viewport={"width": 1400, "height": 1000})
+    raised: list[str] = []
+    page.on("pageerror", lambda error: raised.append(str(error)))
+    page.goto(marimo)
+    page.locator(".hv-tile").first.wait_for()
+    page.get_by_text("Python has channel 3.").wait_for()
+    page.get_by_role("img", name=re.compile(r"^channel 3 of 96")).first.wait_for()
+    page.get_by_role("slider", name="channel", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("Python has channel 4.").wait_for()
+    page.screenshot(path=shots / "marimo.png")
+    page.get_by_role("button", name="choose 5").click()
+    page.get_by_text("Python has channel 5.").wait_for()
+    page.get_by_role("img", name=re.compile(r"^channel 5 of 96")).first.wait_for()
+    page.frame_locator("iframe").get_by_role("img").first.wait_for()  # the survey, as a page
+    assert raised == []
+    page.close()
