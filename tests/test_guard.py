@@ -373,6 +373,19 @@ def kept(output: torch.Tensor) -> torch.Tensor:
     return (F.cross_entropy(output, LABELS, reduction="none") * mask).sum()  # planted
 
 
+def every_second(output: torch.Tensor) -> torch.Tensor:
+    mask = torch.arange(16) % 2
+    return (F.cross_entropy(output, LABELS, reduction="none") * mask).sum()  # planted
+
+
+def no_label(output: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output, LABELS * 0 - 100)  # planted
+
+
+def over_zero(output: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(output) / 0  # planted
+
+
 def no_logarithm(output: torch.Tensor) -> torch.Tensor:
     return F.kl_div(output.softmax(1), ONE_HOT, reduction="batchmean")  # planted
 
@@ -433,6 +446,9 @@ STEPS: dict[str, tuple[Callable[[], nn.Module], Any, tuple[str, str, str, str]]]
     "a plain tensor": (Plain, cross_entropy, ("warning", "not registered", "", "'own', shape (4")),
     "a list of them": (Rows, cross_entropy, ("warning", "not registered", "", "'rows', shape (8")),
     "samples times 0": (whole, kept, ("warning", "no gradient", "", "13 of 16 samples")),
+    "half of the samples": (whole, every_second, ("warning", "no gradient", "", "8 of 16 samples")),
+    "no label": (whole, no_label, ("error", "nan", "", "ignore_index")),
+    "divided by 0": (whole, over_zero, ("error", "inf", "", "a number that is 0")),
     "one class": (whole, one_of_one, ("warning", "loss", "", "over one class")),
     "no_grad": (Without, cross_entropy, ("warning", "no gradient", "first", "torch.no_grad() at")),
     "no_grad on all": (Frozen, cross_entropy, ("error", "error", "", "")),
@@ -457,6 +473,47 @@ def test_a_step_names_the_line_of_its_fault(name, monkeypatch):
         (found,) = [one for one in each if one.severity != "note"]
         assert found.severity == severity and kind in found.kind and found.layer == layer, each
         assert said in found.message and "# planted" in found.code, each
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # planted: call
+        return self.first(x) * mask
+
+
+class Given(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x, 3)  # planted: call, guard
+
+
+@pytest.mark.parametrize("make, wanted", [(Masked, "(x, mask)"), (Given, "(input)")])
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_wrong_arguments_are_told_by_their_line(make, wanted, form):
+    """As a call by the line of the forward that takes others; as a guard by that of the call."""
+    model, x = make(), torch.randn(2, 4)
+    findings = hookviz.diagnose(model, x) if form == "call" else hookviz.diagnose(model)
+    if form == "guard":
+        with suppress(TypeError), findings:
+            model(x)  # planted: guard
+    assert findings[0].kind == "error" and wanted in findings[0].advice
+    assert re.search(f"# planted: .*{form}", findings[0].code)
+
+
+def test_a_loss_of_a_model_without_a_graph_is_told_by_the_line_of_no_grad():
+    model, x = whole(), torch.randn(16, 4)
+    with hookviz.diagnose(model) as findings:
+        with torch.no_grad():  # planted
+            output = model(x)
+        cross_entropy(output).requires_grad_().backward()
+    (found,) = (each for each in findings if each.severity == "error")
+    assert found.operation == "no_grad" and "# planted" in found.code
 
 
 def logarithm(output: torch.Tensor) -> torch.Tensor:

@@ -661,12 +661,13 @@ def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 def as_the_model_takes(inputs: ModelInput, model: nn.Module) -> ModelInput:
     """Move the inputs to the device of the model's weights; floats get their dtype."""
-    device, dtype = where_inputs_go(model)
+    return moved(inputs, *where_inputs_go(model))
 
-    def move(tensor: Tensor) -> Tensor:
-        return tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
 
-    args, kwargs = map_tensors((inputs.args, inputs.kwargs), move)
+def moved(inputs: ModelInput, device: torch.device, dtype: torch.dtype) -> ModelInput:
+    """Move the inputs to a device; floats get the dtype."""
+    given = inputs.args, inputs.kwargs
+    args, kwargs = map_tensors(given, lambda each: _moved(each, device, dtype))
     return replace(inputs, args=args, kwargs=kwargs)
 
 

@@ -20,7 +20,7 @@ from ..showing import widget
 from .checks import findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .guard import Guard
-from .loss import LOOKED, optimizers
+from .loss import LOOKED, held_by, optimizers
 from .magnitudes import grows_out_of_range
 from .observation import LayerCall, Observation, examine
 
@@ -141,6 +141,7 @@ def diagnose(
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
     seen = examine(session, target, score_of=any_score, explained=grows_out_of_range)
+    seen.optimized = held_by(optimizer, session.model)
     found, looked = findings_in(seen), looked_at(seen)
     if optimizer is not None:
         found, looked = (

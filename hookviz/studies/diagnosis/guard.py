@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,8 @@ from ..graph.graph import failing
 from ..graph.page import drawing
 from .checks import causes_alone, findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
-from .loss import LOOKED, LossListener, idle_samples, optimizers, wiring
-from .model_error import no_graph, raised_outside
+from .loss import LOOKED, LossListener, held_by, idle_samples, optimizers, wiring
+from .model_error import WRONG_ARGUMENTS, no_graph, place_of, raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
 from .observation import Observation, examine, plain_tensors
 from .operations import OUTSIDE, OperationRecord, away_from, moments
@@ -279,7 +279,7 @@ class Guard(HookManager, Diagnosis):
         else:
             self._look(calls)
         if self._optimizer is not None and self._seen:
-            found = optimizers(self._core, self._optimizer)
+            found = optimizers(self._core, self._optimizer, dict.fromkeys(self._graded))
             self.set_findings([*self, *found], [*self.looked_at, LOOKED])
         empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
         if empty is not None:
@@ -289,8 +289,8 @@ class Guard(HookManager, Diagnosis):
             within = [type_name(self._core)] if ended else []
             stepped = bool(calls) and bool(self._changed(calls[-1]))
             cut = self._loss.cut
-            if cut is None and calls and "does not require grad" in str(error):
-                cut = _no_grad(self._ungraded) or self._cut_within(calls[-1])
+            if calls and "does not require grad" in str(error):
+                cut = self._cut_at(calls[-1])
             outside = raised_outside(error, within, cut, stepped=stepped)
             self.set_findings([outside, *self], self.looked_at)
 
@@ -308,10 +308,11 @@ class Guard(HookManager, Diagnosis):
         lacking = self._lacking() or self._uneven or _suspicious(self._names)
         found += self._idle_samples()
         if not self._graded and self._loss.cut_off() and self._learns():
-            found.append(cut_off(self._loss.cut or self._cut_within(calls[-1])))
+            found.append(cut_off(self._cut_at(calls[-1])))
         if (lacking or wired or self._loss.doubtful) and not self._changed(calls[-1]):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
+                seen.optimized = held_by(self._optimizer, self._core)
                 seen.zeroed, seen.sliced = self._loss.zeroed, self._loss.sliced
                 seen.taken = self._loss.taken
                 for made in wired:
@@ -326,6 +327,10 @@ class Guard(HookManager, Diagnosis):
         looked += ["the scale of the input"] * bool(self._scales)
         looked += ["weights that no gradient reaches"] * bool(self._graded)
         self.set_findings([*self, *causes_alone(found)], [*self.looked_at, *looked])
+
+    def _cut_at(self, started: RecordedCall) -> OperationRecord | None:
+        """Return what ends the loss's graph: behind the model, around it, or in it."""
+        return self._loss.cut or _no_grad(self._ungraded) or self._cut_within(started)
 
     def _cut_within(self, started: RecordedCall) -> OperationRecord | None:
         """Return what keeps the model's output without a graph, if running it again shows it."""
@@ -379,7 +384,14 @@ class Guard(HookManager, Diagnosis):
                 why = f"running it again raised {type(other).__name__}: {first_sentence(other)}"
         found = findings_in(seen) if seen is not None else []
         if error is not None:  # a run that went another way, or not so far, says too little
-            found = [each for each in found if seen is not None and seen.error is not None]
+            there = place_of(error)
+            del there["function"]
+            called = there["line"] and WRONG_ARGUMENTS.search(str(error))
+            found = [
+                replace(each, **there) if called or not each.line else each
+                for each in found
+                if seen is not None and seen.error is not None
+            ]
         # What explodes may be too large for its sum alone.
         lost = [e for e in found if e.kind in ("nan", "inf", "exploding")]
         if hit is not None and not lost:

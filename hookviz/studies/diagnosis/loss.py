@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -114,8 +115,10 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
     # Of a batch in two halves one may be a target: then something takes the other one, too.
-    half = 2 * idle == count and seen.sliced is not None and 0 < len(seen.taken) < count
-    if not seen.backward or seen.error is not None or not (half or 2 * idle > count):
+    cut = seen.sliced if len(seen.taken) < count else None  # nothing is left out by slices
+    half = 2 * idle == count and cut is not None and (cut.name == "mul" or bool(seen.taken))
+    lost = seen.score is not None and not math.isfinite(seen.score)
+    if not seen.backward or seen.error is not None or lost or not (half or 2 * idle > count):
         return
     if idle == count:
         # A loss with a margin is 0 once all answers of a small batch are right beyond it.
@@ -133,7 +136,6 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
             evidence={"samples": count},
         )
         return
-    cut = seen.sliced if len(seen.taken) < count else None  # nothing is left out by slices
     there: dict[str, Any] = cut.place if cut is not None else {}
     by = "" if cut is None else cut.name + " with a mask" * (cut.name == "mul")
     at = f", since {by} leaves them out at {cut.where}" if cut is not None else ""
@@ -375,12 +377,20 @@ TOO_FAR = 0.5
 """A step that takes weights by this fraction of their own size is far too long."""
 
 
+def held_by(optimizer: Any, model: nn.Module) -> set[str]:
+    """Return the names of the model's parameters that an optimizer holds, if there is one."""
+    groups = [] if optimizer is None else optimizer.param_groups
+    held = {id(each) for group in groups for each in group["params"]}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in held}
+
+
 def optimizers(
-    model: nn.Module, optimizer: Any, slopes: Mapping[str, float] | None = None
+    model: nn.Module, optimizer: Any, slopes: Mapping[str, float | None]
 ) -> Iterator[Finding]:
     """Report parameters that an optimizer lacks, holds twice or in vain, and too long steps.
 
-    ``slopes`` are the norms of the gradients that reached the parameters.
+    ``slopes`` are the norms of the gradients that reached the parameters, None where ``.grad`` has
+    it.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     held = [(id(each), group) for group in optimizer.param_groups for each in group["params"]]
@@ -389,12 +399,16 @@ def optimizers(
     missing = [names[key] for key in names if names[key] in learns and key not in counts]
     if missing:
         whole = len(missing) == len(learns)
+        others = not whole and bool(slopes) and not slopes.keys() & set(missing)
         yield _about(
             missing,
             f"The optimizer holds {'none' if whole else len(learns) - len(missing)} of "
             f"{len(learns)} parameters that learn: it lacks {missing[0]!r}.",
-            "Make it after the model is complete, with model.parameters(); or freeze what is not "
-            "to learn, requires_grad_(False).",
+            "Nothing, if they learn in a step of their own: no gradient reached them."
+            if others
+            else "Make it after the model is complete, with model.parameters(); or freeze what is "
+            "not to learn, requires_grad_(False).",
+            "note" if others else "warning",
         )
     twice = [names.get(key, "") for key, count in counts.items() if count > 1]
     if twice:
@@ -419,7 +433,7 @@ def optimizers(
             "note",
         )
     yield from _rates(optimizer, names)
-    yield from _lengths(model, optimizer, names, slopes or {})
+    yield from _lengths(model, optimizer, names, slopes)
 
 
 def _about(names: list[str], message: str, advice: str, severity: str = "warning") -> Finding:
@@ -444,7 +458,7 @@ def _rates(optimizer: Any, names: Mapping[int, str]) -> Iterator[Finding]:
 
 
 def _lengths(
-    model: nn.Module, optimizer: Any, names: Mapping[int, str], slopes: Mapping[str, float]
+    model: nn.Module, optimizer: Any, names: Mapping[int, str], slopes: Mapping[str, float | None]
 ) -> Iterator[Finding]:
     """Return the length of a first step: Adam's by its rate, plain descent's by the gradient."""
     kind = type(optimizer).__name__

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...hooking.select import is_convolution
 from ...run.errors import first_line, innermost_call, takes
@@ -35,9 +38,11 @@ def raised(seen: Observation) -> Iterator[Finding]:
         return
     look = _innermost(seen, error)
     kind = kind_of(error)
-    place = _place(error)
+    place = place_of(error)
     if not place["line"] and "without a gradient" in str(error):
         place |= no_graph(seen)
+    if not place["line"] and look is not None and WRONG_ARGUMENTS.search(str(error)):
+        place |= _definition(look.module)
     operation = seen.raised.name if seen.raised is not None else place.pop("function")
     place.pop("function", None)
     name = look.layer if look is not None else ""
@@ -91,7 +96,7 @@ def raised_outside(
     ``cut`` is where autograd's graph ended last, ``stepped`` whether weights have changed within
     the block.
     """
-    place = _place(error)
+    place = place_of(error)
     function = place.pop("function")
     within = " or ".join(map(repr, seen_layers))
     if cut is not None and cut.file and "does not require grad" in str(error):
@@ -116,6 +121,9 @@ def raised_outside(
     )
 
 
+WRONG_ARGUMENTS = re.compile(
+    r"missing \d+ required (positional|keyword)|positional arguments? but|unexpected keyword"
+)
 IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
 
 
@@ -167,6 +175,10 @@ def mended(error: BaseException, look: LayerCall | None, seen: Observation | Non
     if "index out of range in self" in said and look is not None:
         count = getattr(look.module, "num_embeddings", 0)
         return f"Indices must go from 0 to {count - 1}: clamp them, or make the embedding larger."
+    if look is not None and WRONG_ARGUMENTS.search(said) and (wanted := _arguments(look.module)):
+        named = f"layer {look.layer!r}" if look.layer else "the model"
+        labels = "" if look.layer else "; labels go to the target, lambda output: loss(output, y)"
+        return f"Give {named} what its forward takes, ({wanted}){labels}."
     for words, advice in MENDED.items():
         if re.search(words, said):
             return advice
@@ -200,8 +212,6 @@ MENDED = {
     "same device": "Bring the input and the labels to where the model is: x.to(device).",
     r"not subscriptable|got \(list|list' object|not list|must be Tensor": "Give the tensor itself, "
     "not a list of it: model(x), not model([x]).",
-    r"positional arguments? but|unexpected keyword": "A tuple is all arguments of the model: give "
-    "x alone, and labels by a target, lambda output: loss(output, y).",
     "multi-target not supported": "Labels of classes are one number a sample, shape (N,): "
     "y.squeeze(1), or y.argmax(1) of one-hot ones.",
     "should be between 0 and 1": "binary_cross_entropy takes probabilities: give them through a "
@@ -220,6 +230,22 @@ MENDED = {
 """Text of an error -> the code to write instead."""
 
 
+def _definition(module: nn.Module) -> dict[str, Any]:
+    """Return file and line of a module's forward, where that is the user's code."""
+    code = getattr(module.forward, "__code__", None)
+    if code is None or code.co_filename.startswith(_FOREIGN):
+        return {}
+    return {"file": code.co_filename, "line": code.co_firstlineno}
+
+
+def _arguments(module: nn.Module) -> str:
+    """Write the arguments of a module's forward, such as ``x, mask=None``; empty if unknown."""
+    with suppress(TypeError, ValueError):
+        taken = inspect.signature(module.forward).parameters.values()
+        return ", ".join(str(each.replace(annotation=each.empty)) for each in taken)
+    return ""
+
+
 def _innermost(seen: Observation, error: Exception) -> LayerCall | None:
     """Return the call in which the error arose: the innermost one that did not come to its end."""
     call = innermost_call(error, seen.names)
@@ -234,11 +260,13 @@ def _in_backward(seen: Observation) -> bool:
     return root is not None and root.finished
 
 
-def _place(error: BaseException) -> dict[str, Any]:
+_FOREIGN = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
+
+
+def place_of(error: BaseException) -> dict[str, Any]:
     """File and line of the innermost frame of the user's code, and torch's function within it."""
-    foreign = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
     frames = traceback.extract_tb(error.__traceback__)
-    users = [place for place, each in enumerate(frames) if not each.filename.startswith(foreign)]
+    users = [place for place, each in enumerate(frames) if not each.filename.startswith(_FOREIGN)]
     inner = frames[users[-1] :] if users else frames
     functional = [each.name for each in inner if each.filename.endswith("functional.py")]
     file, line = (inner[0].filename, inner[0].lineno or 0) if users else ("", 0)

@@ -70,7 +70,8 @@ def _finding(operation: OperationRecord, seen: Observation, more: int) -> Findin
     else:
         why = cause(operation)
         forward = operation.phase == "forward"
-        what = operation.name if forward else f"the gradient of {operation.name}"
+        name = operation.name.removesuffix("_forward")
+        what = name if forward else f"the gradient of {name}"
         message = f"{what[0].upper()}{what[1:]} made {word}: {why}."
         advice = _advice(operation)
     severity = "error"
@@ -162,7 +163,14 @@ def _log1p(given: Given) -> str:
 
 
 def _divided(given: Given) -> str:
+    if len(given) == 1 and given[0].finite:
+        return "division by a number that is 0 or next to it"
     return "division by 0" if len(given) > 1 and given[-1].low <= 0 <= given[-1].high else ""
+
+
+def _no_label(given: Given) -> str:
+    finite = all(each.finite for each in given)
+    return "the mean over no label: all of them are ignore_index" if finite else ""
 
 
 def _reciprocal(given: Given) -> str:
@@ -210,6 +218,7 @@ CAUSES: dict[str, Callable[[Given], str]] = {
     **dict.fromkeys(("log", "log2", "log10"), _log),
     "log1p": _log1p,
     "div": _divided,
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _no_label),
     **dict.fromkeys(("reciprocal", "rsqrt"), _reciprocal),
     **dict.fromkeys(("sqrt", "pow", "norm", "linalg_vector_norm"), _root),
     **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exp),
@@ -243,6 +252,10 @@ _ROOT = "Add a small number under the root, (x + 1e-8).sqrt(), whose slope is th
 _ADVICE = {
     **dict.fromkeys(("log", "log2", "log10", "log1p"), _LOG),
     "div": "Add a small number to what is divided by, or clamp it away from 0.",
+    **dict.fromkeys(
+        ("nll_loss_forward", "nll_loss2d_forward"),
+        "Leave out batches without a label, or divide the sum by the number of labels, 1 at least.",
+    ),
     "reciprocal": "Add a small number to what is divided by, or clamp it away from 0.",
     "rsqrt": "Add a small number under the root.",
     **dict.fromkeys(("sqrt", "norm", "linalg_vector_norm"), _ROOT),

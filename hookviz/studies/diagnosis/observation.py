@@ -142,6 +142,7 @@ class Observation:
         default_factory=dict
     )  # parameters -> their gradients' norms
     used: set[str] = field(default_factory=set)  # parameters that an operation read
+    optimized: set[str] = field(default_factory=set)  # parameters that the optimizer holds
     drew: bool = False  # whether a lone random number was drawn, as to leave out a layer
     decided: set[str] = field(default_factory=set)  # layers whose forward reads its numbers
     chosen: bool = False  # whether the model returned whole numbers, as a detector its labels
@@ -286,7 +287,7 @@ class RunObserver(Listener):
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         for tensor in returned:
-            self._reaches(tensor)
+            self.reaches(tensor)
         look = self._calls[call]
         look.finished = True
         if call.module is next(iter(self.found.names)):
@@ -323,7 +324,7 @@ class RunObserver(Listener):
                 if look.leaf:
                     look.gradient = self._norm(gradient) if learns else _norm(gradient)
                 if learns:
-                    self._reaches(gradient)
+                    self.reaches(gradient)
 
     def _arrived_at_weights(self, name: str, gradient: Tensor | None) -> None:
         if gradient is not None:
@@ -332,14 +333,14 @@ class RunObserver(Listener):
                 self.found.gradient_norms[name] = self.found.gradient_norms.get(
                     name, 0.0
                 ) + self._norm(gradient)
-                self._reaches(gradient)
+                self.reaches(gradient)
 
     def _norm(self, gradient: Tensor) -> float:
         norm = _norm(gradient)
         self.found.suspect |= not math.isfinite(norm)
         return norm
 
-    def _reaches(self, tensor: Tensor) -> None:
+    def reaches(self, tensor: Tensor) -> None:
         """Mark the origin of NaN and Inf as having propagated to this tensor."""
         writer = self._writers.get(tensor)
         if writer is None or writer.finite:
@@ -507,7 +508,7 @@ class RunObserver(Listener):
                     self.found.sliced = self.found.sliced or record
                     self.found.taken |= rows_taken(operation, root.shapes[0][0])
         if operation.call is None and operation.name == "mul":
-            if by_zero(operation):
+            if by_zero(operation) and operation.inputs[0].requires_grad:
                 self.found.zeroed = record
             if masks_samples(operation, self.found.samples):
                 self.found.sliced = self.found.sliced or record
@@ -685,6 +686,7 @@ def _examined(
     _settle_cuts(found)
     if scores and (last := scores[-1]) is not None:
         found.score = float(last.detach())
+        observers[-1].reaches(last)  # it may be NaN with a gradient of 0
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -99,20 +100,23 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
         if (own := _parameters(module, name) - frozen) & seen.used
         and not own & seen.gradient_norms.keys()
     }
-    for name in _outermost(lacking.values()):
+    without = _outermost(lacking.values())
+    learns = _learners(seen, without) if len(without) <= FEW else {}
+    for name in without:
         module = next(each for each, known in lacking.items() if known == name)
         why, advice, cut = _reason(module, name, seen)
         # A model may choose in eval mode where it draws, or rounds softly, in training; and a
         # detector detaches what it proposes, and learns it by a loss that it has in training.
         training = next(iter(seen.names)).training
         answers = not training and (advice is _SOFT or (seen.chosen and why == _UNTRACKED))
+        nothing = "Nothing, if that is so in eval mode alone; in training mode look again."
+        if meant := _meant(module, name, seen, learns):
+            nothing = f"Nothing, if that is meant: {meant}."
         yield Finding(
             "no gradient",
-            "note" if answers else "warning",
+            "note" if answers or meant else "warning",
             f"No gradient reaches the weights of {name or 'the model'!r}: {why}.",
-            "Nothing, if that is so in eval mode alone; in training mode look again."
-            if answers
-            else advice,
+            nothing if answers or meant else advice,
             name,
             phase="backward",
             cause=why,
@@ -122,6 +126,79 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
             evidence={"parameters": sorted(_parameters(module, name) - frozen)},
         )
     yield from _no_slope(seen)
+
+
+FEW = 16
+"""So many parts, at most, are kept from learning on purpose: a generator, a target network."""
+
+
+def _learners(seen: Observation, without: list[str]) -> dict[str, nn.Module]:
+    """Return the outermost modules that a gradient reaches and in which none lacks it."""
+    learns = {
+        name: module
+        for module, name in seen.names.items()
+        if not any(not name or each.startswith(f"{name}.") for each in without)
+        and _parameters(module, name) & seen.gradient_norms.keys()
+    }
+    return {name: learns[name] for name in _outermost(learns)}
+
+
+def _meant(module: nn.Module, name: str, seen: Observation, learns: Mapping[str, nn.Module]) -> str:
+    """Say what tells that a part is kept from learning on purpose; empty where nothing does."""
+    own = _parameters(module, name)
+    if seen.optimized & seen.gradient_norms.keys() and not seen.optimized & own:
+        return "the optimizer holds none of these weights"
+    for known, other in learns.items():
+        if not _in_one_row(name, known) and _is_copy(module, other):
+            return f"they are a copy of those of {known!r}, as a target network's are"
+    within = {name, *(n for m, n in seen.names.items() if m in set(module.modules()))}
+    for known in learns:
+        if not _in_one_row(name, known) and _is_shared(within, known, seen):
+            return f"{known!r} is given other samples, too, as in a critic's step"
+    return ""
+
+
+def _is_shared(within: set[str], layer: str, seen: Observation) -> bool:
+    """Return whether a layer takes what some layers make and, beside it, what they do not.
+
+    In two calls, or put together in one.
+    """
+    made = [each for each in seen.operations if each.layer in within]
+    calls = [look for look in seen.calls if look.layer == layer and look.made_by and look.given[0]]
+    if not made or not calls:
+        return False
+    before = [all(each.index < made[0].index for each in look.made_by) for look in calls]
+    after = [any(each.layer in within for each in look.made_by) for look in calls]
+    twice = [
+        look.made_by[0].name == "cat" and look.given[0][0] == 2 * seen.samples for look in calls
+    ]
+    return (any(before) and any(after)) or any(twice)
+
+
+def _in_one_row(one: str, other: str) -> bool:
+    """Return whether two layers stand in one Sequential or list."""
+    (parent, _, own), (beside, _, its) = one.rpartition("."), other.rpartition(".")
+    return parent == beside and own.isdigit() and its.isdigit()
+
+
+def _is_copy(module: nn.Module, other: nn.Module) -> bool:
+    """Return whether one module's weights are, or follow, those of the other.
+
+    Weights that are drawn apart have next to nothing in common.
+    """
+    own, theirs = ([*each.parameters()] for each in (module, other))
+    if module is other or [p.shape for p in own] != [p.shape for p in theirs]:
+        return False
+    pairs = [(a.detach().flatten(), b.detach().flatten()) for a, b in zip(own, theirs, strict=True)
+             if a.ndim > 1 and not a.is_meta]  # fmt: skip
+    if not pairs:
+        return False
+    one, two = (torch.cat([pair[side].float() for pair in pairs]) for side in range(2))
+    return bool(torch.cosine_similarity(one, two, dim=0) > ALIKE)
+
+
+ALIKE = 0.5
+"""Cosine of the weights of a network and of another one that follows it, at least."""
 
 
 def _last_cut(seen: Observation) -> OperationRecord | None:
@@ -255,7 +332,8 @@ _SOFT = (
 _UNTRACKED = "its output is not tracked, since it ran under torch.no_grad() or detached"
 _NUMBERS = "Compute with tensors throughout: without tolist(), item(), numpy() and torch.tensor()."
 _REMOVE = (
-    "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False)."
+    "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False); "
+    "if it learns in another step, give this one's optimizer=."
 )
 
 

@@ -221,6 +221,8 @@ class _IndexDataset(Dataset):
 
 def split(item: Any) -> tuple[Any, int]:
     """Split an item of a data set into the input and its class, −1 if it has none."""
+    if isinstance(item, Tensor):
+        return item, -1
     label: Any = None
     if isinstance(item, Mapping) and "image" in item:  # as the rows of Hugging Face's data sets
         item, label = item["image"], item.get("label")
@@ -235,6 +237,9 @@ def _together(samples: Mapping[int, Any]) -> ModelInput:
     if not samples:
         return ModelInput(())
     first_index, first = next(iter(samples.items()))
+    tensors = [each for each in samples.values() if isinstance(each, Tensor)]
+    if len(tensors) == len(samples) and len({each.shape for each in tensors}) == 1:
+        return ModelInput((torch.cat(tensors),))
     usual = _shapes(first)
     for index, each in samples.items():
         if _shapes(each) != usual:
@@ -242,8 +247,6 @@ def _together(samples: Mapping[int, Any]) -> ModelInput:
                 f"Inputs {first_index} and {index} differ in shape, {_said(usual)} and "
                 f"{_said(_shapes(each))}: give a transform= that makes them alike, or batch_size=1."
             )
-    if isinstance(first, Tensor):
-        return ModelInput((torch.cat(list(samples.values())),))
     named = {key: torch.cat([each[key] for each in samples.values()]) for key in first}
     return ModelInput((), named)
 

@@ -27,7 +27,7 @@ from ...hooking.handles import Hook, HookManager
 from ...hooking.interrupts import defer_interrupts
 from ...hooking.select import Layers, module_names, select_layers, type_name, unwrapped
 from ...hooking.tensors import PatchGrid, as_maps, at_least_float32, tensors_in
-from ...run.inputs import ModelInput, Transform, as_the_model_takes, where_inputs_go
+from ...run.inputs import ModelInput, Transform, as_the_model_takes, moved, where_inputs_go
 from ...run.progress import Progress
 from ...run.recorder import OperationRecorder
 from ...run.session import Session
@@ -269,30 +269,30 @@ def _pass(
     return False
 
 
-_SMALL, _AT_ONCE = 1 << 17, 1 << 19
+_SMALL, _AT_ONCE = 1 << 17, 1 << 20
 """Maps of so few numbers are kept until there are so many: to sum up each alone costs more than to
 compute it."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Small:
-    """A batch, all of whose maps are small, and copies of them."""
+    """A batch, all of whose maps are small, and where copies of them lie."""
 
     batch: Batch
     indices: Tensor
-    maps: Mapping[Column, Tensor]
+    memory: Mapping[Column, Tensor]
+    start: int  #: in each of them
 
     @property
-    def numbers(self) -> int:
-        return sum(each.numel() for each in self.maps.values())
+    def stop(self) -> int:
+        return self.start + len(self.indices)
 
     def goes_with(self, after: _Small) -> bool:
-        """Return True if the other one is behind this one, and its maps are of the same sizes."""
-        sizes = [
-            {column: each.shape[1:] for column, each in small.maps.items()}
-            for small in (self, after)
-        ]
-        return sizes[0] == sizes[1] and self.batch.span.stop <= after.batch.span.start
+        """Return True if the other one is behind this one, and its maps lie in the same memory."""
+        same = self.memory.keys() == after.memory.keys() and all(
+            each is after.memory[column] for column, each in self.memory.items()
+        )
+        return same and self.batch.span.stop <= after.batch.span.start
 
 
 class _Work(HookManager):
@@ -308,7 +308,7 @@ class _Work(HookManager):
     ) -> None:
         self._heads = heads
         self.session, self._begun, self._file = session, begun, file
-        device, _ = where_inputs_go(session.model)
+        self._where = device, _ = where_inputs_go(session.model)
         # Others have no float64.
         self._device = device if device.type in ("cpu", "cuda") else torch.device("cpu")
         self._channels = begun.channels.to(self._device)
@@ -318,6 +318,8 @@ class _Work(HookManager):
         self._indices = torch.zeros(0, dtype=torch.int64)
         self._found: dict[Column, BatchStatistics | Tensor] = {}
         self._waiting: list[_Small] = []
+        self._memory: dict[Column, Tensor] = {}  # of the maps that wait: new one each time is slow
+        self._room = self._wanted = 0  # for how many inputs it has room, and is to have
         self._calls: Counter[nn.Module] = Counter()
         self._careful = False
         self._grid = PatchGrid()
@@ -349,10 +351,12 @@ class _Work(HookManager):
         self._indices = torch.tensor(batch.indices, dtype=torch.int64, device=self._device)
         self._found = {}
         if batch.indices:
+            self._make_room()
             self._check_fields(batch)
             self._run(batch)
         maps = {c: each for c, each in self._found.items() if isinstance(each, Tensor)}
-        small = _Small(batch, self._indices, maps)
+        memory = {column: self._memory[column] for column in maps}
+        small = _Small(batch, self._indices, memory, self._filled)
         if maps and len(maps) == len(self._found):
             self._wait(small)
             return
@@ -370,16 +374,33 @@ class _Work(HookManager):
         if self._waiting and not self._waiting[-1].goes_with(small):
             self._take_in_waiting()
         self._waiting.append(small)
-        if sum(each.numbers for each in self._waiting) >= _AT_ONCE:
+        self._wanted = _AT_ONCE // sum(each[0].numel() for each in small.memory.values())
+
+    @property
+    def _filled(self) -> int:
+        """Number of inputs whose maps wait."""
+        return self._waiting[-1].stop if self._waiting else 0
+
+    def _make_room(self) -> None:
+        """Take in what waits if the next batch does not fit behind it."""
+        if self._filled + len(self._indices) > self._room:
             self._take_in_waiting()
+            self._room = max(self._wanted, len(self._indices))
+
+    def _copied(self, column: Column, maps: Tensor) -> Tensor:
+        """Copy small maps behind those that wait."""
+        room, size = self._memory.get(column), (self._room, *maps.shape[1:])
+        if room is None or room.shape != size or room.dtype != maps.dtype:
+            room = self._memory[column] = maps.new_empty(size)
+        return room[self._filled :][: len(maps)].copy_(maps)
 
     @defer_interrupts
     def _take_in_waiting(self) -> None:
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
-        columns = waiting[0].maps
-        maps = {column: torch.cat([each.maps[column] for each in waiting]) for column in columns}
+        here = slice(waiting[0].start, waiting[-1].stop)
+        maps = {column: each[here] for column, each in waiting[0].memory.items()}
         indices = torch.cat([each.indices for each in waiting])
         self._take_in(waiting, self._summed_up(maps, indices))
 
@@ -414,7 +435,7 @@ class _Work(HookManager):
 
     def _run(self, batch: Batch) -> None:
         self._found, self._calls = {}, Counter()
-        inputs = as_the_model_takes(batch.inputs, self.session.model)
+        inputs = moved(batch.inputs, *self._where)
         if self._heads is None:
             self.session.call(*inputs.args, **inputs.kwargs)
             return
@@ -431,7 +452,7 @@ class _Work(HookManager):
 
     def _sum_up(self, column: Column, maps: Tensor) -> None:
         if maps.numel() <= _SMALL:
-            self._found[column] = maps.clone()
+            self._found[column] = self._copied(column, maps)
             return
         length = self._begun.mark.length
         self._found[column] = rows_of(maps, self._indices, length, self._careful)

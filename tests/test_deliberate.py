@@ -1,0 +1,186 @@
+"""Parts that are kept from learning on purpose are no fault: critics, targets, stop-gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import hookviz
+
+
+def encoder() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(),
+        nn.Conv2d(8, 16, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 16),
+    )  # fmt: skip
+
+
+class Parts(nn.Module):
+    """Parts by their names, and a forward that is given them all."""
+
+    def __init__(self, run: Callable[[Any, Tensor], Any], **parts: nn.Module) -> None:
+        super().__init__()
+        self.run = run
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
+
+
+def gan(run: Callable[[Any, Tensor], Any]) -> Parts:
+    made = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 64))
+    critic = nn.Sequential(nn.Linear(64, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+    return Parts(run, generator=made, critic=critic)
+
+
+def fake(parts: Any, x: Tensor) -> Tensor:
+    return parts.generator(torch.randn(len(x), 8)).detach()
+
+
+def following(run: Callable[[Any, Tensor], Any]) -> Parts:
+    online = encoder()
+    target = copy.deepcopy(online)
+    with torch.no_grad():
+        for parameter in target.parameters():  # as after a while of following it
+            parameter.mul_(0.9).add_(0.02 * torch.randn_like(parameter))
+    head = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16))
+    return Parts(run, online=online, target=target, predictor=head)
+
+
+def without_graph(part: nn.Module, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return part(x)
+
+
+def quantised(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    z = parts.encoder(x)
+    q = parts.book(torch.cdist(z, parts.book.weight).argmin(1))
+    extra = F.mse_loss(q, z.detach()) + 0.25 * F.mse_loss(z, q.detach())
+    return parts.decoder(z + (q - z).detach()), extra
+
+
+def simsiam(parts: Any, x: Tensor) -> tuple[Tensor, ...]:
+    one, two = parts.encoder(x), parts.encoder(x.flip(3))
+    return parts.head(one), parts.head(two), two.detach(), one.detach()
+
+
+def alike(output: tuple[Tensor, ...]) -> Tensor:
+    half = len(output) // 2
+    pairs = zip(output[:half], output[half:], strict=True)
+    return -sum((F.cosine_similarity(a, b).mean() for a, b in pairs), torch.zeros(()))
+
+
+def told_apart(output: Any) -> Tensor:
+    real, made = output if isinstance(output, tuple) else output.chunk(2)
+    return (F.softplus(-real) + F.softplus(made)).mean()
+
+
+def headed(run: Callable[[Any, Tensor], Any]) -> Parts:
+    return Parts(run, body=encoder(), head=nn.Linear(16, 10), beside=nn.Linear(16, 10))
+
+
+def both(parts: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    features = parts.body(x)
+    return parts.head(features), parts.beside(features.detach())
+
+
+Y = torch.arange(32) % 10
+
+
+def classes(output: Any) -> Tensor:
+    outputs = output if isinstance(output, tuple) else (output,)
+    return sum((F.cross_entropy(each, Y) for each in outputs), torch.zeros(()))
+
+
+Case = tuple[Callable[[], nn.Module], Callable[[Any], Tensor]]
+SILENT: dict[str, Case] = {
+    "a critic's step": (
+        lambda: gan(lambda m, x: (m.critic(x.flatten(1)), m.critic(fake(m, x)))), told_apart,
+    ),
+    "a critic's step, put together": (
+        lambda: gan(lambda m, x: m.critic(torch.cat([x.flatten(1), fake(m, x)]))), told_apart,
+    ),
+    "a target network": (
+        lambda: following(lambda m, x: (m.predictor(m.online(x)), m.target(x.flip(3)).detach())),
+        alike,
+    ),
+    "BYOL": (
+        lambda: following(
+            lambda m, x: (m.predictor(m.online(x)), without_graph(m.target, x.flip(3)))
+        ),
+        alike,
+    ),
+    "SimSiam": (
+        lambda: Parts(simsiam, encoder=encoder(), head=nn.Sequential(
+            nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 16))),
+        alike,
+    ),
+    "VQ-VAE": (
+        lambda: Parts(quantised, encoder=encoder(), book=nn.Embedding(32, 16),
+                      decoder=nn.Linear(16, 64)),
+        lambda output: output[0].square().mean() + output[1],
+    ),
+    "a head beside, behind a stopped gradient": (lambda: headed(both), classes),
+}  # fmt: skip
+ALONE: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], str]] = {
+    "a critic's step on made ones alone": (
+        lambda: gan(lambda m, x: m.critic(fake(m, x))),
+        lambda output: F.softplus(output).mean(),
+        "critic",
+    ),
+    "a head on a body that stays": (
+        lambda: Parts(lambda m, x: m.head(m.body(x).detach()), body=encoder(),
+                      head=nn.Linear(16, 10)),
+        classes,
+        "head",
+    ),
+}  # fmt: skip
+"""Cases that only the optimizer tells apart from a fault, and the part that it holds."""
+
+
+def said(
+    form: str, model: nn.Module, loss: Callable[[Any], Tensor], optimizer: Any = None
+) -> list[Any]:
+    x = torch.randn(32, 1, 8, 8)
+    if form == "call":
+        findings = hookviz.diagnose(model, x, loss, optimizer=optimizer)
+    else:
+        with hookviz.diagnose(model, optimizer=optimizer) as findings:
+            loss(model(x)).backward()
+    return [each for each in findings if each.severity != "note"]
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", SILENT)
+def test_what_is_kept_from_learning_on_purpose_is_no_fault(name, form):
+    build, loss = SILENT[name]
+    assert said(form, build().train(), loss) == []
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", ALONE)
+def test_the_optimizer_tells_whose_step_it_is(name, form):
+    build, loss, part = ALONE[name]
+    model = build().train()
+    (finding,) = said(form, model, loss)
+    assert finding.kind == "no gradient"
+    assert "optimizer=" in finding.advice
+    assert finding.line
+    optimizer = torch.optim.SGD(model.get_submodule(part).parameters(), 0.01)
+    assert said(form, model, loss, optimizer=optimizer) == []
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_equal_layers_in_a_row_are_no_targets(form):
+    layer = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
+    row = nn.Sequential(*(copy.deepcopy(layer) for _ in range(4)))
+    cut = Parts(lambda m, x: m.row[2:](m.row[:2](x.flatten(1)[:, :16]).detach()), row=row)
+    found = said(form, cut, lambda output: output.square().mean())
+    assert {"row.0", "row.1"} <= {name for each in found for name in each.layers}
