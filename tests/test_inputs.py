@@ -408,7 +408,6 @@ def test_channels_last_that_are_no_picture():
         ([hookviz.demo_images()[0], 3], "given a list of 2: .*pictures and paths: int is neither"),
         ({"image": 3}, r"The keys 'image' are not arguments of forward\(input\)"),
     ],
-    ids=str,
 )
 def test_what_the_model_cannot_take_is_refused_with_the_cure(given, cure):
     model = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten())
