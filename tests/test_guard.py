@@ -226,6 +226,13 @@ def test_an_empty_batch_says_nothing_of_its_scale():
     assert [each.kind for each in findings] == ["empty"]
 
 
+def test_a_loss_over_an_empty_batch_is_its_doing():
+    model, x = whole(), torch.zeros(0, 4)
+    with hookviz.diagnose(model) as findings:
+        F.cross_entropy(model(x), LABELS[:0]).backward()
+    assert [each.kind for each in findings if each.severity != "note"] == ["empty"]
+
+
 @pytest.mark.parametrize(
     "change, words",
     [(lambda x: x.double(), "x.float()"), (lambda x: x[0], "x[None]")],

@@ -283,7 +283,8 @@ class Guard(HookManager, Diagnosis):
             self.set_findings([*self, *found], [*self.looked_at, LOOKED])
         empty = next((call for call in calls if _is_empty(call.args, call.kwargs)), None)
         if empty is not None:
-            self.set_findings([*self, _EMPTY], self.looked_at)
+            others = [each for each in self if each.kind != "nan"]  # a mean over nothing
+            self.set_findings([_EMPTY, *others], self.looked_at)
         if error is not None and not any(each.severity == "error" for each in self):
             ended = calls and not calls[-1].finished
             within = [type_name(self._core)] if ended else []
