@@ -579,7 +579,7 @@ export function word(text) {
   if (!table || !text) return text;
   const known = table[text] ?? translated.get(text);
   if (known !== undefined) return known;
-  const said = spoken(text);
+  const said = inWords(text);
   if (translated.size > 5000) translated.clear(); // exact values make ever new texts
   translated.set(text, said);
   return said;
@@ -590,7 +590,7 @@ export function word(text) {
  * @param {string} text
  * @returns {string}
  */
-function spoken(text) {
+function inWords(text) {
   const sentences = text.split(/(?<=\.) (?=[A-Z])/);
   if (sentences.length > 1 && sentences.some((each) => word(each) !== each)) return sentences.map(word).join(" ");
   for (const [pattern, other] of patterns) {

@@ -1,4 +1,4 @@
-"""The button "code for this view" in a real notebook: pressed by keyboard, the code read and run."""
+"""The button "code for this view" in a real notebook: pressed by keyboard, its code run."""
 
 from __future__ import annotations
 
