@@ -39,7 +39,7 @@ export class Heading {
   constructor(state, facts, toChannel, toLayer, toOrder) {
     this.name = el("h2", { class: "hv-name" });
     this.words = el("span", { class: "hv-dim hv-does" });
-    this.find = new Search("find a layer", "find a layer: name, type, size …", toLayer);
+    this.find = new Search("find a layer", "find a layer: name, type, size …", "no layer has that name, type or size", toLayer);
     this.what = el("span", { class: "hv-dim hv-what" }, "channel");
     this.channel = slider("channel", toChannel);
     this.word = "channel";

@@ -43,7 +43,7 @@ export class Layout {
     this.title = el("b", { class: "hv-model" });
     this.predictions = new Predictions((number, minus) => go.target(number, minus));
     const hint = "any class …";
-    this.anyClass = new Search("class that the gradient is of", hint, (key) => go.target(Number(key)));
+    this.anyClass = new Search("class that the gradient is of", hint, "no class is called that", (key) => go.target(Number(key)));
     if (source.write) this.anyClass.onText = (text) => go.written(text, false);
     this.ribbon = new Ribbon(
       (layer) => set({ layer }),

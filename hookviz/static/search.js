@@ -14,10 +14,11 @@ export class Search {
   /**
    * @param {string} label
    * @param {string} hint
+   * @param {string} none What is said where nothing is found.
    * @param {(key: string) => void} onChoose
    */
-  constructor(label, hint, onChoose) {
-    this.none = label === "find a layer" ? "no layer has that name, type or size" : "no class is called that";
+  constructor(label, hint, none, onChoose) {
+    this.none = none;
     fields += 1;
     this.id = `hv-search-${fields}-${Math.floor(performance.now())}`;
     this.input = el("input", {
