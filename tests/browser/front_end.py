@@ -26,6 +26,13 @@ PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
+def free_port() -> int:
+    """Return a port of this machine that no server has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class FrontEnd:
     """A running server whose files, settings and history are all in a temporary folder.
 
@@ -40,9 +47,7 @@ class FrontEnd:
         self.home, self.files = home, home / "files"
         self.files.mkdir()
         self.configure()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.log = (home / "server.log").open("w")
         variables = {
             "HOME": home,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_end import PATIENCE, wait_for
+from front_end import PATIENCE, free_port, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 MARIMO = "marimo==0.25.2"
@@ -68,9 +67,7 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     above = [str(ROOT), *(path for path in sys.path if path.endswith("site-packages"))]
     (packages / "above.pth").write_text("\n".join(above) + "\n")
     (home / "lesson.py").write_text(LESSON)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     options = ["--headless", "--no-token", "--host", "127.0.0.1", "--port", str(port)]
     environment = {name: value for name, value in os.environ.items() if name != "HOOKVIZ_CANVAS"}
     with (home / "server.log").open("w") as log:
