@@ -61,6 +61,7 @@ export class Colourbar {
       setAttribute(field, "title", String(value));
     }
     this.root.classList.toggle("hv-chosen", Boolean(chosen));
+    this.root.classList.toggle("hv-signed", ends.low < 0);
   }
 
   /** @param {(ends: Ends | null) => void} onChoose */
