@@ -33,7 +33,7 @@ from ..graph.page import drawing
 from .checks import causes_alone, findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, held_by, idle_samples, optimizers, wiring
-from .model_error import WRONG_ARGUMENTS, no_graph, place_of, raised_outside
+from .model_error import WRONG_ARGUMENTS, no_grad_at, no_graph, place_of, raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
 from .observation import Observation, examine, plain_tensors
 from .operations import OUTSIDE, OperationRecord, away_from, moments
@@ -331,15 +331,12 @@ class Guard(HookManager, Diagnosis):
 
     def _cut_at(self, started: RecordedCall) -> OperationRecord | None:
         """Return what ends the loss's graph: behind the model, around it, or in it."""
-        return self._loss.cut or _no_grad(self._ungraded) or self._cut_within(started)
+        return self._loss.cut or no_grad_at(self._ungraded) or self._cut_within(started)
 
     def _cut_within(self, started: RecordedCall) -> OperationRecord | None:
         """Return what keeps the model's output without a graph, if running it again shows it."""
         with suppress(Exception):
-            found = no_graph(self._examined(started))
-            if found:
-                name, file, line = found["function"], found["file"], found["line"]
-                return OperationRecord(0, name, "", file=file, line=line)
+            return no_graph(self._examined(started))
         return None
 
     def _off_scale(self) -> Iterator[Finding]:
@@ -386,7 +383,6 @@ class Guard(HookManager, Diagnosis):
         found = findings_in(seen) if seen is not None else []
         if error is not None:  # a run that went another way, or not so far, says too little
             there = place_of(error)
-            del there["function"]
             called = there["line"] and WRONG_ARGUMENTS.search(str(error))
             found = [
                 replace(each, **there) if called or not each.line else each
@@ -439,11 +435,6 @@ class Guard(HookManager, Diagnosis):
                 unscaled = again(score_of=partial(started.score, scale=scale))
                 seen.scale = scale if next(nan_and_inf(unscaled), None) is None else 0.0
         return seen
-
-
-def _no_grad(line: tuple[str, int]) -> OperationRecord | None:
-    """Describe the ``torch.no_grad()`` of a line; None without one."""
-    return OperationRecord(0, "no_grad", file=line[0], line=line[1]) if line[0] else None
 
 
 UNEVEN = 1e5

@@ -379,9 +379,13 @@ TOO_FAR = 0.5
 
 def held_by(optimizer: Any, model: nn.Module) -> set[str]:
     """Return the names of the model's parameters that an optimizer holds, if there is one."""
-    groups = [] if optimizer is None else optimizer.param_groups
-    held = {id(each) for group in groups for each in group["params"]}
+    held = {key for key, _ in _held(optimizer)} if optimizer is not None else set()
     return {name for name, parameter in model.named_parameters() if id(parameter) in held}
+
+
+def _held(optimizer: Any) -> list[tuple[int, dict[str, Any]]]:
+    """Return the id of each parameter that an optimizer holds, and its group."""
+    return [(id(each), group) for group in optimizer.param_groups for each in group["params"]]
 
 
 def optimizers(
@@ -393,7 +397,7 @@ def optimizers(
     it.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    held = [(id(each), group) for group in optimizer.param_groups for each in group["params"]]
+    held = _held(optimizer)
     counts = Counter(key for key, _ in held)
     learns = [name for key, name in names.items() if model.get_parameter(name).requires_grad]
     missing = [names[key] for key in names if names[key] in learns and key not in counts]
