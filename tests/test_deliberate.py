@@ -208,6 +208,7 @@ EVEN = torch.arange(32) % 2 == 0
 Taking = tuple[Callable[[], nn.Module], Callable[[], Any], Callable[[Tensor], Tensor]]
 LEFT_OUT: dict[str, Taking] = {
     "half": (classifier, pictures, lambda o: F.cross_entropy(o[:16], Y[:16])),
+    "labels of half": (classifier, pictures, lambda o, y=Y[:16]: F.cross_entropy(o[:16], y)),
     "a quarter": (classifier, pictures, lambda o: F.cross_entropy(o[:24], Y[:24])),
     "every second": (classifier, pictures, lambda o: F.cross_entropy(o[::2], Y[::2])),
     "all but one": (classifier, pictures, lambda o: F.cross_entropy(o[0], Y[0])),
@@ -222,7 +223,6 @@ PERHAPS: dict[str, Taking] = {
     "index_select": (
         classifier, pictures, lambda o: F.cross_entropy(o.index_select(0, Y[:8]), Y[Y[:8]]),
     ),
-    "labels of half": (classifier, pictures, lambda o, y=Y[:16]: F.cross_entropy(o[:16], y)),
     "the last step": (Steps, steps, lambda o: F.cross_entropy(o[-1], Y[:4])),
     "a graph's labelled nodes": (
         Nodes, lambda: (torch.randn(32, 8), torch.arange(80).view(2, 40) % 32),

@@ -577,7 +577,7 @@ class Taken:
 
     def on_purpose(self) -> bool:
         """Return True if it may be meant: an index may hold what has a label, or is to learn."""
-        return self.chosen or self.rows not in self.truths
+        return self.chosen or bool(self.truths and self.rows not in self.truths)
 
 
 def _rows_taken(operation: Operation, count: int) -> set[int] | None:
