@@ -408,6 +408,7 @@ const LANGUAGES = {
       "Der Kernel wurde neu gestartet oder ist beendet: führen Sie die Zelle noch einmal aus. Was schon gezeigt war, lässt sich weiter bewegen.",
     "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.":
       "Seit 10 Sekunden keine Antwort vom Kernel: er ist beschäftigt oder fort. Dann führen Sie die Zelle noch einmal aus.",
+    "The kernel is busy: the answer comes when it is free.": "Der Kernel ist beschäftigt: die Antwort kommt, wenn er frei ist.",
     "no kernel: run the cell again": "kein Kernel: führen Sie die Zelle noch einmal aus",
     "the network has changed: once more": "das Netz hat sich geändert: noch einmal",
     // attention
