@@ -299,3 +299,20 @@ def test_a_kept_run_that_is_stopped_says_so_and_is_asked_for_again(branching, mo
 
 def stop(*given):
     raise KeyboardInterrupt
+
+
+def test_the_panel_answers_for_layers_that_were_not_captured(branching, monkeypatch):
+    """The walk leaves the explored layers: the terms, the check by an edit and the weights."""
+    model, x = branching
+    explorer = hookviz.explore(model, x, layers=["one"], face="canvas")
+    sent = []
+    monkeypatch.setattr(explorer._canvas, "send", lambda said, buffers=None: sent.append(said))
+    at = {"layer": "last", "call": 0, "channel": 2, "position": [], "sample": 1}
+    for ask in ({"ask": "why"}, {"ask": "without", "channels": [0, 3]}, {"ask": "weights"}):
+        explorer._canvas._handle_custom_msg(at | ask | {"key": ask["ask"]}, [])
+    why, without, weights = sent
+    assert why["value"] == str(hookviz.contributions(model, x, "last", channel=2, sample=1).value)
+    assert float(without["true"]) == pytest.approx(float(without["predicted"]), abs=1e-6)
+    assert float(without["true"]) != 0
+    assert weights["layer"] == "last"
+    explorer.close()

@@ -228,7 +228,7 @@ export class Why {
   /** @param {string} words */
   say(words) {
     this.drawn = "";
-    this.way.replaceChildren();
+    this.way.replaceChildren(...this.trail.flatMap((spot, place) => this.chip(spot, place))); // the way back
     this.terms.replaceChildren();
     for (const each of [this.onward, this.cell, this.checked]) setText(each, "");
     visible(this.switch, false);

@@ -286,6 +286,16 @@ class Canvas(anywidget.AnyWidget):
         if question["ask"] == "here":
             return {}, []
         ask, now = question["ask"], self._explored()
+        if ask == "prepare":
+            kept_run(now)
+            return {}, []
+        # A walk leads to layers that were not captured, too: of these there is no view.
+        if ask == "without":
+            return without_payload(now, question), []
+        if ask in ("why", "weights"):
+            payload = reason_payload if ask == "why" else weights_payload
+            said, arrays = payload(now, question)
+            return said, [_coded(name, array) for name, array in arrays.items()]
         names = ("layer", "call", "sample", "depth", "place", "stage")
         wanted = {n: question[n] for n in names if n in question}
         if wanted.get("place"):
@@ -324,17 +334,6 @@ class Canvas(anywidget.AnyWidget):
             said, arrays = map_payload(now.with_settings(**wanted))
             program = {"program": (STATIC / "dagre.js").read_text(encoding="utf-8")}
             return said | program, [_coded(name, array) for name, array in arrays.items()]
-        if ask == "prepare":
-            kept_run(now)
-            return {}, []
-        if ask == "why":
-            said, arrays = reason_payload(now, question)
-            return said, [_coded(name, array) for name, array in arrays.items()]
-        if ask == "weights":
-            said, arrays = weights_payload(now, question)
-            return said, [_coded(name, array) for name, array in arrays.items()]
-        if ask == "without":
-            return without_payload(now, question), []
         if ask == "value":
             place = question["channel"], question["row"], question["column"]
             tensors = {"maps": view.layer.maps, "gradients": view.layer.gradients}

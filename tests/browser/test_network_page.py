@@ -122,6 +122,34 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(writt
     )
 
 
+def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    explorer = hookviz.explore(model, picture)
+    page = shown(explorer.to_html(network=True, precision="int8"), color_scheme="light")
+    explorer.close()
+    page.locator(".hv-tile").first.wait_for()
+    said = page.get_by_text("This page runs the network").inner_text()
+    page.screenshot(path=shots / "network-page-int8.png")
+    pattern = r"weights in int8, .* by (\S+) of .* \((\S+)\), gradients by (\S+) of their norm"
+    largest, farthest, norm = re.search(pattern, said).groups()
+    x = prepare_input(picture, model).args[0]
+    logits, cache = as_torch(model, x, int(model(x).argmax()))
+    maps, gradients = {}, []
+    for layer in page.evaluate("hookviz.layers"):
+        call = cache[layer]
+        wanted, slope = (each.detach().numpy() for each in (call.activation, call.gradient))
+        gap = values(page, "activation", layer) - wanted
+        maps[layer] = np.abs(gap).max() / np.abs(wanted).max()
+        gap = values(page, "gradient", layer) - slope
+        gradients.append(np.linalg.norm(gap) / np.linalg.norm(slope))
+    assert max(maps, key=maps.get) == farthest
+    assert max(maps.values()) == pytest.approx(float(largest), rel=0.06)  # said in two digits
+    assert max(gradients) == pytest.approx(float(norm), rel=0.06)
+    assert 2e-3 < float(largest) < 0.1
+    order = [each["index"] for each in page.evaluate("hookviz.predictions()")]
+    assert order[0] == int(logits.argmax())
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

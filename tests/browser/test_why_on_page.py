@@ -116,6 +116,23 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     assert "← input" in why.inner_text()
 
 
+def test_the_trail_leads_back_from_a_layer_that_is_not_in_the_page(shown):
+    made = hookviz.explore(
+        hookviz.demo_model(), hookviz.demo_images()[6], layers=[LAYER], channel=CHANNEL
+    )
+    html = made.to_html()
+    made.close()
+    why = opened(shown(html))
+    value, terms = told(why)
+    why.locator(".hv-why-from button").first.click()
+    wait_for(lambda: "this layer is not in this page" in why.inner_text(), "what is missing")
+    chips = why.locator(".hv-why-trail button")
+    assert chips.count() == 2
+    chips.first.click()
+    wait_for(lambda: f"{LAYER}, channel {CHANNEL} at" in why.inner_text(), "the way back")
+    assert told(why) == (value, terms)
+
+
 def test_the_weights_of_the_shown_layer(shown, shots):
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer=LAYER)
     made.channel = CHANNEL
