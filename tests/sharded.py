@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sys
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -42,10 +41,10 @@ def sharded(kind: str) -> nn.Module:
     return Fsdp(model, device_id=CPU, use_orig_params=True)
 
 
-def look(rank: int, kind: str, port: int, answers: object) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def look(rank: int, kind: str, folder: str, answers: object) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    store = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     plain, model = net(), sharded(kind)
     x = torch.rand(2, 3, 12, 12, generator=torch.Generator().manual_seed(1))
     expected = plain(x)
@@ -85,9 +84,7 @@ def captured(model: nn.Module, x: torch.Tensor) -> hookviz.results.FeatureCache:
 
 
 if __name__ == "__main__":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     answers = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(look, (sys.argv[1], port, answers), nprocs=2)
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(look, (sys.argv[1], folder, answers), nprocs=2)
     print(json.dumps(dict(answers.get() for _ in range(2))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import random
-import socket
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,13 +142,10 @@ def test_data_parallel_has_both_names():
     assert cache["module.2.0"] is cache["2.0"]
 
 
-def test_distributed_data_parallel():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def test_distributed_data_parallel(tmp_path):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    address = f"tcp://127.0.0.1:{port}"
-    torch.distributed.init_process_group("gloo", init_method=address, rank=0, world_size=1)
+    store = f"file://{tmp_path / 'meeting'}"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
         inner = small()
         model = nn.parallel.DistributedDataParallel(inner)

@@ -179,6 +179,53 @@ def test_a_convolution_of_zeros_is_blamed_and_not_what_follows_it(norm):
         assert {kind for kind, _ in told} <= {"zero weights", "vanishing"}
 
 
+class Scaled(nn.Conv2d):
+    """A convolution that computes its kernel, with a gain that begins at 0."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.gain = nn.Parameter(torch.zeros(()))
+
+    def forward(self, x):
+        weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
+        return self._conv_forward(x, weight * self.gain, None)
+
+
+class Branch(nn.Module):
+    """A residual branch that begins at zero, gated by a layer on the channels' means."""
+
+    def __init__(self, swapped=False):
+        super().__init__()
+        self.conv, self.gate = Scaled(8, 8, 3, 1, 1), nn.Conv1d(1, 1, 3, padding=1, bias=False)
+        self.swapped = swapped
+
+    def forward(self, x):
+        y = self.conv(x)
+        gate = self.gate(y.mean((2, 3))[:, None]).sigmoid().view(len(x), -1, 1, 1)
+        return x + (gate * y if self.swapped else y * gate.expand_as(y))
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_gated_branch_that_begins_at_zero_is_well(swapped):
+    ends = nn.Flatten(), nn.Linear(8 * 14 * 14, 4)
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.SiLU(), Branch(swapped), Branch(swapped), *ends)
+    x, y = torch.randn(20, 1, 16, 16), torch.arange(20) % 4
+    loss = lambda output: nn.functional.cross_entropy(output, y)  # noqa: E731
+    for target in (None, loss):
+        assert hookviz.diagnose(model, x, target).healthy
+    with hookviz.diagnose(model) as findings:
+        loss(model(x)).backward()
+    assert findings.healthy
+
+
+def test_a_kernel_that_is_computed_to_be_zero_is_a_fault_in_a_row():
+    model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.SiLU(), Scaled(8, 8, 3), nn.Conv2d(8, 4, 3))
+    found = hookviz.diagnose(model, torch.randn(4, 1, 16, 16))
+    told = [(each.kind, each.layer) for each in found if each.severity != "note"]
+    assert told[0] == ("zero weights", "2")
+    assert {kind for kind, _ in told} <= {"zero weights", "vanishing"}
+
+
 def test_the_slope_of_a_logarithm():
     class Surprise(nn.Module):
         def __init__(self):

@@ -336,6 +336,8 @@ export class App {
       this.parts.gone.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
     }
     setText(this.parts.title, facts.model);
+    setText(this.parts.said, facts.note ?? "");
+    visible(this.parts.factsLine, !facts.note);
     setText(this.parts.factsLine, facts.summary.join(" · "));
     setText(this.parts.chip, facts.verdict.text);
     visible(this.parts.chip, facts.verdict.text !== "");
@@ -411,7 +413,8 @@ export class App {
     const { ranking } = this;
     const by = ranking.name === "index" ? "" : " in this order";
     this.parts.mosaic.show(data, ranking, this.position, own, palette, `${key} ${ranking.key}`, by);
-    this.parts.slope.title(`gradient of ${facts.target.name}`, null, `gradient of ${facts.target.name}: ${words}`);
+    const slope = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
+    this.parts.slope.title(slope, null, `${slope}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);
     this.parts.slope.tell(data.graded ? "" : noGradient(data, facts));
     if (!data.graded) return undefined;
@@ -492,7 +495,7 @@ export class App {
     const heat = [this.heatmaps.note, this.heatmaps.sizes].filter(Boolean);
     const { doubt = "", full = "" } = facts.transform ?? {};
     const input = [...(doubt ? [doubt] : []), ...(full ? [`Input, ${full}.`] : [])];
-    return [...(facts.note ? [facts.note] : []), ...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];
+    return [...heat, ...targets, ...own, ...input, ...(facts.notes ?? []), ...first];
   }
 
   /** The layers that may be wanted next. */

@@ -61,6 +61,8 @@ export class Colourbar {
       setAttribute(field, "title", String(value));
     }
     this.root.classList.toggle("hv-chosen", Boolean(chosen));
+    this.root.classList.toggle("hv-signed", ends.low < 0);
+    this.root.style.setProperty("--least", `${this.low.value.length + 1}ch`);
   }
 
   /** @param {(ends: Ends | null) => void} onChoose */

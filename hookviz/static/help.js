@@ -14,13 +14,18 @@ const KEY_WORDS = [
   ["b", "best here: the channels by their value at the place, the first is shown"],
   ["l", "the channels most like the shown one"],
   ["a", "the heatmaps of all layers"],
+  ["p", "keep this channel and place, with a note"],
   ["w", "why the value is what it is"],
   ["m", "the network as a map"],
   ["Ctrl + wheel", "zoom; without Ctrl once a picture was clicked"],
   ["drag, double-click", "move what is enlarged, show all of it"],
+  ["⇧ click", "a class or a place of the output: against the target"],
+  ["Ctrl + z", "take out the latest edit"],
   ["Esc", "give the place up"],
   ["?", "this list"],
 ];
+
+const HANDS = new Set(["⇧ click", "Ctrl + z"]); // which need the notebook
 
 /**
  * A modal sheet over the view; Esc closes it, and its keys are its own.
@@ -42,7 +47,7 @@ export function openSheet(app, label, ...children) {
 
 /** @param {App} app */
 export function openHelp(app) {
-  const keys = KEY_WORDS.filter(([key]) => (key !== "w" || app.source.why) && (key !== "m" || app.source.map));
+  const keys = KEY_WORDS.filter(([key]) => (key !== "w" || app.source.why) && (key !== "m" || app.source.map) && (app.source.write || !HANDS.has(key)));
   const rows = keys.map(([key, does]) => el("tr", {}, el("th", { scope: "row" }, key), el("td", {}, does)));
   const start = el("button", { type: "button", class: "hv-toggle" }, "a tour of half a minute");
   const close = el("button", { type: "button", class: "hv-toggle" }, "close");

@@ -40,6 +40,7 @@ export class Layout {
     const set = (/** @type {any} */ changes) => go.set(changes);
     this.chip = el("button", { class: "hv-chip", type: "button" });
     this.factsLine = el("span", { class: "hv-dim" });
+    this.said = el("b", { class: "hv-said", role: "status" }); // in its place, while there is something to say
     this.title = el("b", { class: "hv-model" });
     this.predictions = new Predictions((number, minus) => go.target(number, minus));
     const hint = "any class …";
@@ -121,7 +122,7 @@ export class Layout {
     this.whole = el("div", { class: "hv-map-of-layers" }, this.ribbon.root, this.layers);
     this.answers = el("div", { class: "hv-answers" }, this.predictions.root, this.anyClass.root);
     this.gone = el("div", { class: "hv-gone", role: "alert", hidden: true });
-    this.titleLine = el("div", { class: "hv-title" }, this.title, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root));
+    this.titleLine = el("div", { class: "hv-title" }, this.title, this.said, this.factsLine, this.chip, this.ribbon.legend, presenterButton(root));
     this.main = el("div", { class: "hv-main" }, this.pictures, this.mosaic.root);
     root.append(
       this.gone,

@@ -33,7 +33,7 @@ export class Predictions {
     /** @type {any[]} */
     const all = predictions.map((each) => this.bar(each, each.number === target.number, words));
     if (!known && target.name !== "nothing")
-      all.push(el("span", { class: "hv-prediction hv-on hv-other" }, el("b", {}, target.name)));
+      all.push(el("span", { class: "hv-prediction hv-on hv-other", title: target.name }, el("b", {}, target.name)));
     const focused = this.root.contains(document.activeElement) ? document.activeElement : null;
     this.root.replaceChildren(...all);
     // Who came by keyboard stays at the class, which may have another place now.
@@ -64,7 +64,9 @@ export class Predictions {
         before.style.left = `${100 * prediction.before}%`;
         bar.append(before);
       }
-      bar.append(el("small", {}, prediction.change));
+      // It breaks between its parts, nowhere else.
+      const parts = prediction.change.split(", ").map((each, place) => [place ? ", " : "", el("span", {}, each)]);
+      bar.append(el("small", {}, ...parts.flat()));
     }
     setAttribute(bar, "aria-pressed", on ? "true" : "false");
     setAttribute(bar, "title", `${name}, class ${number}, ${prediction.words}${prediction.change && ` (${prediction.change})`}: ${words}`);

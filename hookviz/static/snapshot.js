@@ -1,5 +1,7 @@
 // The shown view as one picture: maps at their own pixels, words, outlines; no controls.
 
+import { middle } from "./numbers.js";
+
 const SCALE = 2; // pixels of the picture for one of the page
 const AROUND = 12;
 
@@ -120,6 +122,12 @@ function drawText(context, node, element) {
   const text = node.textContent ?? "";
   if (!text.trim()) return;
   const range = document.createRange();
+  if (getComputedStyle(element).textOverflow === "ellipsis" && element.scrollWidth > element.clientWidth) {
+    const most = Math.floor((text.length * element.clientWidth) / element.scrollWidth) - 1;
+    range.selectNodeContents(element);
+    drawLine(context, element, middle(text, Math.max(most, 1)), range.getBoundingClientRect());
+    return;
+  }
   let from = 0;
   let box = new DOMRect();
   const line = (/** @type {number} */ to) => drawLine(context, element, text.slice(from, to), box);

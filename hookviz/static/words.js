@@ -130,6 +130,9 @@ const LANGUAGES = {
     "zoom; without Ctrl once a picture was clicked": "vergrößern; ohne Strg, sobald ein Bild angeklickt wurde",
     "move what is enlarged, show all of it": "Vergrößertes verschieben, wieder alles zeigen",
     "give the place up": "den Ort aufgeben",
+    "keep this channel and place, with a note": "diesen Kanal und Ort mit einer Notiz behalten",
+    "take out the latest edit": "die letzte Änderung zurücknehmen",
+    "a class or a place of the output: against the target": "eine Klasse oder ein Ort der Ausgabe: gegen das Ziel",
     "this list": "diese Liste",
     "The network: a column is a layer, from the input to the answer. Click one, or press ↑ ↓.": "Das Netz: eine Säule ist eine Schicht, von der Eingabe bis zur Antwort. Klicken Sie eine an, oder drücken Sie ↑ ↓.",
     "The answer. Click a class: gradient and heatmap are of it from then on.": "Die Antwort. Klicken Sie eine Klasse an: Gradient und Heatmap gehören dann zu ihr.",
@@ -211,6 +214,7 @@ const LANGUAGES = {
     "stopped: nothing is switched off": "angehalten: nichts ist abgeschaltet",
     "{} of {} off, {}": "{} von {} aus, {}",
     "{} stays, {}, with all {} channels off": "{} bleibt, {}, mit allen {} Kanälen aus",
+    "{} in place of {}: {} off in this order, 1 is enough": "{} statt {}: {} in dieser Reihenfolge aus, 1 genügt",
     "{} in place of {}: {} off in this order, {} of them are enough":
       "{} statt {}: {} in dieser Reihenfolge aus, {} davon genügen",
     "{}: which of them are needed? {} so far": "{}: welche davon sind nötig? bisher {}",
@@ -408,6 +412,7 @@ const LANGUAGES = {
       "Der Kernel wurde neu gestartet oder ist beendet: führen Sie die Zelle noch einmal aus. Was schon gezeigt war, lässt sich weiter bewegen.",
     "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.":
       "Seit 10 Sekunden keine Antwort vom Kernel: er ist beschäftigt oder fort. Dann führen Sie die Zelle noch einmal aus.",
+    "The kernel is busy: the answer comes when it is free.": "Der Kernel ist beschäftigt: die Antwort kommt, wenn er frei ist.",
     "no kernel: run the cell again": "kein Kernel: führen Sie die Zelle noch einmal aus",
     "the network has changed: once more": "das Netz hat sich geändert: noch einmal",
     // attention

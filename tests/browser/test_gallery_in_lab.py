@@ -63,7 +63,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
         expect(app.locator(".hv-number-now").first).to_have_text("17")
         if moved:
             words = f"The top class is {name} now"
-            wait_for(lambda: words in app.locator(".hv-notes").inner_text(), "that it is said")
+            wait_for(lambda: words in app.locator(".hv-said").inner_text(), "that it is said")
 
     expect(thumbs).to_have_count(2)
     thumbs.nth(1).click()  # the batch's other sample
@@ -107,7 +107,7 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     wait_for(lambda: app.locator(".hv-number-now").first.inner_text() == "17", "the channel")
     broken = {"name": "broken.png", "mimeType": "image/png", "buffer": b"nothing"}
     app.get_by_label("a picture's file").set_input_files(broken)
-    wait_for(lambda: "picture" in app.locator(".hv-notes").inner_text(), "what is wrong with it")
+    wait_for(lambda: "picture" in app.locator(".hv-said").inner_text(), "what is wrong with it")
     shows(3, moved=False)
     assert notebook.errors == []
 

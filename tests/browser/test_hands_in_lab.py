@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import WIDGETS, point, wait_for
+from front_end import WIDGETS, next_frame, point, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -17,6 +17,9 @@ def twin():
     made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], **eval(f"dict({PLACE})"))
     yield made
     made.close()
+
+
+CUT = "all => all.map((one) => one.scrollWidth > one.clientWidth)"
 
 
 def share(prediction) -> str:
@@ -50,6 +53,14 @@ def test_with_the_canvas(open_canvas, twin, shots):
 
     app.get_by_role("combobox", name="whose pictures").select_option("difference")
     wait_for(lambda: "edited − original" in app.inner_text(), "the difference")
+    # Neither the bars' changes are cut, nor the least value of a heatmap that has two signs.
+    for width in (1400, 1000):
+        page.set_viewport_size({"width": width, "height": 1300})
+        next_frame(page)
+        for part in (".hv-prediction small", ".hv-heat .hv-end"):
+            shown = app.locator(part).evaluate_all(CUT)
+            assert shown and not any(shown), (width, part, shown)
+    page.set_viewport_size({"width": 1400, "height": 1300})
     app.get_by_role("combobox", name="order of the channels").select_option("ablation")
     wait_for(lambda: app.locator(".hv-drop:visible").count() > 3, "the bars of the tiles")
     wait_for(lambda: "rank 1 of" in app.locator(".hv-by").inner_text(), "the first of them")

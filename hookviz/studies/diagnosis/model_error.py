@@ -38,13 +38,13 @@ def raised(seen: Observation) -> Iterator[Finding]:
         return
     look = _innermost(seen, error)
     kind = kind_of(error)
-    place = place_of(error)
-    if not place["line"] and "without a gradient" in str(error):
-        place |= no_graph(seen)
+    place, function = place_of(error), _function_of(error)
+    cut = None if place["line"] or "without a gradient" not in str(error) else no_graph(seen)
+    if cut is not None:
+        place, function = {"file": cut.file, "line": cut.line}, cut.name
     if not place["line"] and look is not None and WRONG_ARGUMENTS.search(str(error)):
         place |= _definition(look.module)
-    operation = seen.raised.name if seen.raised is not None else place.pop("function")
-    place.pop("function", None)
+    operation = seen.raised.name if seen.raised is not None else function
     name = look.layer if look is not None else ""
     given = " and ".join(map(_said, look.given)) if look is not None else ""
     words = [f"The model raised {type(error).__name__} in {_named(look)}"]
@@ -73,15 +73,16 @@ def raised(seen: Observation) -> Iterator[Finding]:
     )
 
 
-def no_graph(seen: Observation) -> dict[str, Any]:
-    """Return file, line and function of what keeps the score without a graph; empty if unknown."""
+def no_graph(seen: Observation) -> OperationRecord | None:
+    """Return the operation that keeps the score without a graph, if it is known."""
     if seen.cuts:
-        cut = seen.cuts[-1].record
-        return {"file": cut.file, "line": cut.line, "function": cut.name}
-    for look in reversed(seen.calls):
-        if look.no_grad[0]:
-            return {"file": look.no_grad[0], "line": look.no_grad[1], "function": "no_grad"}
-    return {}
+        return seen.cuts[-1].record
+    return next(filter(None, (no_grad_at(look.no_grad) for look in reversed(seen.calls))), None)
+
+
+def no_grad_at(line: tuple[str, int]) -> OperationRecord | None:
+    """Describe the ``torch.no_grad()`` of a line; None without one."""
+    return OperationRecord(0, "no_grad", file=line[0], line=line[1]) if line[0] else None
 
 
 def raised_outside(
@@ -96,8 +97,7 @@ def raised_outside(
     ``cut`` is where autograd's graph ended last, ``stepped`` whether weights have changed within
     the block.
     """
-    place = place_of(error)
-    function = place.pop("function")
+    place, function = place_of(error), _function_of(error)
     within = " or ".join(map(repr, seen_layers))
     if cut is not None and cut.file and "does not require grad" in str(error):
         place, function = {"file": cut.file, "line": cut.line}, cut.name
@@ -264,13 +264,23 @@ _FOREIGN = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
 
 
 def place_of(error: BaseException) -> dict[str, Any]:
-    """File and line of the innermost frame of the user's code, and torch's function within it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """File and line of the innermost frame of the user's code."""
+    frames, users = _inner_frames(error)
+    file, line = (frames[0].filename, frames[0].lineno or 0) if users else ("", 0)
+    return {"file": file, "line": line}
+
+
+def _function_of(error: BaseException) -> str:
+    """Torch's function that the innermost frame of the user's code called, if it is known."""
+    frames, _ = _inner_frames(error)
+    return next((each.name for each in frames if each.filename.endswith("functional.py")), "")
+
+
+def _inner_frames(error: BaseException) -> tuple[list[traceback.FrameSummary], bool]:
+    """Frames from the innermost of the user's code on; all, and False, where there is none."""
+    frames = list(traceback.extract_tb(error.__traceback__))
     users = [place for place, each in enumerate(frames) if not each.filename.startswith(_FOREIGN)]
-    inner = frames[users[-1] :] if users else frames
-    functional = [each.name for each in inner if each.filename.endswith("functional.py")]
-    file, line = (inner[0].filename, inner[0].lineno or 0) if users else ("", 0)
-    return {"file": file, "line": line, "function": functional[0] if functional else ""}
+    return frames[users[-1] if users else 0 :], bool(users)
 
 
 def _said(shape: tuple[int, ...]) -> str:

@@ -298,7 +298,8 @@ def look_at_maps(seen: OperationContext) -> None:
     if "ranges" not in record.facts or record.layer == OUTSIDE:
         return  # a loss with a margin is 0 where the answers are beyond it
     rectified = record.name in RECTIFIERS and record.made[0].low == 0
-    if rectified or (record.name in MAPS and not _begins_at_zero(seen.given)):
+    record.facts["zeros"] = record.name in MAPS and _begins_at_zero(seen.given)
+    if rectified or (record.name in MAPS and not record.facts["zeros"]):
         least, most = record.facts["ranges"]
         still = least == most
         record.facts["follows"] = _still_before(seen, len(least)) & still
@@ -394,6 +395,7 @@ def look_at_uses(seen: OperationContext) -> None:
     name = seen.record.name
     # The product of two computed matrices, as in attention, is not a layer.
     layer = name in WEIGHTED and any(m is not None and m.name == "weights" for m in seen.makers)
+    _look_at_one_number(seen)
     for maker in filter(None, seen.makers):
         source = maker.facts.get("passes", maker)
         if layer:
@@ -404,6 +406,25 @@ def look_at_uses(seen: OperationContext) -> None:
             maker.facts["gates"] = True  # what it scales goes its own way
         elif name in _PASSING or "pool" in name or "upsample" in name:
             seen.record.facts.setdefault("passes", source)
+
+
+def _look_at_one_number(seen: OperationContext) -> None:
+    """Note which layer's one number this comes of, and there that it joins others, as a branch."""
+    record, weighs = seen.record, seen.record.name in WEIGHTED | NORMS
+    for maker in filter(None, seen.makers[:1] if weighs else seen.makers):
+        if not _is_one_number(maker):
+            continue
+        begun: OperationRecord = maker.facts.get("begun", maker)
+        behind = weighs or maker.facts.get("behind weights", False)
+        if not _is_one_number(record):
+            begun.facts["joins"] = begun.facts.get("joins") or (record.name == "add" and not behind)
+        elif not behind or "begun" not in record.facts:
+            record.facts |= {"begun": begun, "behind weights": behind}
+
+
+def _is_one_number(record: OperationRecord) -> bool:
+    """Return True if all that an operation made is the same number."""
+    return record.index >= 0 and bool(record.made) and record.made[0].low == record.made[0].high
 
 
 def _begins_at_zero(given: Sequence[Tensor]) -> bool:

@@ -26,7 +26,7 @@ def zero_weights(seen: Observation) -> Iterator[Finding]:
     """
     if seen.error is not None:
         return
-    zero = {name: module for name, module in weighted(seen) if is_zero(module)}
+    zero = of_zeros(seen)
     learning = {name for name in zero if learns(seen, name)}
     for name, module in zero.items():
         faulty = not _by_design(seen, name, learning)
@@ -36,6 +36,7 @@ def zero_weights(seen: Observation) -> Iterator[Finding]:
             "zero weights",
             "warning" if faulty else "note",
             f"All weights of {name!r} ({type(module).__name__}) are zero"
+            + ("" if is_zero(module) else " as it scales them")
             + (": it returns the same whatever it is given." if faulty else ", as a layer begins."),
             "Initialise them, nn.init.kaiming_normal_(layer.weight), or load the trained ones."
             if faulty
@@ -101,15 +102,23 @@ def zeroed(model: nn.Module) -> list[str]:
     return [name for name, each in found if isinstance(each, LINEAR) and is_zero(each)]
 
 
+def of_zeros(seen: Observation) -> dict[str, nn.Module]:
+    """Return the layers whose weights are 0, also those that compute them, as with a gain of 0."""
+    computed = {each.layer for each in seen.operations if each.facts.get("zeros")}
+    return {name: m for name, m in weighted(seen) if is_zero(m) or name in computed}
+
+
 def learns(seen: Observation, name: str) -> bool:
-    """Return True if a gradient other than 0 reaches a layer's weight."""
-    return seen.gradient_norms.get(f"{name}.weight" if name else "weight", 0.0) > 0
+    """Return True if a gradient other than 0 reaches a layer's weights."""
+    own = {f"{name}.{each}" if name else each for each, _ in seen.modules[name].named_parameters()}
+    return any(seen.gradient_norms.get(each, 0.0) > 0 for each in own if not each.endswith("bias"))
 
 
 def _by_design(seen: Observation, name: str, learning: set[str]) -> bool:
     """Return True if a layer of zeros begins so: the next step moves it, or the one behind it."""
     made = [each for each in seen.operations if each.layer == name and each.phase == "forward"]
-    if any(each.facts.get("normed") or each.facts.get("feeds") for each in made):
+    joins = any(each.facts.get("joins") for each in made)  # a gate beside takes it, too
+    if not joins and any(each.facts.get("normed") or each.facts.get("feeds") for each in made):
         return False  # a norm makes noise of it, and the next layer has nothing to learn from
     # Without a backward nobody knows.
     return name in learning or bool(learning) or not seen.backward
@@ -179,13 +188,14 @@ def silent_maps(seen: Observation) -> Iterator[Finding]:
     Where all of them are, what is made of them alone can be nothing else, and is not told. Channels
     whose weights have become 0 are trained away; others may be silent on these inputs alone.
     """
-    silent = {name for name, module in weighted(seen) if is_zero(module)}
+    silent = set(of_zeros(seen))
     for operation in seen.operations:
         facts = operation.facts
         if "channels" not in facts:
             continue
         channels, values = facts["channels"]
-        follows = facts["after"] in silent or operation.layer in silent
+        begun = facts.get("begun", operation).layer  # where it became one number everywhere
+        follows = bool({facts["after"], begun, operation.layer} & silent)
         if facts["dead"] + facts["constant"] == channels:
             silent.add(operation.layer)
         if values < FEW or follows:
