@@ -270,6 +270,7 @@ export class Intake {
   async toggleCamera() {
     const { camera, source } = this;
     if (camera.stream) return camera.stop();
+    if (this.painting) this.toggleBrush();
     const { past, input } = source;
     const failed = (/** @type {Error} */ { message }) => {
       camera.stop();

@@ -74,8 +74,9 @@ class TracedNetwork:
     graph : torch.fx.GraphModule
         Takes ``inputs`` in their order and returns a tuple of tensors.
     inputs : dict of str to torch.Tensor
-        ``input`` ``(1, …)``; ``classes`` ``(1, K)``, the weight of each class in the score, all zero
-        for the class with the largest logit, for a classifier with a backward; ``scales`` ``(S,)``, a factor for each channel of each layer.
+        ``input`` ``(1, …)``; for a classifier with a backward ``classes`` ``(1, K)``, the weight of
+        each class in the score, of which all are zero for the class with the largest logit;
+        ``scales`` ``(S,)``, a factor for each channel of each layer.
     outputs : list of str
         ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches;
         ``answer:0`` and so on, the parts of the model's output that are shown as maps.
