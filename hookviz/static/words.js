@@ -374,6 +374,28 @@ const LANGUAGES = {
     "{n} off {n} %": "{} aus: {} %",
     "{n} % done; interrupt the kernel to stop": "{} % fertig; Abbruch: den Kernel unterbrechen",
     "{} against {}": "{} gegen {}",
+    // said by the kernel's own widgets and bars
+    "done in {} s": "fertig nach {} s",
+    "interrupt the kernel to stop": "Abbruch: den Kernel unterbrechen",
+    "whole pictures": "ganze Bilder",
+    "code for this view": "Code zu dieser Ansicht",
+    // what a target, a picture or a stroke may have wrong
+    "No class is called {}; close to it: {}.": "Keine Klasse heißt {}; ähnlich sind: {}.",
+    "No class is called {}; there are: {}.": "Keine Klasse heißt {}; es gibt: {}.",
+    "target={} is not a class of this model: its classes are 0 to {}.": "target={} ist keine Klasse dieses Netzes: es hat die Klassen 0 bis {}.",
+    "target={} is a name, but no class names are known: give the class's number, or class_names=.":
+      "target={} ist ein Name, aber Namen der Klassen sind nicht bekannt: geben Sie die Nummer der Klasse an, oder class_names=.",
+    "The model's output has no {}: {} is {}.": "Die Ausgabe des Netzes hat kein {}: {} ist {}.",
+    "{} cannot be computed: {}": "{} lässt sich nicht berechnen: {}",
+    "{} is {}, not one number: index or sum it.": "{} ist {}, nicht eine Zahl: geben Sie Indizes an oder bilden Sie die Summe.",
+    "{} is not an expression of the output: write output, then indices, keys and attributes, then .sum(), .mean() or .max(), such as {}.":
+      "{} ist kein Ausdruck der Ausgabe: schreiben Sie output, dann Indizes, Schlüssel und Attribute, dann .sum(), .mean() oder .max(), etwa {}.",
+    "target={} is a name, but no class names are known: give the class's number, or a number in the output, {}.":
+      "target={} ist ein Name, aber Namen der Klassen sind nicht bekannt: geben Sie die Nummer der Klasse an, oder eine Zahl der Ausgabe, {}.",
+    "{} cannot be read as a picture ({}): give a whole PNG, JPEG or other image file.":
+      "{} lässt sich nicht als Bild lesen ({}): geben Sie eine ganze PNG-, JPEG- oder andere Bilddatei an.",
+    "not a format that Pillow reads": "kein Format, das Pillow liest",
+    "The brush needs an input of pictures, {}, of its own size.": "Der Pinsel braucht Bilder als Eingabe, {}, in ihrer eigenen Größe.",
     "{} ({} is of one layer)": "{} ({} gilt nur für eine Schicht)",
     "the place": "der Stelle",
     "the middle": "der Mitte",
