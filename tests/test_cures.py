@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +31,9 @@ class Case:
     cured: Callable[[], tuple[Model, Loss]]
     given: Callable[[], torch.Tensor] = lambda: pictures()
     labels: Callable[[int], torch.Tensor] = lambda count: torch.arange(count) % 4
+    prepared: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = (
+        lambda x, y: (x, y)
+    )  # the input and the labels, where the cure is in them
 
 
 def pictures() -> torch.Tensor:
@@ -40,14 +46,16 @@ def net(*given: Any, **options: Any) -> Callable[[], tuple[Model, Loss]]:
     return lambda: (Net(*given, **options), F.cross_entropy)
 
 
-def changed(change: Callable[[Any], object]) -> Callable[[], tuple[Model, Loss]]:
-    def build() -> tuple[Model, Loss]:
-        model = Net()
+def changed(
+    change: Callable[[Any], object], build: Callable[[], Model] = Net
+) -> Callable[[], tuple[Model, Loss]]:
+    def made() -> tuple[Model, Loss]:
+        model = build()
         with torch.no_grad():
             change(model)
         return model, F.cross_entropy
 
-    return build
+    return made
 
 
 def with_loss(loss: Loss, **options: Any) -> Callable[[], tuple[Model, Loss]]:
@@ -135,6 +143,89 @@ def residual() -> Model:
     return nn.Sequential(nn.Linear(8, 16), *[Around() for _ in range(40)], nn.Linear(16, 4))
 
 
+class Smooth(nn.Module):
+    """A convolution, a tanh and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 8, 3), nn.Linear(8, 5)
+
+    def forward(self, x):
+        return self.head(self.conv(x).tanh().mean((2, 3)))
+
+
+class Bounded(nn.Module):
+    """A sigmoid between two layers, with a norm before it or none."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 16), norm, nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).sigmoid())
+
+
+class Idle(nn.Module):
+    def __init__(self, called: bool) -> None:
+        super().__init__()
+        self.first, self.between, self.last = nn.Linear(8, 16), nn.Linear(16, 16), nn.Linear(16, 4)
+        self.called = called
+
+    def forward(self, x):
+        x = self.first(x).relu()
+        return self.last(self.between(x).relu() if self.called else x)
+
+
+class Dropping(nn.Module):
+    """In eval mode, with a dropout that is a function."""
+
+    def __init__(self, always: bool = False) -> None:
+        super().__init__()
+        self.first, self.last, self.always = nn.Linear(8, 16), nn.Linear(16, 4), always
+        self.eval()
+
+    def forward(self, x):
+        return self.last(F.dropout(self.first(x), 0.2, training=self.always or self.training))
+
+
+def unit() -> torch.Tensor:
+    """Pictures from 0 to 1, as a BatchNorm takes them first."""
+    return (pictures() + 4) / 16
+
+
+def taught() -> Model:
+    """A network in eval mode, that has seen pictures from 0 to 1."""
+    model = Net()
+    for _ in range(60):
+        model(unit())
+    return model.eval()
+
+
+def mixed(which: str) -> Model:
+    """A network in eval mode but for one layer."""
+    model = Net(nn.Dropout(0.2))
+    for _ in range(60):
+        model(pictures())
+    model.eval().get_submodule(which).train()
+    return model
+
+
+def seen(module: Model, args: Any, output: Any) -> None:
+    """Look at what a layer returns, as a cell of a notebook does."""
+
+
+def hooked() -> Model:
+    model = Net()
+    for _ in range(2):
+        model.conv.register_forward_hook(seen)
+    return model
+
+
+def removed(model: Model) -> Model:
+    hookviz.remove_hooks(model, of="seen")
+    return model
+
+
 def kept_above_zero(x):
     return x.clamp(min=1e-6).log()
 
@@ -176,7 +267,77 @@ CASES = {
     ),
     "log of zeros": Case("inf", "clamp(min=1e-6)", net(torch.log), net(kept_above_zero)),
     "labels": Case(
-        "error", "0 to 3", net(classes=4), net(classes=4), labels=lambda n: torch.arange(n) % 4 + 1
+        "error",
+        "0 to 3",
+        net(classes=4),
+        net(classes=4),
+        labels=lambda n: torch.arange(n) % 4 + 1,
+        prepared=lambda x, y: (x, y - 1),
+    ),
+    "channels last": Case(
+        "shape",
+        "permute(0, 3, 1, 2)",
+        net(),
+        net(),
+        lambda: pictures().permute(0, 2, 3, 1),
+        prepared=lambda x, y: (x.permute(0, 3, 1, 2), y),
+    ),
+    "pictures of 0 to 255": Case(
+        "input scale",
+        "x / 255",
+        lambda: (taught(), F.cross_entropy),
+        lambda: (taught(), F.cross_entropy),
+        lambda: unit() * 255,
+        prepared=lambda x, y: (x / 255, y),
+    ),
+    "std of one number": Case(
+        "nan",
+        "correction=0",
+        net(last=lambda x: x[:1, :1].std() + x),
+        net(last=lambda x: x[:1, :1].std(correction=0) + x),
+    ),
+    "half precision": Case(
+        "half precision",
+        "compute it in float32",
+        net(lambda x: ((x / x.max()).half() * 4e4).float() / 4e4),
+        net(lambda x: (x / x.max()) * 4e4 / 4e4),
+    ),
+    "weights next to nothing": Case(
+        "constant",
+        "Look at the weights of 'conv'",
+        changed(lambda m: m.conv.weight.mul_(1e-12), Smooth),
+        changed(lambda m: nn.init.kaiming_normal_(m.conv.weight), Smooth),
+    ),
+    "a sigmoid at its ends": Case(
+        "saturated",
+        "a normalization before it",
+        changed(lambda m: m.first.weight.mul_(1e3), lambda: Bounded(nn.Identity())),
+        changed(lambda m: m.first.weight.mul_(1e3), lambda: Bounded(nn.LayerNorm(16))),
+        tokens,
+    ),
+    "a layer that never runs": Case(
+        "unused", "Call it in forward", lone(lambda: Idle(False)), lone(lambda: Idle(True)), tokens
+    ),
+    "a BatchNorm in training mode": Case(
+        "batchnorm",
+        "model.eval()",
+        lambda: (mixed("norm"), F.cross_entropy),
+        lambda: (mixed("norm").eval(), F.cross_entropy),
+    ),
+    "a dropout in training mode": Case(
+        "dropout",
+        "model.eval()",
+        lambda: (mixed("between"), F.cross_entropy),
+        lambda: (mixed("between").eval(), F.cross_entropy),
+    ),
+    "a dropout as a function": Case(
+        "dropout", "training=self.training", lone(lambda: Dropping(True)), lone(Dropping), tokens
+    ),
+    "a cell that was run twice": Case(
+        "hooks left behind",
+        "hookviz.remove_hooks(model, of=",
+        lambda: (hooked(), F.cross_entropy),
+        lambda: (removed(hooked()), F.cross_entropy),
     ),
     "detached": Case("no gradient", "detach()", net(lambda x: x.detach()), net()),
     "zero weights": Case(
@@ -264,7 +425,7 @@ CASES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.filterwarnings("ignore:Using a target size", "ignore:std")
 @pytest.mark.parametrize("name", CASES)
 def test_the_cure_that_is_named_cures(name):
     case = CASES[name]
@@ -275,8 +436,7 @@ def test_the_cure_that_is_named_cures(name):
     findings = hookviz.diagnose(model, x, lambda output: loss(output, y))
     said = [each for each in findings if each.kind == case.kind]
     assert not findings.healthy and any(case.named in each.advice for each in said), findings
-    if name == "labels":
-        y = y - 1
+    x, y = case.prepared(x, y)
     torch.manual_seed(0)
     model, loss = case.cured()
     goal = lambda output: loss(output, y)  # noqa: E731
@@ -285,14 +445,116 @@ def test_the_cure_that_is_named_cures(name):
     with hookviz.diagnose(model) as cured:
         goal(model(x)).backward()
     assert cured.healthy, cured
-    before, after = learnt(model, x, goal)
+    training = model.training
+    before, after = learnt(model.train(), x, goal)
     assert after < 0.7 * before
+    model.train(training)
     assert hookviz.diagnose(model, x, goal).healthy
 
 
-def learnt(model: Model, x: torch.Tensor, goal: Callable[..., torch.Tensor]) -> tuple[float, float]:
+Optimizer = Callable[[Model], torch.optim.Optimizer]
+
+
+def sgd(rate: float, part: str = "") -> Optimizer:
+    return lambda model: torch.optim.SGD(model.get_submodule(part).parameters(), rate)
+
+
+STEPS: dict[tuple[str, str], tuple[Optimizer, Optimizer]] = {
+    ("optimizer", "with model.parameters()"): (sgd(0.1, "head"), sgd(0.1)),
+    ("learning rate", "a hundredth of the weights a step"): (sgd(1e3), sgd(0.1)),
+}
+"""Kind and advice -> the optimizer that is wrong, and the one that is advised."""
+
+
+@pytest.mark.parametrize("told", STEPS, ids=lambda told: told[0])
+def test_the_cure_of_an_optimizer(told):
+    x, y = pictures(), torch.arange(16) % 4
+    goal = lambda output: F.cross_entropy(output, y)  # noqa: E731
+    for make, healthy in zip(STEPS[told], (False, True), strict=True):
+        model = Net()
+        optimizer = make(model)
+        findings = hookviz.diagnose(model, x, goal, optimizer=optimizer)
+        said = [each.advice for each in findings if each.kind == told[0]]
+        assert findings.healthy is healthy and any(told[1] in each for each in said) is not healthy
+    before, after = learnt(model, x, goal, optimizer)
+    assert after < 0.7 * before
+
+
+Training = tuple[float, bool, float]
+WATCHED: dict[tuple[str, str], tuple[Training, Training]] = {
+    ("learning rate", "a hundred times smaller"): ((10.0, True, 1e9), (0.1, True, 1e9)),
+    ("does not move", "with a learning rate above 0"): ((0.0, True, 1.0), (0.1, True, 1.0)),
+    ("does not move", "clipped to 0"): ((0.1, True, 0.0), (0.1, True, 1.0)),
+    ("adds up", "optimizer.zero_grad()"): ((0.1, False, 1.0), (0.1, True, 1.0)),
+}
+"""Kind and advice -> the learning rate, whether gradients are set to zero and to what norm they are
+clipped, in the training that is wrong and in the one that is advised."""
+
+
+@pytest.mark.parametrize("told", WATCHED, ids=lambda told: told[1])
+def test_the_cure_of_a_training_that_is_watched(told):
+    x, y = pictures(), torch.arange(16) % 4
+    for (rate, zeroed, norm), healthy in zip(WATCHED[told], (False, True), strict=True):
+        model = Net()
+        optimizer, watch, losses = sgd(rate)(model), hookviz.watch(model, every=1), []
+        for _ in range(40):
+            if zeroed:
+                optimizer.zero_grad()
+            with watch:
+                losses.append(F.cross_entropy(model(x), y))
+                losses[-1].backward()
+                nn.utils.clip_grad_norm_(model.parameters(), norm)
+            optimizer.step()
+        said = [each.advice for each in watch.findings if each.kind == told[0]]
+        assert any(told[1] in each for each in said) is not healthy, watch.findings
+        assert watch.findings.healthy is healthy
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_an_empty_batch_is_left_out():
+    x, model = pictures(), Net()
+    for batches, healthy in (([x, x[:0]], False), ([b for b in (x, x[:0]) if len(b)], True)):
+        with hookviz.diagnose(model) as findings:
+            for each in batches:
+                model(each).sum().backward()
+        said = [each.advice for each in findings if each.kind == "empty"]
+        assert findings.healthy is healthy
+        assert any("Leave empty batches out" in each for each in said) is not healthy
+
+
+NO_FAULTS = {"silent", "attention", "training mode"}
+"""Kinds that are notes always."""
+
+
+def kinds() -> set[str]:
+    """The kinds of findings that the package's code names."""
+    known = set(re.findall('"([a-z ]+)"', str(hookviz.diagnose.__doc__)))
+    found: set[str] = set()
+    for folder in ("diagnosis", "watch"):
+        for path in (Path(str(hookviz.__file__)).parent / "studies" / folder).glob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Constant) and node.value in known:
+                    found.add(node.value)
+                named = isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding"
+                if named and node.args and isinstance(node.args[0], ast.Constant):
+                    found.add(node.args[0].value)
+    return found
+
+
+def test_each_kind_has_a_cure_that_was_tried():
+    tried = {case.kind for case in CASES.values()} | {kind for kind, _ in [*STEPS, *WATCHED]}
+    assert kinds() - NO_FAULTS - tried == {"empty"}  # the test above
+    assert tried <= kinds()
+
+
+def learnt(
+    model: Model,
+    x: torch.Tensor,
+    goal: Callable[..., torch.Tensor],
+    optimizer: torch.optim.Optimizer | None = None,
+) -> tuple[float, float]:
     """The loss before and after some steps."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = optimizer or torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(80):
         optimizer.zero_grad()

@@ -145,6 +145,156 @@ ALONE: dict[str, tuple[Callable[[], Any], Callable[[Any], Tensor], str]] = {
 """Cases that only the optimizer tells apart from a fault, and the part that it holds."""
 
 
+class Tokens(nn.Module):
+    """Class scores of each token, (N, tokens, classes)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(10, 16), nn.Linear(16, 10)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.embed(tokens).relu())
+
+
+class Steps(nn.Module):
+    """Class scores of each step, (steps, N, classes)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run, self.head = nn.GRU(8, 16), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.run(x)[0])
+
+
+class Nodes(nn.Module):
+    """Class scores of a graph's nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x: Tensor, pairs: Tensor) -> Tensor:
+        return self.head(x + torch.zeros_like(x).index_add(0, pairs[1], x[pairs[0]]))
+
+
+def pictures() -> Tensor:
+    return torch.randn(32, 1, 8, 8)
+
+
+def tokens() -> Tensor:
+    return torch.arange(48).view(4, 12) * 7 % 10
+
+
+def steps() -> Tensor:
+    return torch.randn(12, 4, 8)
+
+
+def judged(output: Tensor) -> Tensor:
+    with torch.no_grad():
+        F.cross_entropy(output[16:], Y[16:])
+    return F.cross_entropy(output[:16], Y[:16])
+
+
+def flat(output: Tensor, truth: Tensor) -> Tensor:
+    return F.cross_entropy(output.reshape(-1, 10), truth.reshape(-1))
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(encoder(), nn.Linear(16, 10))
+
+
+def margin(output: Tensor) -> Tensor:
+    """Most answers keep the margin; one is looked at beside the loss."""
+    output[0].tolist()
+    size = output.square().sum(1)
+    return F.relu(size - size.detach().sort().values[-8]).sum()
+
+
+EVEN = torch.arange(32) % 2 == 0
+Taking = tuple[Callable[[], nn.Module], Callable[[], Any], Callable[[Tensor], Tensor]]
+LEFT_OUT: dict[str, Taking] = {
+    "half": (classifier, pictures, lambda o: F.cross_entropy(o[:16], Y[:16])),
+    "labels of half": (classifier, pictures, lambda o, y=Y[:16]: F.cross_entropy(o[:16], y)),
+    "a quarter": (classifier, pictures, lambda o: F.cross_entropy(o[:24], Y[:24])),
+    "every second": (classifier, pictures, lambda o: F.cross_entropy(o[::2], Y[::2])),
+    "all but one": (classifier, pictures, lambda o: F.cross_entropy(o[0], Y[0])),
+    "tokens of half": (Tokens, tokens, lambda o: flat(o[:2], tokens()[:2])),
+    "half of all tokens": (
+        Tokens, tokens, lambda o: F.cross_entropy(o.view(-1, 10)[:24], tokens().view(-1)[:24]),
+    ),
+}  # fmt: skip
+PERHAPS: dict[str, Taking] = {
+    "a mask": (classifier, pictures, lambda o: F.cross_entropy(o[EVEN], Y[EVEN])),
+    "indices": (classifier, pictures, lambda o: F.cross_entropy(o[Y[:8]], Y[Y[:8]])),
+    "index_select": (
+        classifier, pictures, lambda o: F.cross_entropy(o.index_select(0, Y[:8]), Y[Y[:8]]),
+    ),
+    "the last step": (Steps, steps, lambda o: F.cross_entropy(o[-1], Y[:4])),
+    "a graph's labelled nodes": (
+        Nodes, lambda: (torch.randn(32, 8), torch.arange(80).view(2, 40) % 32),
+        lambda o: F.cross_entropy(o[:8], Y[:8]),
+    ),
+}  # fmt: skip
+WHOLE: dict[str, Taking] = {
+    "the next token": (Tokens, tokens, lambda o: flat(o[:, :-1], tokens()[:, 1:])),
+    "the next step": (Steps, steps, lambda o: flat(o[:-1], tokens().T[1:])),
+    "masked tokens": (
+        Tokens, tokens, lambda o: F.cross_entropy(o[tokens() > 6], tokens()[tokens() > 6]),
+    ),
+    "a split that is judged": (classifier, pictures, judged),
+    "a margin": (classifier, pictures, margin),
+    "both halves": (
+        classifier, pictures,
+        lambda o: F.cross_entropy(o[:16], Y[:16]) + F.cross_entropy(o[16:], Y[16:]),
+    ),
+    "some classes": (classifier, pictures, lambda o: F.cross_entropy(o[:, :5], Y % 5)),
+    "chosen classes": (
+        classifier, pictures, lambda o: F.cross_entropy(o[:, torch.arange(5)], Y % 5),
+    ),
+    "another order": (
+        classifier, pictures, lambda o: F.cross_entropy(o[Y.argsort()], Y[Y.argsort()]),
+    ),
+    "each its class": (
+        classifier, pictures, lambda o: -o.log_softmax(1)[torch.arange(32), Y].mean(),
+    ),
+}  # fmt: skip
+
+
+def looked(form: str, case: Taking) -> tuple[Any, list[Any]]:
+    """Return all findings, and those about samples."""
+    build, given, loss = case
+    model, inputs = build(), given()
+    if form == "call":
+        findings = hookviz.diagnose(model, inputs, loss)
+    else:
+        with hookviz.diagnose(model) as findings:
+            loss(model(*inputs) if isinstance(inputs, tuple) else model(inputs)).backward()
+    return findings, [each for each in findings if "samples" in each.evidence]
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_samples_that_a_slice_leaves_out_are_told(name, form):
+    findings, (found,) = looked(form, LEFT_OUT[name])
+    assert found.severity == "warning" and found.line and not findings.healthy
+    assert found.operation in ("slice", "select")
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", PERHAPS)
+def test_samples_that_may_be_left_out_on_purpose_are_noted(name, form):
+    findings, (found,) = looked(form, PERHAPS[name])
+    assert found.severity == "note" and found.line and findings.healthy
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_takes_part_of_each_sample_leaves_none_out(name, form):
+    findings, found = looked(form, WHOLE[name])
+    assert not [each for each in found if each.severity != "note"] and findings.healthy
+
+
 def said(
     form: str, model: nn.Module, loss: Callable[[Any], Tensor], optimizer: Any = None
 ) -> list[Any]:
@@ -175,6 +325,18 @@ def test_the_optimizer_tells_whose_step_it_is(name, form):
     assert finding.line
     optimizer = torch.optim.SGD(model.get_submodule(part).parameters(), 0.01)
     assert said(form, model, loss, optimizer=optimizer) == []
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("name", ALONE)
+def test_an_optimizer_that_is_there_tells_it_unasked(name, form):
+    build, loss, part = ALONE[name]
+    model = build().train()
+    steps = [torch.optim.SGD(each.parameters(), 0.01) for each in model.children()]
+    assert said(form, model, loss) == []
+    steps.append(torch.optim.SGD(model.parameters(), 0.01))  # one step for all: a fault
+    (finding,) = said(form, model, loss)
+    assert finding.kind == "no gradient" and part not in finding.layers
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 import torchvision
+from architectures import MODELS, QUICK, built
 from heavy import heavy_but
 from perturbed import randomize
 from torch import nn
@@ -108,48 +109,9 @@ def check(model, *args, layers=None, rounds=3):
     return graph
 
 
-MODELS = {
-    "alexnet": 64,
-    "convnext_tiny": 32,
-    "densenet121": 32,
-    "efficientnet_b0": 32,
-    "efficientnet_v2_s": 32,
-    "fcn_resnet50": 32,
-    "googlenet": 64,
-    "inception_v3": 96,
-    "lraspp_mobilenet_v3_large": 32,
-    "mnasnet0_5": 32,
-    "mobilenet_v2": 32,
-    "mobilenet_v3_small": 32,
-    "regnet_x_400mf": 32,
-    "regnet_y_400mf": 32,
-    "resnet18": 32,
-    "resnext50_32x4d": 32,
-    "shufflenet_v2_x0_5": 32,
-    "squeezenet1_1": 48,
-    "swin_t": 32,
-    "vgg11_bn": 32,
-    "vit_b_16": 32,
-    "wide_resnet50_2": 32,
-}
-
-
-@pytest.mark.parametrize(
-    "name", heavy_but({"resnet18", "shufflenet_v2_x0_5", "squeezenet1_1"}, MODELS)
-)
+@pytest.mark.parametrize("name", heavy_but(QUICK, MODELS))
 def test_of_torchvision(name):
-    options = {"weights": None}
-    if name in ("googlenet", "inception_v3"):
-        options |= {"init_weights": False, "aux_logits": True}
-    if name.startswith("fcn"):
-        options |= {"weights_backbone": None}
-    if name.startswith("lraspp"):
-        options |= {"weights_backbone": None}
-    if name == "vit_b_16":
-        options |= {"image_size": 32}
-    model = torchvision.models.get_model(name, **options)
-    side = MODELS[name]
-    check(model, torch.randn(2, 3, side, side), rounds=3 if name.startswith("shuffle") else 1)
+    check(*built(name), rounds=3 if name.startswith("shuffle") else 1)
 
 
 class Net(nn.Module):

@@ -35,7 +35,7 @@ from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, held_by, idle_samples, optimizers, wiring
 from .model_error import WRONG_ARGUMENTS, no_grad_at, no_graph, place_of, raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
-from .observation import Observation, examine, plain_tensors
+from .observation import Observation, batch_of, examine, plain_tensors
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
 from .unused import cut_off
@@ -110,6 +110,7 @@ class Guard(HookManager, Diagnosis):
         self._first = True  # whether no BatchNorm has run in this call
         self._uneven = False  # whether one layer's numbers are far larger than another's
         self._silent: tuple[int, Tensor] | None = None  # samples, and how many got no gradient
+        self._nodes = False  # whether the samples are nodes of a graph
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
         self._ungraded = "", 0  # the line of the no_grad() under which the model was called last
@@ -301,8 +302,8 @@ class Guard(HookManager, Diagnosis):
             return
         known = Observation(self._model, self._names)
         known.operations = self._loss.operations
-        tensors = [t for _, t in tensors_in((calls[0].args, calls[0].kwargs)) if t.ndim]
-        known.samples = len(tensors[0]) if tensors else 1
+        tensors = [tensor for _, tensor in tensors_in((calls[0].args, calls[0].kwargs))]
+        known.samples, self._nodes = batch_of(tensors)
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
         found += one_under_many_names(known)
         wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
@@ -314,7 +315,7 @@ class Guard(HookManager, Diagnosis):
             with suppress(Exception):  # what it does only once is not told
                 seen = self._examined(calls[-1])
                 seen.optimized = held_by(self._optimizer, self._core)
-                seen.zeroed, seen.sliced = self._loss.zeroed, self._loss.sliced
+                seen.zeroed, seen.masked = self._loss.zeroed, self._loss.masked
                 seen.taken = self._loss.taken
                 for made in wired:
                     _locate(made, seen)
@@ -346,11 +347,12 @@ class Guard(HookManager, Diagnosis):
 
     def _idle_samples(self) -> Iterator[Finding]:
         """Tell of samples that the loss leaves out, where an operation is seen to do it."""
-        cut = self._loss.sliced
-        if cut is not None and self._silent is not None:
+        masked, taken = self._loss.masked, self._loss.taken
+        if (masked or taken.record) is not None and self._silent is not None:
             known = Observation(self._model, self._names)
             known.samples, known.idle = self._silent[0], int(self._silent[1])
-            known.backward, known.sliced, known.taken = True, cut, self._loss.taken
+            known.backward, known.masked, known.taken = True, masked, taken
+            known.nodes = self._nodes
             yield from idle_samples(known) if known.idle < known.samples else ()
 
     def _lacking(self) -> bool:

@@ -19,14 +19,13 @@ from ...hooking.tensors import StorageMap
 from ...run.recorder import Listener, Operation
 from .findings import Finding, also
 from .observation import (
-    TAKING,
     Observation,
+    Taken,
     address_of_result,
     by_zero,
     cuts,
     is_kept,
     masks_samples,
-    rows_taken,
 )
 from .operations import (
     OUTSIDE,
@@ -114,11 +113,13 @@ MANY = 16
 def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
+    left = seen.taken.left_out(count)
     # Of a batch in two halves one may be a target: then something takes the other one, too.
-    cut = seen.sliced if len(seen.taken) < count else None  # nothing is left out by slices
-    half = 2 * idle == count and cut is not None and (cut.name == "mul" or bool(seen.taken))
+    cut = seen.masked or (seen.taken.record if 0 < left <= idle else None)
+    half = 2 * idle == count and seen.masked is not None
     lost = seen.score is not None and not math.isfinite(seen.score)
-    if not seen.backward or seen.error is not None or lost or not (half or 2 * idle > count):
+    told = half or 2 * idle > count or idle == left > 0
+    if not seen.backward or seen.error is not None or lost or not told:
         return
     if idle == count:
         # A loss with a margin is 0 once all answers of a small batch are right beyond it.
@@ -139,13 +140,17 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     there: dict[str, Any] = cut.place if cut is not None else {}
     by = "" if cut is None else cut.name + " with a mask" * (cut.name == "mul")
     at = f", since {by} leaves them out at {cut.where}" if cut is not None else ""
+    meant = cut is not None and seen.masked is None and (seen.nodes or seen.taken.on_purpose())
+    advice = "Nothing, if the loss has a margin; else look for a clamp or an index in it."
+    if cut is not None:
+        advice = "Use all samples in the loss."
+    if meant:
+        advice = "Nothing, if the others have no label, or are no samples; else use all samples."
     yield Finding(
         "no gradient",
-        "warning" if there else "note",
+        "note" if meant or cut is None else "warning",
         f"The gradient of the score is 0 for {idle} of {count} samples{at}.",
-        "Use all samples in the loss."
-        if there
-        else "Nothing, if the loss has a margin; else look for a clamp or an index in it.",
+        advice,
         **{**there, "phase": "backward"},
         evidence={"samples": idle},
     )
@@ -161,10 +166,10 @@ class LossListener(Listener):
     doubtful : bool
         Whether the model ends in a softmax, or in a loss of its own, that autograd's graph shows to
         be wired in a wrong way.
-    sliced, zeroed : OperationRecord or None
-        What took only some of the samples that the model returned, and what multiplied with 0.
-    taken : set of int
-        The samples that slices took.
+    masked, zeroed : OperationRecord or None
+        What multiplied with a mask of samples, and with 0.
+    taken : Taken
+        The samples that slices and indices took.
     cut : OperationRecord or None
         What came last of all at which autograd's graph ends.
     last : torch.Tensor or None
@@ -176,9 +181,9 @@ class LossListener(Listener):
     def __init__(self) -> None:
         self.operations: list[OperationRecord] = []
         self.doubtful = False
-        self.sliced: OperationRecord | None = None
+        self.masked: OperationRecord | None = None
         self.zeroed: OperationRecord | None = None
-        self.taken: set[int] = set()
+        self.taken = Taken()
         self.cut: OperationRecord | None = None
         self.last: Tensor | None = None
         self._root: Tensor | None = None  # what backward() was called on
@@ -231,18 +236,15 @@ class LossListener(Listener):
     def _note(self, operation: Operation) -> None:
         """Note where samples are left out, and where the graph ends."""
         given = operation.inputs[0] if operation.inputs else None
+        if given is not None and self._samples:
+            own = self._returned.get(given)
+            self.taken.note(operation, own or self._samples, bool(own))
         if given is None or not any(each.requires_grad for each in operation.inputs):
             return
-        first = operation.outputs[0] if operation.outputs else None
-        if first is not None and operation.name in TAKING and operation.argument.get("dim", 0) == 0:
-            count = self._returned.get(given)
-            if count and (not first.ndim or len(first) != count):
-                self.sliced = self.sliced or record_of(operation, -1)
-                self.taken |= rows_taken(operation, count)
         if by_zero(operation):
             self.zeroed = record_of(operation, 0)
         elif masks_samples(operation, self._samples):
-            self.sliced = self.sliced or record_of(operation, 0)
+            self.masked = self.masked or record_of(operation, 0)
         # A number that is taken out is for a log; it is told if nothing else ends the graph.
         item = operation.name == "local_scalar_dense" and self.cut is not None
         kept = not given.requires_grad or is_kept(given, self._kept)

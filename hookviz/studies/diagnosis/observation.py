@@ -42,8 +42,8 @@ from .operations import (
 )
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
-TAKING = ("select", "slice", "index")
-"""Operations that take some samples of a batch."""
+_BY_SLICE = ("select", "slice")
+_BY_INDEX = ("index", "index_select", "masked_select")
 
 _FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
 
@@ -138,6 +138,7 @@ class Observation:
     sources: list[OperationRecord] = field(default_factory=list)  # weights and inputs
     counted: int = 0  # operations beside those
     samples: int = 1  # of the batch
+    nodes: bool = False  # whether the samples are nodes of a graph
     gradient_norms: dict[str, float] = field(
         default_factory=dict
     )  # parameters -> their gradients' norms
@@ -150,8 +151,8 @@ class Observation:
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
-    sliced: OperationRecord | None = None  # what took some of the samples for the score
-    taken: set[int] = field(default_factory=set)  # samples that slices of the output took
+    masked: OperationRecord | None = None  # the product with a mask of samples in the score
+    taken: Taken = field(default_factory=lambda: Taken())
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
@@ -278,8 +279,7 @@ class RunObserver(Listener):
         self.found.calls.append(look)
 
     def _note_inputs(self, given: list[Tensor]) -> None:
-        first = next((t for t in given if t.is_floating_point() and t.ndim), None)
-        self.found.samples = len(first) if first is not None else 1
+        self.found.samples, self.found.nodes = batch_of(given)
         for tensor in given:
             extent = range_of(tensor)
             if extent is not None:
@@ -387,7 +387,7 @@ class RunObserver(Listener):
             self._note_cut(record, operation)
         self._kept = address_of_result(operation)
         if record.phase == "forward" and operation.call is None and returned:
-            self._note_slice(record, operation)
+            self._note_samples(record, operation)
         if operation.name in _DECIDING and operation.call is not None:
             self.found.decided.add(operation.call.layer)
         if operation.is_view or not returned:
@@ -497,32 +497,118 @@ class RunObserver(Listener):
             if own and each.requires_grad and each.is_leaf and not self._unread.get(each):
                 self.found.foreign.setdefault(str(id(each)), record)
 
-    def _note_slice(self, record: OperationRecord, operation: Operation) -> None:
+    def _note_samples(self, record: OperationRecord, operation: Operation) -> None:
         """Note that the loss takes only some samples of the model's output."""
-        if operation.call is None and operation.name in TAKING:
-            root = self.found.calls[0] if self.found.calls else None
-            ran = root is not None and root.finished and bool(root.shapes)
-            if root is not None and ran and operation.inputs[0] in self._returned:
-                taken = operation.outputs[0]
-                if operation.argument.get("dim", 0) == 0 and taken.shape[:1] != root.shapes[0][:1]:
-                    self.found.sliced = self.found.sliced or record
-                    self.found.taken |= rows_taken(operation, root.shapes[0][0])
-        if operation.call is None and operation.name == "mul":
-            if by_zero(operation) and operation.inputs[0].requires_grad:
-                self.found.zeroed = record
-            if masks_samples(operation, self.found.samples):
-                self.found.sliced = self.found.sliced or record
+        root = self.found.calls[0] if self.found.calls else None
+        if root is not None and root.finished and root.shapes and root.shapes[0]:
+            own = operation.inputs[0] in self._returned if operation.inputs else False
+            self.found.taken.note(operation, root.shapes[0][0], own)
+        if by_zero(operation) and operation.inputs[0].requires_grad:
+            self.found.zeroed = record
+        if masks_samples(operation, self.found.samples):
+            self.found.masked = self.found.masked or record
 
 
-def rows_taken(operation: Operation, count: int) -> set[int]:
-    """Return which samples of a batch of ``count`` a slice takes; none where an index chooses."""
-    given, argument = operation.inputs[0], operation.argument
-    if operation.name == "index" or not given.ndim or len(given) != count:
-        return set()
-    if operation.name == "select":
-        return {argument["index"] % count}
-    part = slice(argument.get("start"), argument.get("end"), argument.get("step", 1))
-    return set(range(*part.indices(count)))
+def batch_of(given: Sequence[Tensor]) -> tuple[int, bool]:
+    """Return how many samples a model is given, and whether they are nodes of a graph.
+
+    With nodes come the pairs of them that are joined, or a matrix of those.
+    """
+    several = [each for each in given if each.ndim]
+    if not several:
+        return 1, False
+    first = next((each for each in several if each.is_floating_point()), several[0])
+    count = len(first)
+    others = [each for each in several if each is not first]
+    pairs = any(e.ndim == 2 and len(e) == 2 < count and not e.is_floating_point() for e in others)
+    return count, pairs or any(tuple(each.shape) == (count, count) for each in others)
+
+
+@dataclass(eq=False)
+class Taken:
+    """The samples of a batch that a loss takes by slices and indices.
+
+    Attributes
+    ----------
+    record : OperationRecord or None
+        What took some of them first.
+    rows : set of int
+        Those that it takes.
+    seen : set of int
+        Those that are taken without a gradient, as to judge by them.
+    truths : list of set of int
+        Those that are taken of other tensors of the same length.
+    chosen : bool
+        True if an index or a mask chose them.
+    """
+
+    record: OperationRecord | None = None
+    rows: set[int] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
+    truths: list[set[int]] = field(default_factory=list)
+    chosen: bool = False
+
+    def note(self, operation: Operation, count: int, own: bool) -> None:
+        """Note an operation, of the model's output if it is its own, else of the truth."""
+        rows = _rows_taken(operation, count)
+        if rows is None:
+            return
+        if not own:
+            self.truths.append(rows)
+        elif not (operation.inputs[0].requires_grad and torch.is_grad_enabled()):
+            self.seen |= rows
+        else:
+            self.rows |= rows
+            if len(rows) < count:
+                self.record = self.record or record_of(operation, 0)
+                # Of (steps, samples, classes) the last step may be all that is asked for.
+                step = operation.name == "select" and operation.inputs[0].ndim == 3
+                self.chosen |= operation.name in _BY_INDEX or step
+
+    def left_out(self, count: int) -> int:
+        """Return how many of so many samples are taken by nothing; 0 if that is meant.
+
+        It is where others are taken without a gradient, and where the truth is another sample's,
+        as the next token's in a sequence.
+        """
+        shifted = any(len(t) == len(self.rows) and t != self.rows for t in self.truths)
+        whole = self.record is None or shifted or len(self.rows | self.seen) == count
+        return 0 if whole else count - len(self.rows)
+
+    def on_purpose(self) -> bool:
+        """Return True if it may be meant: an index may hold what has a label, or is to learn."""
+        return self.chosen or bool(self.truths and self.rows not in self.truths)
+
+
+def _rows_taken(operation: Operation, count: int) -> set[int] | None:
+    """Return which of ``count`` samples an operation takes; None if it takes none.
+
+    The samples' parts, as their tokens, may stand one after the other in the first dimension.
+    """
+    name, argument = operation.name, operation.argument
+    given = operation.inputs[0] if operation.inputs else None
+    if given is None or name not in _BY_SLICE + _BY_INDEX or not given.ndim or not count:
+        return None
+    length = len(given)
+    if not length or length % count or argument.get("dim", 0) % given.ndim:
+        return None
+    if name == "select":
+        rows = {argument["index"] % length}
+    elif name == "slice":
+        part = slice(argument.get("start"), argument.get("end"), argument.get("step", 1))
+        rows = set(range(*part.indices(length)))
+    else:
+        index = argument["mask"] if name == "masked_select" else argument.get("indices")
+        index = argument["index"] if name == "index_select" else index
+        index = index[0] if isinstance(index, (list, tuple)) else index
+        if index is None or index.is_meta:
+            return None
+        if index.dtype in (torch.bool, torch.uint8):
+            if index.shape[:1] != given.shape[:1]:
+                return None
+            index = index.reshape(length, -1).any(1).nonzero()
+        rows = {each % length for each in index.flatten().tolist()}
+    return {each * count // length for each in rows}
 
 
 _DECIDING = {"local_scalar_dense", "nonzero"}

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ...run.errors import line_of
 from ..hook_table import HookTable, hooks
 from .findings import Finding
+from .loss import held_by
 from .observation import Observation
 from .operations import OUTSIDE, OperationRecord
 
@@ -146,8 +147,6 @@ def _learners(seen: Observation, without: list[str]) -> dict[str, nn.Module]:
 def _meant(module: nn.Module, name: str, seen: Observation, learns: Mapping[str, nn.Module]) -> str:
     """Say what tells that a part is kept from learning on purpose; empty where nothing does."""
     own = _parameters(module, name)
-    if seen.optimized & seen.gradient_norms.keys() and not seen.optimized & own:
-        return "the optimizer holds none of these weights"
     for known, other in learns.items():
         if not _in_one_row(name, known) and _is_copy(module, other):
             return f"they are a copy of those of {known!r}, as a target network's are"
@@ -155,7 +154,18 @@ def _meant(module: nn.Module, name: str, seen: Observation, learns: Mapping[str,
     for known in learns:
         if not _in_one_row(name, known) and _is_shared(within, known, seen):
             return f"{known!r} is given other samples, too, as in a critic's step"
+    steps = [seen.optimized] if seen.optimized else _held_by_others(seen)
+    steps = [held for held in steps if held & seen.gradient_norms.keys()]
+    if steps and not any(held & own for held in steps):
+        return "the optimizer of this step holds none of these weights"
     return ""
+
+
+def _held_by_others(seen: Observation) -> list[set[str]]:
+    """Return the names of the parameters that each optimizer holds that is alive."""
+    root = next(iter(seen.names))
+    alive = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
+    return [held_by(each, root) for each in alive]
 
 
 def _is_shared(within: set[str], layer: str, seen: Observation) -> bool:
@@ -332,8 +342,9 @@ _SOFT = (
 _UNTRACKED = "its output is not tracked, since it ran under torch.no_grad() or detached"
 _NUMBERS = "Compute with tensors throughout: without tolist(), item(), numpy() and torch.tensor()."
 _REMOVE = (
-    "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False); "
-    "if it learns in another step, give this one's optimizer=."
+    "Take the no_grad(), detach() or .data away, or freeze the layer with requires_grad_(False). "
+    "One step does not show whether it is meant: if the layer learns in another, give this one's "
+    "optimizer=."
 )
 
 

@@ -23,6 +23,8 @@ TOO_FAR = 0.5
 """A step that takes a layer's weights by this fraction of their norm is far too long."""
 FEW = 2
 """Fewer steps than this allow no statement."""
+EARLY = 8
+"""So many steps are the first ones."""
 
 LOOKED = (
     "NaN and Inf in the recorded steps",
@@ -66,19 +68,27 @@ def _norms(steps: list[TrainingStep], name: str) -> dict[str, np.ndarray]:
     }
 
 
+def _middles(ratios: dict[str, np.ndarray], part: slice) -> dict[str, float]:
+    """Return the median of each layer's numbers, over some of the steps."""
+    return {layer: float(np.median(each[part])) for layer, each in ratios.items()}
+
+
 def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
     ratios = _norms(steps, "update_ratio")
     sizes = _norms(steps, "weight_norm")
     known = {layer: each[(sizes[layer] > 0) & np.isfinite(each)] for layer, each in ratios.items()}
     known = {layer: each for layer, each in known.items() if len(each) >= FEW}
-    middles = {layer: float(np.median(each)) for layer, each in known.items()}
+    middles, first = _middles(known, slice(None)), ""
+    if middles and np.median([*middles.values()]) <= TOO_FAR:
+        # Weights that have grown by steps that are too long make later ones short beside them.
+        middles, first = _middles(known, slice(EARLY)), f"first {EARLY} "
     if not middles or np.median([*middles.values()]) <= TOO_FAR:
         return
     far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
     yield Finding(
         "learning rate",
         "warning",
-        f"In the middle of the recorded steps each step takes the weights of {far[0]!r} by "
+        f"In the middle of the {first}recorded steps a step takes the weights of {far[0]!r} by "
         f"{number(middles[far[0]])} of their norm: the learning rate is far too high."
         + (also(far[1:]) if far[1:] else ""),
         "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",

@@ -1,0 +1,97 @@
+"""The walk of docs/howto/why.md, by clicks: from "tiger cat" to a pixel of an ear."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import why_walk
+from front_end import WIDGETS, wait_for
+from PIL import Image, ImageDraw
+
+import hookviz
+
+pytestmark = pytest.mark.heavy
+
+ROOT = Path(__file__).resolve().parents[2]
+EAR = [(325, 0), (398, 0), (376, 42), (368, 58), (356, 68), (345, 50), (335, 30)]
+"""Corners, right and down, of the ear on the right of the photograph."""
+
+
+@pytest.fixture(scope="module")
+def walked():
+    explorer = why_walk.explored(face="plain")
+    yield explorer, why_walk.walk(explorer)
+    explorer.close()
+
+
+def places(table):
+    """Layer, channel and position of each line."""
+    return re.findall(r"^(\S+) +(\d+)  \((.*?)\)", table, re.MULTILINE)
+
+
+def test_it_is_the_documentations_and_ends_in_an_ear(walked):
+    _, steps = walked
+    found = places(why_walk.table(steps))
+    text = (ROOT / "docs/howto/why.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"```text\n(layer .*?)```", text, re.DOTALL)
+    assert found == places(table)
+    assert (found[0][0], found[-1][0], len(steps)) == ("_fc", "input", 35)
+    drawn = Image.new("1", hookviz.models.photographs()["chelsea"].size)
+    ImageDraw.Draw(drawn).polygon(EAR, fill=1)
+    row, column = steps[-1][2]["position"]
+    assert drawn.getpixel((column, row))
+    # All but one of the branches are the largest.
+    others = [
+        said["layer"]
+        for said, term, origin in steps
+        if abs(float(origin["value"])) < max(abs(float(each["value"])) for each in term["origins"])
+    ]
+    assert others == list(why_walk.BRANCHES)
+
+
+def checker(app):
+    """Return a function that compares the panel's value with that of a step."""
+    total = app.locator(".hv-why .hv-why-sum")
+
+    def seen(said):
+        wanted = pytest.approx(float(said["value"]), rel=1e-3, abs=1e-4)
+        wait_for(lambda: float(total.get_attribute("title")) == wanted, said["layer"])
+
+    return seen
+
+
+def test_by_clicks_on_a_page(walked, shown, shots):
+    explorer, steps = walked
+    page = shown(explorer.to_html(max_bytes=400e6))
+    page.locator(".hv-tile").first.wait_for()
+    why_walk.go(page, steps, checker(page))
+    assert page.locator(".hv-why-trail button").count() == len(steps)
+    row, column = steps[-1][0]["position"]
+    rows, columns = (rf"{2 * n}–{2 * n + 2}" for n in (row, column))
+    sees = page.get_by_text(re.compile(rf"sees 3×3 pixels, rows {rows}, columns {columns}$"))
+    sees.first.wait_for()
+    page.screenshot(path=shots / "walk-page.png", full_page=True)
+
+
+@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+def test_by_clicks_in_lab_and_back(walked, open_canvas, shots):
+    _, steps = walked
+    path = f"import sys; sys.path.append({str(ROOT / 'assets')!r}); import why_walk"
+    notebook, app = open_canvas(path, "why_walk.explored()")
+    why_walk.go(app, steps, checker(app))
+    notebook.page.screenshot(path=shots / "walk-lab.png")
+    why, chips = app.locator(".hv-why"), app.locator(".hv-why-trail button")
+    assert chips.count() == len(steps)
+    chips.first.click()  # the prediction's own layer, which was not captured
+    why.locator('.hv-why-trail [aria-current="true"]', has_text="_fc · 282").wait_for()
+    checker(app)(steps[0][0])
+    why.locator("input[type=checkbox]").first.check()
+    why.get_by_role("button", name="switch these off").click()
+    checked = lambda: re.search(r"predicted (\S+), true (\S+);", why.inner_text())  # noqa: E731
+    wait_for(checked, "the run without the channel")
+    predicted, true = (float(each.replace("−", "-")) for each in checked().groups())
+    assert predicted == pytest.approx(-float(steps[0][1]["contribution"]), rel=2e-2)
+    assert true == pytest.approx(predicted, rel=0.02)
+    assert notebook.errors == []
