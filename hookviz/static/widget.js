@@ -16,6 +16,10 @@ const AT_ONCE = 4; // questions at the kernel: what is wanted by then is asked w
 const LONG = 10000; // milliseconds without an answer until that is said
 const GONE = "The kernel was restarted or has ended: run the cell again. What was shown before can still be moved.";
 const SILENT = "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.";
+const BUSY = "The kernel is busy: the answer comes when it is free.";
+const ENDS = new Set(["restarting", "autorestarting", "starting", "terminating", "dead"]); // a kernel's states
+const ENDED = [...ENDS].map((each) => `kernel_${each}.Kernel`).join(" "); // as the classic Notebook calls them
+const LATE = 500; // milliseconds by which an answer may come after the kernel is said to be idle
 
 const NO_KERNEL = "no kernel: run the cell again";
 const IN_WORDS = new Set(["heatmap", "sides", "answer", "field", "map", "why", "weights", "without"]);
@@ -49,14 +53,16 @@ class KernelSource {
     /** @type {Map<string, any>} */
     this.refusals = new Map();
     this.timer = 0;
-    const lost = () => {
-      if (model.widget_manager && model.comm_live !== true) this.lose(GONE);
-      else if (this.gone === GONE) {
-        this.gone = ""; // connected again
-        this.tell();
-      }
-    };
-    for (const event of ["comm:close", "comm_live_update"]) model.on(event, lost);
+    this.heard = 0; // how often the kernel has said something
+    /** The kernel, where the front end shows it. */
+    this.kernel = model.widget_manager?.kernel;
+    this.kernel?.statusChanged?.connect(this.ends, this);
+    /** The classic Notebook tells of it by events. */
+    this.events = /** @type {any} */ (globalThis).Jupyter?.notebook?.events;
+    this.ended = () => this.lose(GONE);
+    this.events?.on(ENDED, this.ended);
+    model.on("comm:close", this.ended);
+    model.on("comm_live_update", () => this.ask({ ask: "here", key: "here" })); // to either
     model.on("change:facts", () => this.changed());
     for (const name of ["note", "pins", "pictures"]) model.on(`change:${name}`, () => this.tell());
     model.on("change:seen", () => {
@@ -121,17 +127,42 @@ class KernelSource {
   }
 
   /**
-   * Where no answer comes in a while, that is said.
+   * Where no answer comes in a while, that is said; a kernel that was done without one is another.
    * @param {any} message
    */
   ask(message) {
     const { bytes, ...said } = message;
+    const { heard } = this;
+    const status = (/** @type {any} */ { content }) => {
+      if (content.execution_state === "idle") setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
+    };
     try {
-      this.model.send(said, undefined, bytes ? [bytes] : undefined);
+      this.model.send(said, { iopub: { status } }, bytes ? [bytes] : undefined);
     } catch {
       this.lose(GONE);
     }
-    if (!this.timer) this.timer = setTimeout(() => this.lose(SILENT), LONG);
+    if (!this.timer) this.wait();
+  }
+
+  /** Say after a while that there is no answer yet. */
+  wait() {
+    this.timer = setTimeout(() => this.lose(this.kernel?.status === "busy" ? BUSY : SILENT), LONG);
+  }
+
+  /**
+   * Another kernel has taken the place of ours, or none; or ours is just busy.
+   * @param {any} _
+   * @param {string} status
+   */
+  ends(_, status) {
+    if (ENDS.has(status)) this.ended();
+    else if (status === "busy" && this.gone === SILENT) this.lose(BUSY);
+  }
+
+  /** Nobody listens any more. */
+  leave() {
+    this.kernel?.statusChanged?.disconnect(this.ends, this);
+    this.events?.off(ENDED, this.ended);
   }
 
   /** @param {string} words */
@@ -175,8 +206,10 @@ class KernelSource {
 
   /** The kernel has answered. */
   found() {
+    this.heard += 1;
     clearTimeout(this.timer);
-    this.timer = this.pending.size || this.requests.doing ? setTimeout(() => this.lose(SILENT), LONG) : 0;
+    this.timer = 0;
+    if (this.pending.size || this.requests.doing) this.wait();
     this.gone = "";
   }
 
@@ -568,7 +601,10 @@ export default {
     };
     source.listeners.add(ready);
     ready();
-    return () => sources.delete(model.get("token"));
+    return () => {
+      source.leave();
+      sources.delete(model.get("token"));
+    };
   },
 
   render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {

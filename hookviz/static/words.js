@@ -412,6 +412,7 @@ const LANGUAGES = {
       "Der Kernel wurde neu gestartet oder ist beendet: führen Sie die Zelle noch einmal aus. Was schon gezeigt war, lässt sich weiter bewegen.",
     "No answer from the kernel for 10 seconds: it is busy, or gone. Then run the cell again.":
       "Seit 10 Sekunden keine Antwort vom Kernel: er ist beschäftigt oder fort. Dann führen Sie die Zelle noch einmal aus.",
+    "The kernel is busy: the answer comes when it is free.": "Der Kernel ist beschäftigt: die Antwort kommt, wenn er frei ist.",
     "no kernel: run the cell again": "kein Kernel: führen Sie die Zelle noch einmal aus",
     "the network has changed: once more": "das Netz hat sich geändert: noch einmal",
     // attention
@@ -498,11 +499,15 @@ const LANGUAGES = {
     "patch of channel {}": "Ausschnitt von Kanal {}",
     "map of input channel {}": "Karte des Eingabekanals {}",
     "padding, or mixed on its way": "Auffüllung, oder unterwegs gemischt",
-    "Point at a kernel or patch for each product.": "Auf einen Kern oder Ausschnitt zeigen: jedes Produkt.",
+    "Point at a kernel or patch for each product.": "Auf einen Kern oder Ausschnitt zeigen, um jedes Produkt zu sehen.",
     "Click a value in the feature map, or begin from the prediction.":
       "Einen Wert der Feature-Map anklicken, oder bei der Vorhersage beginnen.",
-    "Why needs the notebook: {}": "Warum braucht das Notebook: {}",
+    "Why needs the notebook: {}": "„Warum?“ braucht das Notebook: {}",
     "this page holds no weights.": "Diese Seite hat keine Gewichte.",
+    "this call is not in this page.": "Dieser Aufruf ist nicht auf dieser Seite.",
+    "this page shows a difference of two.": "Diese Seite zeigt den Unterschied von zweien.",
+    "{n} operations": "{} Operationen",
+    "{}: {n} kernels": "{}: {} Kerne",
     "this layer is not in this page.": "Diese Schicht ist nicht auf dieser Seite.",
     "its weights and inputs do not fit into this page.": "Gewichte und Eingaben der Schicht passen nicht auf diese Seite.",
     "working: the network runs once more, to keep what its layers are given; interrupt the kernel to stop":
@@ -526,12 +531,12 @@ const LANGUAGES = {
     "{}, class {}, {}: show its gradient and heatmaps": "{}, Klasse {}, {}: zeige Gradient und Heatmaps",
     "{}, activation {}, gradient {}, zeros {}": "{}, Aktivierung {}, Gradient {}, Nullen {}",
     "{} of {}: {} layers, each on its own scale": "{} von {}: {} Schichten, jede mit eigener Skala",
-    "slice of input channel {}, {} {}": "Schnitt durch Eingabekanal {}, {} {}",
+    "slice of input channel {}, {} {}": "Scheibe des Eingabekanals {}, {} {}",
     "kernel of channel {}, {} {}": "Kern von Kanal {}, {} {}",
     "{}; {}": "{}; {}",
     "{}, channel {} at ({})": "{}, Kanal {} bei ({})",
     "← {}, by {}": "← {}, über {}",
-    "{} slices by input channel, {}": "{} Schnitte nach Eingabekanal, {}",
+    "{} slices by input channel, {}": "{} Scheiben nach Eingabekanal, {}",
     "is cut from {}": "ist ausgeschnitten aus {}",
     "sees {}": "sieht {}",
     "rows {}, columns {}": "Zeilen {}, Spalten {}",
@@ -568,6 +573,34 @@ const LANGUAGES = {
       "Karten weichen von denen des Notebooks um höchstens {} des größten Wertes einer Schicht ab, Gradienten um {} ihrer Norm.",
     "Maps differ from the notebook's by {} of a layer's largest value at most ({}).":
       "Karten weichen von denen des Notebooks um höchstens {} des größten Wertes einer Schicht ab ({}).",
+    "Maps differ from the notebook's by {} of a layer's largest value at most.":
+      "Karten weichen von denen des Notebooks um höchstens {} des größten Wertes einer Schicht ab.",
+    "The ribbon shows the layers of the picture that this page was made with.":
+      "Das Band zeigt die Schichten des Bildes, mit dem diese Seite gemacht wurde.",
+    "Boxes of another picture, or after an edit, need the notebook.":
+      "Boxen eines anderen Bildes oder nach einer Änderung gibt es nur im Notebook.",
+    "The gradients of this network cannot be computed in a page{}.":
+      "Die Gradienten dieses Netzes lassen sich auf einer Seite nicht berechnen{}.",
+    "The notebook had a tensor: here a picture is resized and cropped to {}, to values from 0 to 1.":
+      "Das Notebook hatte einen Tensor: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit Werten von 0 bis 1.",
+    "The notebook had a tensor: here a picture is resized and cropped to {}, with the model's normalization.":
+      "Das Notebook hatte einen Tensor: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit der Normierung des Modells.",
+    "The notebook has a transform of its own: here a picture is resized and cropped to {}, to values from 0 to 1.":
+      "Das Notebook hat eine eigene Transformation: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit Werten von 0 bis 1.",
+    "The notebook has a transform of its own: here a picture is resized and cropped to {}, with the model's normalization.":
+      "Das Notebook hat eine eigene Transformation: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit der Normierung des Modells.",
+    "The network takes {} channels, so no picture can be given to it.":
+      "Das Netz nimmt {} Kanäle, also lässt sich ihm kein Bild geben.",
+    "The network failed: {}": "Das Netz schlug fehl: {}",
+    "This browser cannot run the network: {}": "Dieser Browser kann das Netz nicht rechnen: {}",
+    "{} is not a picture that this browser can read: give a PNG, JPEG or WebP.":
+      "{} ist kein Bild, das dieser Browser lesen kann: nehmen Sie ein PNG, JPEG oder WebP.",
+    "The picture is {} pixels: crop it first.": "Das Bild hat {} Pixel: schneiden Sie es zuerst zu.",
+    "The picture became {}, and the network takes {}.": "Das Bild wurde zu {}, und das Netz nimmt {}.",
+    "of one run: choose edited or original": "von einem Lauf: wählen Sie geändert oder Original",
+    "no map that could lie over the picture": "keine Karte, die über dem Bild liegen könnte",
+    "this heatmap is not computed in a page": "diese Heatmap wird auf einer Seite nicht berechnet",
+    "not worked out in a page for this layer": "auf einer Seite für diese Schicht nicht berechnet",
     "call {} of {}": "Aufruf {} von {}",
     "sample {} of {}": "Beispiel {} von {}",
     "depth {} of {}": "Tiefe {} von {}",

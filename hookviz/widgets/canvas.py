@@ -237,16 +237,14 @@ class Canvas(anywidget.AnyWidget):
             else:
                 with stoppable(_in_main_thread):
                     said, arrays = self._answer(question)
-        except KeyboardInterrupt:
-            if not again:
+        except Exception as error:  # a notebook hides what a callback raises
+            said = {"none": str(error)}
+        except BaseException as error:  # interrupted: it may be asked again
+            if not (again and isinstance(error, KeyboardInterrupt)):
+                self.send(answer | {"lost": True})
                 raise
             self.stops += 1
             said = stopped
-        except Exception as error:  # a notebook hides what a callback raises
-            said = {"none": str(error)}
-        except BaseException:  # interrupted: it may be asked again
-            self.send(answer | {"lost": True})
-            raise
         codings = [coding for coding, _ in arrays]
         self.send(answer | said | {"arrays": codings}, [data for _, data in arrays])
 
@@ -285,6 +283,8 @@ class Canvas(anywidget.AnyWidget):
         if question["ask"] == "code" and self._code is not None:
             self._on_move(question["settings"])  # the browser may be ahead
             return {"code": self._code()}, []
+        if question["ask"] == "here":
+            return {}, []
         ask, now = question["ask"], self._explored()
         if ask == "prepare":
             kept_run(now)

@@ -46,6 +46,11 @@ class ClassicNotebook(OpenNotebook):
         self.page.locator("#celllink").click()
         self.page.locator("#run_all_cells a").click()
 
+    def press_restart(self) -> None:
+        self.page.locator("#kernellink").click()
+        self.page.locator("#restart_kernel a").click()
+        self.page.locator(".modal-footer .btn-danger").click()
+
     def round_trip(self) -> None:
         self.page.evaluate(ANSWER)
 

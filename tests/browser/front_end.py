@@ -288,6 +288,10 @@ class OpenNotebook:
         """Use the menu."""
         raise NotImplementedError
 
+    def press_restart(self) -> None:
+        """Restart the kernel by the menu."""
+        raise NotImplementedError
+
     def theme(self, name: str) -> None:
         """Switch to one of `themes`."""
         raise NotImplementedError

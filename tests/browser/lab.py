@@ -95,6 +95,11 @@ class Notebook(OpenNotebook):
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
 
+    def press_restart(self) -> None:
+        self.page.get_by_role("menuitem", name="Kernel", exact=True).click()
+        self.page.get_by_role("menuitem", name="Restart Kernel").first.click()
+        self.page.locator(".jp-Dialog button.jp-mod-warn").click()
+
     def command(self, code: str, name: str = "", seconds: float = PATIENCE) -> Any:
         """Run JavaScript on JupyterLab, by default for this notebook."""
         script = IN_LAB.replace("CODE", code.strip())

@@ -1,20 +1,89 @@
-"""A kernel that ends under the explorer: the face says so in words."""
+"""A kernel that ends under the explorer: the face says so; one that is busy is not gone."""
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from front_end import PATIENCE, WIDGETS
+from playwright.sync_api import expect
 
 MAKE = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+PROCESS = "import os, pathlib\npathlib.Path('process').write_text(str(os.getpid()))"
 
 
-@pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
-def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab):
-    notebook, app = open_canvas(MAKE)
-    notebook.settle()
-    assert app.get_by_role("alert").count() == 0
+def by_menu(notebook, lab):
+    notebook.press_restart()
+
+
+def by_request(notebook, lab):
     lab.ask(f"kernels/{lab.shared}/restart", PATIENCE, reason="a test")
+
+
+def by_death(notebook, lab):
+    os.kill(int((lab.files / "process").read_text()), signal.SIGKILL)
+    told = notebook.page.locator(".jp-Dialog, .modal-dialog")  # what the front end says
+    told.get_by_role("button").last.click()
+    expect(told).to_be_hidden()
+
+
+@pytest.mark.parametrize("end", [by_menu, by_request, by_death])
+def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
+    notebook, app = open_canvas(PROCESS, MAKE)
+    notebook.settle()
+    told = app.get_by_role("alert")
+    expect(told).to_be_hidden()
+    end(notebook, lab)
     lab.shared = ""  # the next notebook gets another one
+    expect(told).to_contain_text("The kernel was restarted or has ended: run the cell again.")
     app.get_by_role("slider", name="layer").focus()
     notebook.page.keyboard.press("Home")  # a layer that has not been asked for
-    app.get_by_role("alert").filter(has_text="un the cell again").wait_for()
+    app.get_by_text("no kernel: run the cell again").first.wait_for()
+    notebook.page.screenshot(path=shots / f"kernel-gone-{end.__name__}.png")
+
+
+def test_an_answer_that_never_comes_tells_of_it(open_canvas, lab):
+    """Also where no front end tells of the kernel's state: the new one knows nothing of us."""
+    deaf = """from hookviz.widgets.canvas import Canvas
+states = '["restarting", "autorestarting", "starting", "terminating", "dead"]'
+assert states in Canvas._esm
+patch.object(Canvas, "_esm", Canvas._esm.replace(states, "[]")).start();"""
+    notebook, app = open_canvas(deaf, MAKE)
+    notebook.settle()
+    by_request(notebook, lab)
+    lab.shared = ""
+    notebook.round_trip()  # the new kernel is there
+    expect(app.get_by_role("alert")).to_be_hidden()
+    app.get_by_role("slider", name="layer").focus()
+    notebook.page.keyboard.press("Home")
+    expect(app.get_by_role("alert")).to_contain_text("run the cell again.")
+
+
+BUSY = """import pathlib, torch, time, hookviz
+from hookviz.widgets.canvas import Canvas
+patch.object(Canvas, "_esm", Canvas._esm.replace("LONG = 10000", "LONG = 100")).start()
+class Slow(torch.nn.Conv2d):
+    def forward(self, x):
+        while pathlib.Path("wait").exists():
+            time.sleep(0.01)
+        return super().forward(x)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), Slow(3, 9, 3), torch.nn.AdaptiveAvgPool2d(1),
+    torch.nn.Flatten())
+hookviz.explore(net, torch.rand(1, 3, 16, 16), layer="0")"""
+
+
+def test_a_busy_kernel_is_not_gone(open_canvas, lab):
+    notebook, app = open_canvas(BUSY)
+    told, bars = app.get_by_role("alert"), app.locator(".hv-prediction")
+    wait = lab.files / "wait"
+    wait.touch()
+    try:
+        bars.nth(1).click()  # a run
+        words = "The kernel is busy" if WIDGETS > 7 else "it is busy, or gone"
+        expect(told).to_contain_text(words)
+    finally:
+        wait.unlink()
+    expect(bars.nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(told).to_be_hidden()
+    assert notebook.errors == []
