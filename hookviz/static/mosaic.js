@@ -177,6 +177,7 @@ export class Mosaic {
     const which = all ? `all ${data.count}` : `${first + 1}–${last} of ${data.count}`;
     const channels = `${data.count === 1 ? `the ${data.word}` : `${which} ${data.word}s`}${by}`;
     setText(this.label, [channels, ...crossed].join(", "));
+    setAttribute(this.label, "title", [channels, ...crossed].join(", "));
     this.side.hidden = this.count === 1;
     setText(this.pages, `page ${this.page + 1} of ${this.count}`);
     this.back.disabled = this.page === 0;
