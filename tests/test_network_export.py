@@ -55,7 +55,10 @@ def ran(model, x, target=None, **options):
 
 
 def answer(network, x, number=0, classes=5, scales=None):
-    given = {"input": x.numpy(), "classes": np.eye(classes, dtype=np.float32)[number][None]}
+    weights = np.zeros(classes, np.float32)
+    if number is not None:
+        weights[number] = 1
+    given = {"input": x.numpy(), "classes": weights[None]}
     size = network.inputs["scales"]
     given["scales"] = np.ones(size, np.float32) if scales is None else scales
     options = onnxruntime.SessionOptions()
@@ -96,6 +99,20 @@ def test_every_map_and_every_gradient_for_any_class_and_any_picture(small):
             call = cache[each.layer].calls[each.call]
             assert close(found[f"activation:{each.name}"], call.activation), each
             assert close(found[f"gradient:{each.name}"], call.gradient), each
+
+
+def test_without_a_class_the_gradients_are_of_the_likeliest(small):
+    model, _, network = small
+    likeliest = set()
+    for size in (1, 300):
+        x = size * torch.randn(1, 3, 21, 26)
+        with hookviz.capture(model) as cache:
+            logits = model(x)
+            logits.max().backward()
+        likeliest.add(int(logits.argmax()))
+        found = answer(network, x, None)
+        assert close(found["gradient:stem"], cache["stem"].gradient)
+    assert len(likeliest) > 1
 
 
 @pytest.mark.parametrize("side", [9, 12, 5])

@@ -148,9 +148,12 @@ export class Heatmaps {
     if (!at.strip) return;
     const method = facts.methods.includes(at.heatmap) ? at.heatmap : "gradcam";
     const asked = { ...at, heatmap: method, ofAll: true };
-    const found = facts.layers
-      .map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.targetClass) }))
-      .filter((/** @type {any} */ each) => each.heat?.values);
+    const every = facts.layers.map((/** @type {any} */ { name }) => ({ name, heat: source.heat(asked, name, at.targetClass) }));
+    const found = every.filter((/** @type {any} */ each) => each.heat?.values);
+    // Those of the run before stand, faint, until the first of a new run is there.
+    const stands = !found.length && every.some((/** @type {any} */ each) => !each.heat);
+    parts.strip.root.classList.toggle("hv-stale", stands);
+    if (stands) return;
     const palette = (/** @type {boolean} */ diverging) => colours.palette(colours.ofHeatmap(diverging));
     const other = method === at.heatmap ? "" : ` (${methodName(at.heatmap)} is of one layer)`;
     const label = `${method} of ${facts.target.name}${other}: ${found.length} ${found.length === 1 ? "layer" : "layers, each on its own scale"}`;

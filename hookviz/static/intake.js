@@ -70,7 +70,7 @@ const REFUSALS = {
   NotReadableError: "The camera is in use: close the program that uses it, or drop a picture.",
 };
 
-/** The camera: one frame after the other, each the newest when the network is done with the one before. */
+/** The camera: one frame after the other, each the newest when the maps of the one before are shown. */
 export class Camera {
   /** @param {() => void} changed Called when it goes on or off. */
   constructor(changed) {
@@ -84,11 +84,8 @@ export class Camera {
     addEventListener("pagehide", () => this.stop());
   }
 
-  /**
-   * @param {() => boolean} idle
-   * @param {(canvas: OffscreenCanvas, context: OffscreenCanvasRenderingContext2D) => void} show
-   */
-  async start(idle, show) {
+  /** @param {(frame: ImageData) => Promise<void>} show */
+  async start(show) {
     if (this.asking) return;
     this.asking = true;
     try {
@@ -111,12 +108,10 @@ export class Camera {
     }
     const canvas = new OffscreenCanvas(video.videoWidth, video.videoHeight);
     const context = canvas.getContext("2d", { willReadFrequently: true });
-    const next = () => {
+    const next = async () => {
       if (this.stream !== stream || !context) return;
-      if (idle() && video.videoWidth) {
-        context.drawImage(video, 0, 0, canvas.width, canvas.height);
-        show(canvas, context);
-      }
+      context.drawImage(video, 0, 0, canvas.width, canvas.height);
+      await show(context.getImageData(0, 0, canvas.width, canvas.height));
       requestAnimationFrame(next);
     };
     next();
@@ -275,15 +270,17 @@ export class Intake {
   async toggleCamera() {
     const { camera, source } = this;
     if (camera.stream) return camera.stop();
+    if (this.painting) this.toggleBrush();
     const { past, input } = source;
+    const failed = (/** @type {Error} */ { message }) => {
+      camera.stop();
+      source.say(message);
+    };
     try {
-      await camera.start(
-        () => source.idle,
-        ({ width, height }, context) => source.show(overWhite(context.getImageData(0, 0, width, height)), false),
-      );
+      await camera.start((frame) => source.film(overWhite(frame), () => Boolean(camera.stream)).catch(failed));
       source.past = [...past.slice(-30), input];
     } catch (error) {
-      source.say(/** @type {Error} */ (error).message);
+      failed(/** @type {Error} */ (error));
     }
     return undefined;
   }

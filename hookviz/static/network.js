@@ -23,6 +23,7 @@ import { answered } from "./terms.js";
  */
 
 const TOP = 5; // classes that are shown
+const LIKELIEST = -1; // the graph's own target: the class with the largest logit
 const MAP_SIDE = 32; // of a picture in the map, at most, as in `hookviz.view.map`
 
 /** The network, its input, its factors and its answers. */
@@ -60,21 +61,27 @@ export class NetworkSource {
     this.follows = facts.net.follows; // the target is the likeliest class of each picture
     /** @type {Input[]} */
     this.past = [];
-    this.busy = false;
+    /** @type {Promise<void> | null} The run that goes on. */
+    this.going = null;
     this.failed = "";
-    this.heats = 0;
+    /** Outputs that the latest drawing asked for. */
+    this.looked = { edited: /** @type {Set<string>} */ (new Set()), original: /** @type {Set<string>} */ (new Set()) };
+    this.followed = input; // whose likeliest class the target is
+    /** @type {Answer | null} Whose predictions the facts have. */
+    this.told = null;
     /** @type {LayerFacts[]} */
     this.calls = facts.net.layers;
-    this.answers = this.fresh();
+    this.answers = this.fresh(input);
   }
 
-  /** Answers for now: with the factors, and without them for the comparison. */
-  fresh() {
-    const { input } = this;
-    return {
-      edited: new Answer(this.feeds(input, this.edits, this.targetClass)),
-      original: new Answer(this.feeds(input, [], this.targetClass)),
-    };
+  /**
+   * Answers for an input: with the factors, and without them for the comparison.
+   * @param {Input} input
+   */
+  fresh(input) {
+    const number = this.follows && !this.edits.length && input !== this.followed ? LIKELIEST : this.targetClass;
+    const edited = new Answer(this.feeds(input, this.edits, number));
+    return { edited, original: this.edits.length ? new Answer(this.feeds(input, [], number)) : edited };
   }
 
   /**
@@ -90,7 +97,7 @@ export class NetworkSource {
       const own = number === this.facts.net.number && this.facts.net.classes;
       const values = new Float32Array(inputs.classes[1]);
       if (own || number === null) values.set(this.facts.net.classes);
-      else values[number] = 1;
+      else if (number !== LIKELIEST) values[number] = 1;
       feeds.classes = { shape: inputs.classes, values };
     }
     if (inputs.scales) {
@@ -116,13 +123,15 @@ export class NetworkSource {
     for (const listener of [...this.listeners]) listener();
   }
 
-  /** Another question: what was asked before is not wanted any more. */
-  changed() {
-    const before = this.answers;
-    this.answers = this.fresh();
-    if (!this.edits.length) this.answers.original = this.answers.edited;
-    if (before.original.known.has("logits") && sameFeeds(before.original.feeds, this.answers.original.feeds))
-      this.answers.original = before.original;
+  /**
+   * Another question: what was asked before is not wanted any more, but the same outputs are.
+   * @param {{edited: Answer, original: Answer}} [answers]
+   */
+  changed(answers = this.fresh(this.input)) {
+    const { original } = this.answers;
+    if (sameFeeds(original.feeds, answers.original.feeds))
+      answers = this.edits.length ? { ...answers, original } : { edited: original, original };
+    this.answers = answers;
     const versions = this.edits.length ? ["original", "edited", "difference"] : [];
     const own = this.input === this.original && !this.edits.length;
     const verdict = own ? this.first.verdict : { text: "", kind: "", layer: null };
@@ -130,33 +139,81 @@ export class NetworkSource {
     const notes = own ? this.facts.net.notes : [...this.facts.net.notes, OTHER, ...(boxed ? [NO_BOXES] : [])];
     const answer = own ? this.first.answer : boxed ? { ...this.first.answer, boxes: [] } : this.facts.answer;
     this.facts = { ...this.facts, answer, edits: [...this.edits], versions, verdict, notes, run: this.facts.run + 1 };
-    const { outputs, boxes } = this.facts.net;
-    const first = outputs.includes("logits") ? ["logits"] : [];
-    this.answers.edited.get([...first, ...(own ? [] : (boxes?.tensors ?? []))]);
-    if (this.edits.length) this.answers.original.get(first);
+    answers.edited.get(this.wantedOf("edited"));
+    if (this.edits.length) answers.original.get(this.wantedOf("original"));
+    this.arrived();
     this.pump();
     this.tell();
   }
 
+  /**
+   * What is looked at of an answer, whatever it answers.
+   * @param {"edited" | "original"} which
+   */
+  wantedOf(which) {
+    const { outputs, boxes } = this.facts.net;
+    const own = which === "original" || (this.input === this.original && !this.edits.length);
+    return [...(outputs.includes("logits") ? ["logits"] : []), ...this.looked[which], ...(own ? [] : (boxes?.tensors ?? []))];
+  }
+
   /** Ask the worker for what is wanted now, if it rests. */
-  async pump() {
-    if (this.busy) return;
+  pump() {
+    this.going ??= this.work();
+    return this.going;
+  }
+
+  async work() {
+    await null; // all that one drawing asks for is one run
     const next = [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
-    if (!next) return;
-    this.busy = true;
     try {
-      next.add(await this.runner.run(next.feeds, [...next.wanted]));
-      this.failed = "";
+      if (next) next.add(await this.runner.run(next.feeds, [...next.wanted]));
+      this.failed = next ? "" : this.failed;
     } catch (error) {
-      next.wanted.clear();
+      next?.wanted.clear();
       this.failed = /** @type {Error} */ (error).message;
       this.facts = { ...this.facts, note: this.failed };
     }
-    this.busy = false;
-    this.predicted();
-    this.detect();
+    this.going = null;
+    if (!next) return;
+    this.arrived();
     this.tell();
     this.pump();
+  }
+
+  /** What follows from the answers that are there. */
+  arrived() {
+    this.predicted();
+    this.detect();
+  }
+
+  /**
+   * What is known of these outputs; null if any is missing, which is then computed.
+   * @param {Answer} answer
+   * @param {string[]} names
+   */
+  ask(answer, names) {
+    const looked = this.looked[answer === this.answers.edited ? "edited" : "original"];
+    for (const name of names) looked.add(name);
+    const found = answer.get(names);
+    if (!found) this.pump();
+    return found;
+  }
+
+  /**
+   * Wait for outputs: in one run with all that is wanted.
+   * @param {Answer} answer
+   * @param {string[]} names
+   */
+  async until(answer, names) {
+    while (answer.missing(names).length) {
+      if (answer !== this.answers.edited && answer !== this.answers.original)
+        answer.add(await this.runner.run(answer.feeds, answer.missing(names)));
+      else {
+        answer.get(names);
+        await this.pump();
+        if (this.failed) throw new Error(this.failed);
+      }
+    }
   }
 
   /** The boxes of a detector, of the answer that is there; until then those of the run before. */
@@ -168,32 +225,20 @@ export class NetworkSource {
     if (this.facts.answer.boxes !== found.boxes) this.facts = { ...this.facts, answer: { ...this.facts.answer, ...found } };
   }
 
-  /** Another class: what does not depend on it stays. */
-  retarget() {
-    const before = this.answers;
-    const same = before.original === before.edited;
-    this.answers = this.fresh();
-    if (same) this.answers.original = this.answers.edited;
-    for (const which of /** @type {const} */ (["edited", "original"]))
-      for (const [name, each] of before[which].known)
-        if (!name.startsWith("gradient:")) this.answers[which].known.set(name, each);
-  }
-
   /** The predictions of the answers that are there. */
   predicted() {
     const logits = this.answers.edited.known.get("logits");
-    if (!logits || this.answers.edited.made.has("predictions")) return;
-    if (this.follows && this.edits.length === 0) {
-      const top = logits.values.indexOf(Math.max(...logits.values));
-      if (top >= 0 && top !== this.targetClass) {
-        this.targetClass = top;
-        this.retarget();
-      }
-    }
     const { edited, original } = this.answers;
+    if (!logits || this.told === edited) return;
+    if (this.follows && this.edits.length === 0) {
+      this.followed = this.input;
+      const top = logits.values.indexOf(Math.max(...logits.values));
+      if (top >= 0) this.targetClass = top;
+      edited.feeds = this.feeds(this.input, [], this.targetClass); // which its gradients are of
+    }
     const before = this.edits.length ? original.known.get("logits") : null;
     if (this.edits.length && !before) return;
-    edited.once("predictions", () => true);
+    this.told = edited;
     const { names, count } = this.facts.classes;
     const predictions = rankedClasses(logits.values, names, before?.values ?? null).slice(0, TOP);
     const number = this.targetClass;
@@ -216,6 +261,7 @@ export class NetworkSource {
 
   /** @param {any} at @returns {Layer | null} */
   layer(at) {
+    for (const each of Object.values(this.looked)) each.clear(); // a drawing begins
     const facts = this.callOf(at.layer, Math.min(at.call ?? 0, this.lastCall(at.layer)));
     const version = this.version(at);
     if (version !== "difference") return this.madeLayer(this.answers[/** @type {"edited"} */ (version)], facts, at.depth ?? 0, version);
@@ -254,11 +300,7 @@ export class NetworkSource {
    */
   pair(answer, facts, depth) {
     const names = [`activation:${facts.name}`, ...(facts.graded ? [`gradient:${facts.name}`] : [])];
-    const found = answer.get(["logits", ...names].filter((name) => this.facts.net.outputs.includes(name)));
-    if (!found) {
-      this.pump();
-      return null;
-    }
+    if (!this.ask(answer, ["logits", ...names].filter((name) => this.facts.net.outputs.includes(name)))) return null;
     return answer.once(`pair ${facts.name} ${depth}`, () => {
       const [maps, gradients] = names.map((name) => arranged(/** @type {Tensor} */ (answer.known.get(name)), facts, depth));
       const [count, height, width] = flatShape(facts.shape);
@@ -343,10 +385,7 @@ export class NetworkSource {
     if (this.graph.none) return this.graph;
     const answer = this.version(at) === "original" ? this.answers.original : this.answers.edited;
     const shown = Object.keys(this.graph.sizes).map((layer) => this.callOf(layer, Math.min(at.call ?? 0, this.lastCall(layer))));
-    if (!answer.get(shown.map(({ name }) => `activation:${name}`))) {
-      this.pump();
-      return this.drawn;
-    }
+    if (!this.ask(answer, shown.map(({ name }) => `activation:${name}`))) return this.drawn;
     const made = () => ({ ...this.graph, arrays: { pictures: { values: this.pictures(answer, shown, at.depth ?? 0) } } });
     this.drawn = answer.once(`map ${at.call ?? 0} ${at.depth ?? 0}`, made);
     return this.drawn;
@@ -387,11 +426,8 @@ export class NetworkSource {
     const map = this.facts.answer?.maps[which];
     if (!map) return null;
     const key = `answer ${which} ${channel ?? "all"}`;
-    const found = this.answers.edited.get([`answer:${which}`]);
-    if (!found) {
-      this.pump();
-      return this.shownAnswers.get(key) ?? null;
-    }
+    const found = this.ask(this.answers.edited, [`answer:${which}`]);
+    if (!found) return this.shownAnswers.get(key) ?? null;
     const made = this.answers.edited.once(key, () => drawnOutput(map, /** @type {Tensor} */ (found[0]).values, channel));
     this.shownAnswers.set(key, made);
     return made;
@@ -492,11 +528,8 @@ export class NetworkSource {
     const wanted = this.partsOf(name);
     const sources = recipe.sources.flatMap((/** @type {[string, number]} */ [from, which]) => this.partsOf(which ? `${from}#${which}` : from));
     if (answer.missing(wanted).length) answer.get([...wanted, ...sources]); // in one run
-    const found = answer.get(wanted);
-    if (!found) {
-      this.pump();
-      return undefined;
-    }
+    const found = this.ask(answer, wanted);
+    if (!found) return undefined;
     return answer.once(`held ${name}`, () => {
       const [given, weight, returned, bias] = /** @type {[Tensor, Tensor, Tensor, Tensor | undefined]} */ (found);
       const rules = recipe.after.filter((/** @type {any[]} */ step) => step[1] === "affine");
@@ -549,9 +582,21 @@ export class NetworkSource {
     if (before) this.use(before, false);
   }
 
-  /** Whether the worker rests, and nothing waits for it. */
-  get idle() {
-    return !this.busy && !this.answers.edited.wanted.size && !this.answers.original.wanted.size;
+  /**
+   * A frame of the camera: it is shown together with its maps, unless something else came.
+   * @param {Rgb} picture
+   * @param {() => boolean} on Whether the camera still is.
+   */
+  async film(picture, on) {
+    if (this.running.works) return; // a heatmap of many runs is of one frame
+    const { answers } = this;
+    const input = this.inputOf(picture);
+    const next = this.fresh(input);
+    next.edited.add(await this.runner.run(next.edited.feeds, this.wantedOf("edited")));
+    if (this.edits.length) next.original.add(await this.runner.run(next.original.feeds, this.wantedOf("original")));
+    if (this.answers !== answers || !on()) return;
+    this.input = input;
+    this.changed(next);
   }
 
   /** @param {string} note */

@@ -42,7 +42,6 @@ scope.onmessage = async (/** @type {MessageEvent} */ { data }) => {
     );
     const buffers = Object.values(outputs).map(({ values }) => values.buffer);
     scope.postMessage({ id, outputs, took: performance.now() - start }, buffers);
-    sessions.forward ??= started(beginning); // after the first picture is there
   } catch (error) {
     scope.postMessage({ id, error: String(/** @type {any} */ (error)?.message ?? error) });
   }

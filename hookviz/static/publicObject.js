@@ -34,25 +34,19 @@ export function publicObject(facts, source) {
    */
   const outputOf = async (from, output, feeds) => {
     const { edited } = from.answers;
-    const known = feeds ? undefined : edited.known.get(output);
-    const found = known ?? (await from.runner.run(feeds ?? edited.feeds, [output]))[output];
+    if (!feeds) await from.until(edited, [output]);
+    const found = feeds ? (await from.runner.run(feeds, [output]))[output] : edited.known.get(output);
     if (!found) throw new Error(`The network returned no ${output}.`);
-    if (!feeds) edited.known.set(output, found);
     return { shape: [...found.shape], data: found.values.slice() };
   };
 
   /**
-   * What has changed is computed, and shown.
+   * What has changed is computed.
    * @param {import("./network.js").NetworkSource} from
    */
   const settled = async (from) => {
-    if (facts.net.outputs.includes("logits")) {
-      await outputOf(from, "logits");
-      const { original } = from.answers;
-      if (!original.known.has("logits")) original.add(await from.runner.run(original.feeds, ["logits"]));
-    }
-    from.predicted();
-    from.tell();
+    if (!facts.net.outputs.includes("logits")) return;
+    for (const each of [from.answers.edited, from.answers.original]) await from.until(each, ["logits"]);
   };
 
   return Object.freeze({

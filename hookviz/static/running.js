@@ -35,6 +35,11 @@ export class Running {
     this.button.addEventListener("click", () => this.pressed());
   }
 
+  /** Whether runs go on. */
+  get works() {
+    return Boolean(this.job && !this.job.stopped);
+  }
+
   /** Another heatmap is looked at. */
   leave() {
     this.job = null;

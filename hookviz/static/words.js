@@ -569,6 +569,34 @@ const LANGUAGES = {
       "Karten weichen von denen des Notebooks um höchstens {} des größten Wertes einer Schicht ab, Gradienten um {} ihrer Norm.",
     "Maps differ from the notebook's by {} of a layer's largest value at most ({}).":
       "Karten weichen von denen des Notebooks um höchstens {} des größten Wertes einer Schicht ab ({}).",
+    "Maps differ from the notebook's by {} of a layer's largest value at most.":
+      "Karten weichen von denen des Notebooks um höchstens {} des größten Wertes einer Schicht ab.",
+    "The ribbon shows the layers of the picture that this page was made with.":
+      "Das Band zeigt die Schichten des Bildes, mit dem diese Seite gemacht wurde.",
+    "Boxes of another picture, or after an edit, need the notebook.":
+      "Boxen eines anderen Bildes oder nach einer Änderung gibt es nur im Notebook.",
+    "The gradients of this network cannot be computed in a page{}.":
+      "Die Gradienten dieses Netzes lassen sich auf einer Seite nicht berechnen{}.",
+    "The notebook had a tensor: here a picture is resized and cropped to {}, to values from 0 to 1.":
+      "Das Notebook hatte einen Tensor: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit Werten von 0 bis 1.",
+    "The notebook had a tensor: here a picture is resized and cropped to {}, with the model's normalization.":
+      "Das Notebook hatte einen Tensor: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit der Normierung des Modells.",
+    "The notebook has a transform of its own: here a picture is resized and cropped to {}, to values from 0 to 1.":
+      "Das Notebook hat eine eigene Transformation: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit Werten von 0 bis 1.",
+    "The notebook has a transform of its own: here a picture is resized and cropped to {}, with the model's normalization.":
+      "Das Notebook hat eine eigene Transformation: hier wird ein Bild verkleinert und auf {} zugeschnitten, mit der Normierung des Modells.",
+    "The network takes {} channels, so no picture can be given to it.":
+      "Das Netz nimmt {} Kanäle, also lässt sich ihm kein Bild geben.",
+    "The network failed: {}": "Das Netz schlug fehl: {}",
+    "This browser cannot run the network: {}": "Dieser Browser kann das Netz nicht rechnen: {}",
+    "{} is not a picture that this browser can read: give a PNG, JPEG or WebP.":
+      "{} ist kein Bild, das dieser Browser lesen kann: nehmen Sie ein PNG, JPEG oder WebP.",
+    "The picture is {} pixels: crop it first.": "Das Bild hat {} Pixel: schneiden Sie es zuerst zu.",
+    "The picture became {}, and the network takes {}.": "Das Bild wurde zu {}, und das Netz nimmt {}.",
+    "of one run: choose edited or original": "von einem Lauf: wählen Sie geändert oder Original",
+    "no map that could lie over the picture": "keine Karte, die über dem Bild liegen könnte",
+    "this heatmap is not computed in a page": "diese Heatmap wird auf einer Seite nicht berechnet",
+    "not worked out in a page for this layer": "auf einer Seite für diese Schicht nicht berechnet",
     "call {} of {}": "Aufruf {} von {}",
     "sample {} of {}": "Beispiel {} von {}",
     "depth {} of {}": "Tiefe {} von {}",

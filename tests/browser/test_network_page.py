@@ -519,6 +519,28 @@ DROP = """async (text) => {
 }"""
 
 
+# Until eight frames of the camera were seen: what changed from one drawing to the next.
+FRAMES = """() => new Promise((done) => {
+  const panels = ["input", "activation", "heat"].map((name) => `.hv-${name} canvas`);
+  const found = { inputs: 0, maps: 0, alone: [] };
+  let before;
+  const look = () => {
+    const now = panels.map((each) => document.querySelector(each).toDataURL());
+    const changed = panels.filter((_, n) => before && before[n] !== now[n]);
+    if (changed.includes(panels[0])) found.inputs += 1;
+    if (changed.includes(panels[1])) found.maps += 1;
+    const waits = document.querySelector(".hv-waiting, .hv-stale");
+    const empty = document.querySelectorAll(".hv-thumb").length < hookviz.layers.length;
+    if ((changed.length && changed.length < panels.length) || waits || empty)
+      found.alone.push([changed, Boolean(waits), empty]);
+    before = now;
+    if (found.inputs < 8) requestAnimationFrame(look);
+    else done(found);
+  };
+  requestAnimationFrame(look);
+})"""
+
+
 def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
@@ -541,6 +563,12 @@ def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     wait_for(lambda: not np.array_equal(values(page, "input"), dropped))
     frame = values(page, "input")
     wait_for(lambda: not np.array_equal(values(page, "input"), frame))  # and goes on
+    page.get_by_role("button", name="all layers").click()
+    layers = page.evaluate("hookviz.layers")
+    expect(page.locator(".hv-thumb")).to_have_count(len(layers))
+    seen = page.evaluate(FRAMES)
+    assert seen["inputs"] > 3 and seen["maps"] > 3  # the maps follow, and
+    assert seen["alone"] == []  # no frame of the input stands beside another frame's maps
     stop.click()
     tracks = "globalThis.seen.getTracks().map((track) => track.readyState)"
     wait_for(lambda: page.evaluate(tracks) == ["ended"], "the camera's light to go out")

@@ -74,8 +74,9 @@ class TracedNetwork:
     graph : torch.fx.GraphModule
         Takes ``inputs`` in their order and returns a tuple of tensors.
     inputs : dict of str to torch.Tensor
-        ``input`` ``(1, …)``; ``classes`` ``(1, K)``, the weight of each class in the score, for a
-        classifier with a backward; ``scales`` ``(S,)``, a factor for each channel of each layer.
+        ``input`` ``(1, …)``; for a classifier with a backward ``classes`` ``(1, K)``, the weight of
+        each class in the score, of which all are zero for the class with the largest logit;
+        ``scales`` ``(S,)``, a factor for each channel of each layer.
     outputs : list of str
         ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches;
         ``answer:0`` and so on, the parts of the model's output that are shown as maps.
@@ -156,7 +157,7 @@ def trace_network(
         logits = logits_of(returned)
         score = None
         if backward and logits is not None and classes is not None:
-            score = (logits * classes).sum()
+            score = (logits * _weights(classes, logits.detach())).sum()
         elif backward and logits is None:
             score = score_of(returned, target, session.class_names)
         found["logits"] = logits is not None
@@ -238,6 +239,17 @@ def _one_tensor(session: Session, sample: int) -> Tensor:
             "give model.float(), or write the page with network=False."
         )
     return args[0][sample : sample + 1].detach()
+
+
+def _weights(classes: Tensor, logits: Tensor) -> Tensor:
+    """Return the classes' weights; of zeros alone, weight 1 for the largest logit.
+
+    >>> _weights(torch.zeros(1, 3), torch.tensor([[0.5, 2.0, 2.0]]))
+    tensor([[0., 1., 0.]])
+    """
+    numbers = torch.arange(classes.shape[1], device=classes.device)
+    likeliest = numbers == logits.argmax(1, keepdim=True)
+    return torch.where((classes == 0).all(), likeliest.to(classes.dtype), classes)
 
 
 def _width(output: Tensor, module: nn.Module) -> int:
