@@ -519,6 +519,7 @@ const LANGUAGES = {
     "{} in this order": "{} in dieser Reihenfolge",
     "{} channels": "{} Kanäle",
     "{} heads": "{} Köpfe",
+    "{}–{} of {}": "{}–{} von {}",
     "{} of {} channels": "{} von {} Kanälen",
     "{} of {} heads": "{} von {} Köpfen",
     "{}: channel {} of {} of layer {}": "{}: Kanal {} von {} der Schicht {}",
