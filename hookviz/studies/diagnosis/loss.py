@@ -115,7 +115,7 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     idle, count = seen.idle, seen.samples
     left = seen.taken.left_out(count)
     # Of a batch in two halves one may be a target: then something takes the other one, too.
-    cut = seen.masked or (seen.taken.record if left else None)
+    cut = seen.masked or (seen.taken.record if 0 < left <= idle else None)
     half = 2 * idle == count and seen.masked is not None
     lost = seen.score is not None and not math.isfinite(seen.score)
     told = half or 2 * idle > count or idle == left > 0
