@@ -77,7 +77,7 @@ export class Flip {
     const tried = part.curve.length - 1;
     const all = `${part.answer} stays, ${percent(Number(part.curve.at(-1)))}, with all ${tried} channels off`;
     const enough = part.channels.length;
-    const few = `${part.flipped} in place of ${part.answer}: ${tried} off in this order, ${enough === 1 ? "1 is" : `${enough} of them are`} enough`;
+    const few = `${part.flipped} in place of ${part.answer}: ${tried} off in this order, ${enough === 1 ? "1 is enough" : `${enough} of them are enough`}`;
     this.say(part.flipped === null ? all : few, part.curve);
     this.show();
     if (part.flipped !== null) this.source.edit({ set: "off", layer: work.layer, channels: part.channels });

@@ -261,7 +261,10 @@ export class NetworkMap {
     const last = this.found.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
     const join = unit.kind === "node" && !last.layer;
     const shape = last.shape ? times(last.shape.length > 1 ? last.shape.slice(1) : last.shape) : "";
-    return { last, join, shape, own: (join ? last.operation : innerName(unit)) || unit.name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
+    const name = (join ? last.operation : innerName(unit)) || unit.name;
+    // The names of layers are no words.
+    const said = (last.layer === "input" || join || unit.kind === "group") && /^(input|output|\d+ operations)$/.test(name);
+    return { last, join, shape, own: said ? word(name) : name, lines: [...(join || last.layer === "input" ? [] : [unit.type]), shape].filter(Boolean) };
   }
 
   /** @param {Unit} unit */
@@ -278,7 +281,7 @@ export class NetworkMap {
     const folded = unit.kind !== "node";
     const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
     const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
-    const words = said.filter(Boolean).map(word).join(", ");
+    const words = [...new Set(said)].filter(Boolean).map(word).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? "" : this.pictured(unit);
     const picture = pictured ? el("canvas", { class: "hv-net-picture" }) : null;

@@ -30,6 +30,19 @@ def layer_of(app):
     return app.locator(".hv-name").inner_text()
 
 
+def test_in_german(shown):
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layers="layer3.*.conv2")
+    page = shown(made.to_html(language="de"))
+    made.close()
+    page.locator(".hv-tile").first.wait_for()
+    page.keyboard.press("m")
+    boxes = page.locator(".hv-net-box")
+    boxes.first.wait_for()
+    names = boxes.locator("b").all_inner_texts()
+    assert (names[0], names[-1]) == ("Eingabe", "Ausgabe")
+    assert boxes.first.get_attribute("aria-label") == "Eingabe, 3×112×112"
+
+
 def test_from_the_disk(shown, explorer_page):
     page = shown(explorer_page.read_text(encoding="utf-8"))
     page.locator(".hv-tile").first.wait_for()
