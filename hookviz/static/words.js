@@ -236,6 +236,7 @@ const LANGUAGES = {
     // the answer: classes, maps, boxes, two sides
     "class {n}": "Klasse {}",
     "its score as the target": "sein Wert als Ziel",
+    "making it the target needs the notebook": "zum Ziel machen kann es nur das Notebook",
     "as the target": "als Ziel",
     "no class is called that": "so heißt keine Klasse",
     "no layer has that name, type or size": "keine Schicht hat diesen Namen, Typ oder diese Größe",
@@ -549,6 +550,7 @@ const LANGUAGES = {
     "{} in this order": "{} in dieser Reihenfolge",
     "{} channels": "{} Kanäle",
     "{} heads": "{} Köpfe",
+    "{}–{} of {}": "{}–{} von {}",
     "{} of {} channels": "{} von {} Kanälen",
     "{} of {} heads": "{} von {} Köpfen",
     "{}: channel {} of {} of layer {}": "{}: Kanal {} von {} der Schicht {}",
