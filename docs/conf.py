@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ nitpick_ignore_regex = [(r"py:class", r".*")]  # types are prose: "sequence of (
 html_theme = "furo"
 pygments_dark_style = "monokai"  # the theme's own underlines names of modules, like links
 html_math_renderer = "mathml"
-html_baseurl = os.environ.get("HOOKVIZ_SITE", "")  # the sitemap's addresses begin with it
+# The sitemap's and the previews' addresses begin with it; assets/front.py writes it where it is.
+urls = tomllib.loads((DOCS.parent / "pyproject.toml").read_text("utf-8"))["project"].get("urls", {})
+site = os.environ.get("HOOKVIZ_SITE", urls.get("Documentation", ""))
+html_baseurl = site and site.rstrip("/") + "/"
 html_title = f"hookviz {release}"
 html_static_path = ["static"]
 html_css_files = ["hookviz.css"]

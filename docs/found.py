@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 from docutils import nodes
+
+PREVIEW = Path(__file__).parent.parent / "assets" / "door-explore.png"
+"""The picture beside a link to a page, where that is shown before it is opened."""
 
 LONGEST = 200  # characters; search engines cut a description at about that
 
@@ -29,11 +33,13 @@ def describe(app: Any, name: str, template: str, context: dict[str, Any], doctre
     """Add the description of a page, for search engines and for previews of its link."""
     text = escape(described(doctree), {'"': "&quot;"})
     title = escape(context.get("title", ""), {'"': "&quot;"})
+    picture = app.config.html_baseurl + PREVIEW.name
     if text:
         context["metatags"] = context.get("metatags", "") + (
             f'<meta name="description" content="{text}">'
             f'<meta property="og:title" content="{title}">'
             f'<meta property="og:description" content="{text}">'
+            f'<meta property="og:image" content="{picture}">'
         )
 
 
@@ -48,6 +54,7 @@ def write_lists(app: Any, error: Exception | None) -> None:
         title = env.titles[name].astext()
         lines.append(f"- [{title}]({base}{name}.html): {described(env.get_doctree(name))}")
     out = Path(app.outdir)
+    shutil.copy(PREVIEW, out)
     (out / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     places = "".join(f"<url><loc>{escape(base + name)}.html</loc></url>" for name in names)
     sitemap = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{places}</urlset>\n'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -16,6 +17,24 @@ import numpy as np
 T = TypeVar("T")
 Unpack = Callable[[dict[str, Any], dict[str, np.ndarray]], T]
 """A file's description and arrays -> the object that was written."""
+
+
+_WORDS = Path(__file__).with_name("static") / "words.js"
+
+
+def spoken(text: str) -> str:
+    """Return a text in the language of ``HOOKVIZ_LANGUAGE``, by the table of the pages' words.
+
+    The table has one other language so far. A text that is not in it stays English.
+    """
+    if os.environ.get("HOOKVIZ_LANGUAGE", "en") == "en":
+        return text
+    key = json.dumps(text, ensure_ascii=False)
+    name = rf"(?:{re.escape(key)}|{re.escape(key[1:-1])})"
+    found = re.search(
+        rf'^\s*{name}:\s+("(?:[^"\\]|\\.)*"),', _WORDS.read_text("utf-8"), re.MULTILINE
+    )
+    return json.loads(found[1]) if found else text
 
 
 def write_arrays(

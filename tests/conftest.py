@@ -26,7 +26,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest begin, so that no worker is left alone with one of them at the end.
-FIRST = ["tests/browser", "tests/test_code.py", "tests/limits/test_long.py"]
+LONG = ("network_export", "docs", "code", "explorer", "hooks_tutorial", "healthy", "interrupts")
+FIRST = ["tests/browser", *(f"tests/test_{name}.py" for name in LONG), "tests/limits/test_long.py"]
 
 
 def group_of(nodeid: str) -> str:

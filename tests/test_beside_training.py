@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 import numpy as np
 import pytest
@@ -74,6 +75,12 @@ def train(optimizer: str, look, *, autocast: bool, set_to_none: bool) -> tuple[l
     return [*losses, *drawn], left
 
 
+@cache
+def alone(optimizer: str, *, autocast: bool, set_to_none: bool) -> tuple[list, list]:
+    """Train without a look at the model."""
+    return train(optimizer, nothing, autocast=autocast, set_to_none=set_to_none)
+
+
 def nothing(model, when, step):
     step()
 
@@ -119,12 +126,14 @@ def explained(model, when, step):
     explorer.close()
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("look", [explored, captured, forward_captured, explained])
-@pytest.mark.parametrize(("autocast", "set_to_none"), [(False, True), (False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("optimizer", "autocast", "set_to_none"),
+    [("sgd", False, True), ("adam", False, False), ("adam", True, True)],
+)
 def test_training_is_the_same_to_the_bit(optimizer, look, autocast, set_to_none):
     options = {"autocast": autocast, "set_to_none": set_to_none}
-    curve, left = train(optimizer, nothing, **options)
+    curve, left = alone(optimizer, **options)
     seen_curve, seen_left = train(optimizer, look, **options)
     assert curve == seen_curve
     assert len(left) == len(seen_left)
@@ -135,7 +144,7 @@ def test_training_is_the_same_to_the_bit(optimizer, look, autocast, set_to_none)
 def test_it_would_be_seen():
     """One random number, or one batch in train mode, and the curve is another."""
     options = {"autocast": False, "set_to_none": True}
-    curve, left = train("sgd", nothing, **options)
+    curve, left = alone("sgd", **options)
 
     def draws(model, when, step):
         step()

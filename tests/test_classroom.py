@@ -8,6 +8,7 @@ import pytest
 import hookviz
 from hookviz.classroom import Grades, Step, grade
 from hookviz.draw.document import STATIC
+from hookviz.files import spoken
 
 CHANNEL = Step(
     "Which channel?", {"layer": "layer3.0.conv1"}, {"channel": [17, 20]}, "Try the order."
@@ -161,11 +162,23 @@ def test_every_word_that_is_translated_is_said():
     for room in ("view", "attribution", "export", "run", "widgets", "studies", "hooking"):
         sources += (STATIC.parent / room).rglob("*.py")
     said = "\n".join(path.read_text() for path in sources)
+    said = re.sub(r"""["']\n +f?["']""", "", said)  # sentences of two lines
     assert len(keys) > 60
     for quoted, bare in keys:
         key = quoted or bare
-        pieces = [piece.strip() for piece in re.split(r"\{n?\}|[,:()]|\. | to ask", key)]
+        pieces = [piece.strip() for piece in re.split(r"\{n?\}|[,:;()]|\. | to ask", key)]
         assert all(piece in said for piece in pieces), key
+
+
+def test_the_kernel_speaks_german_too(monkeypatch):
+    """Labels of core widgets and the bars of cells, by the pages' one table."""
+    assert spoken("whole pictures") == "whole pictures"
+    monkeypatch.setenv("HOOKVIZ_LANGUAGE", "de")
+    assert spoken("whole pictures") == "ganze Bilder"
+    assert spoken("maps") == "Karten" and spoken("no such words") == "no such words"
+    made = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], face="plain")
+    assert made._code._button.description == "Code zu dieser Ansicht"
+    made.close()
 
 
 # What is handed in

@@ -148,7 +148,7 @@ def test_both_stay_as_they_are(model, picture):
 
 
 def test_a_budget_changes_nothing_but_the_number_of_runs(model, picture):
-    other = copy.deepcopy(model).half()
+    other = copy.deepcopy(model).double()
     whole = hookviz.compare(model, other, picture)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

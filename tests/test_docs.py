@@ -347,6 +347,9 @@ def test_pages_are_found(site: dict[str, Page]) -> None:
     )
     debug = site["howto/debug.html"].path.read_text()
     assert '<meta name="description" content="' in debug and "og:title" in debug
+    picture = re.findall(r'property="og:image" content="([^"]*)"', debug)
+    assert [Path(each).name for each in picture] == ["door-explore.png"]
+    assert (site["index.html"].path.parent / "door-explore.png").exists()
 
 
 @pytest.mark.heavy

@@ -65,6 +65,7 @@ def test_a_network_that_learns_the_digits_is_well(name):
             model.zero_grad()
 
 
+@pytest.mark.heavy  # as that network's own test
 def test_the_decayed_network_has_channels_that_were_trained_away():
     """Without them the test above would say nothing of them."""
     model = trained("decayed").stages["the end"].eval()

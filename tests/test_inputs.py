@@ -344,6 +344,9 @@ def test_many_pictures_are_a_batch(cat):
         assert made.name == "2 pictures" and len(made.pictures) == 2
     with pytest.raises(TypeError, match="give one column of paths"):
         prepare_input(Column(np.zeros((2, 2), object)), model)
+    for missing in (None, float("nan"), 7):
+        with pytest.raises(TypeError, match=f"Row 1 of the Column holds {missing}, which is not"):
+            prepare_input(Column(np.array([str(path), missing], object)), model)
     with pytest.raises(ValueError, match="empty list"):
         prepare_input([], model)
     with pytest.raises(ValueError, match="tensors of 2 sizes"):

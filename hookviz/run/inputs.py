@@ -56,12 +56,18 @@ def pictures_in(inputs: Any) -> list[Any] | None:
     if isinstance(inputs, np.ndarray):
         return list(inputs)
     if hasattr(inputs, "to_numpy"):  # a column of pandas or polars
-        column = inputs.to_numpy()
+        column, kind = inputs.to_numpy(), type(inputs).__name__
         if column.ndim != 1:
             raise TypeError(
-                f"Cannot make an input of a {type(inputs).__name__}: give one column of paths, "
-                "such as frame['path']."
+                f"Cannot make an input of a {kind}: give one column of paths, such as "
+                "frame['path'], or its numbers as torch.tensor(frame.to_numpy())."
             )
+        for row, each in enumerate(column.tolist()):
+            if not _is_picture(each):
+                raise TypeError(
+                    f"Row {row} of the {kind} holds {each!r}, which is not a picture: give a path "
+                    "in each row, or numbers as torch.tensor(column.to_numpy())."
+                )
         return pictures_in(column.tolist())
     if isinstance(inputs, list):
         if not inputs:

@@ -350,7 +350,8 @@ export class App {
     const asked = { number: wanted, name: facts.classes.names[wanted ?? -1] ?? `class ${wanted}` };
     const { boxes } = this.parts;
     const box = boxes.bars.find(({ number }) => boxes.boxes[number]?.target === facts.target.written);
-    if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, "its score as the target");
+    const scored = this.source.write ? "its score as the target" : "making it the target needs the notebook";
+    if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, scored);
     else this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
     const dense = facts.answer && facts.target.name !== "nothing";
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense));

@@ -62,7 +62,6 @@ export class Colourbar {
     }
     this.root.classList.toggle("hv-chosen", Boolean(chosen));
     this.root.classList.toggle("hv-signed", ends.low < 0);
-    this.root.classList.toggle("hv-signed", ends.low < 0);
     this.root.style.setProperty("--least", `${this.low.value.length + 1}ch`);
   }
 

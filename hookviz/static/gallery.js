@@ -114,18 +114,15 @@ export class Gallery {
   async toggleCamera() {
     if (this.camera.stream) return this.camera.stop();
     this.say("");
-    let taking = false;
     let frames = 0;
     try {
-      await this.camera.start(
-        () => this.source.idle && !taking,
-        async (canvas) => {
-          taking = true;
-          const blob = await canvas.convertToBlob({ type: "image/png" });
-          if (this.camera.stream) await this.send(blob, "camera", frames++ > 0);
-          taking = false;
-        },
-      );
+      await this.camera.start(async (frame) => {
+        if (!this.source.idle) return; // the next frame is newer
+        const canvas = new OffscreenCanvas(frame.width, frame.height);
+        canvas.getContext("2d")?.putImageData(frame, 0, 0);
+        const blob = await canvas.convertToBlob({ type: "image/png" });
+        if (this.camera.stream) await this.send(blob, "camera", frames++ > 0);
+      });
     } catch (error) {
       this.say(/** @type {Error} */ (error).message);
     }

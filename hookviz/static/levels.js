@@ -123,6 +123,8 @@ export function paletteOf(text) {
  * @returns {Uint8Array<ArrayBuffer>}
  */
 export function fromBase64(text) {
+  const { fromBase64: own } = /** @type {{fromBase64?: (text: string) => Uint8Array<ArrayBuffer>}} */ (/** @type {unknown} */ (Uint8Array));
+  if (own) return own.call(Uint8Array, text); // newer browsers: a page's runtime is millions of characters
   const raw = atob(text.trim());
   const bytes = new Uint8Array(raw.length);
   for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);

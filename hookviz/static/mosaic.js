@@ -21,12 +21,13 @@ export class Mosaic {
   constructor(onChoose) {
     this.onChoose = onChoose;
     this.label = el("span", { class: "hv-label" });
+    this.brief = el("span", { class: "hv-label hv-brief", "aria-hidden": "true" }); // where there is no room for more
     this.pages = el("span", { class: "hv-dim hv-pages" });
     this.back = el("button", { class: "hv-turn", "aria-label": "page before" }, "‹");
     this.forth = el("button", { class: "hv-turn", "aria-label": "next page" }, "›");
     this.side = el("span", { class: "hv-turns" }, this.pages, this.back, this.forth);
     this.tools = el("span", { class: "hv-tools" });
-    this.head = el("div", { class: "hv-cap" }, this.label, this.tools, this.side);
+    this.head = el("div", { class: "hv-cap" }, this.label, this.brief, this.tools, this.side);
     this.grid = el("div", {
       class: "hv-tiles",
       tabindex: 0,
@@ -176,8 +177,12 @@ export class Mosaic {
     });
     const which = all ? `all ${data.count}` : `${first + 1}–${last} of ${data.count}`;
     const channels = `${data.count === 1 ? `the ${data.word}` : `${which} ${data.word}s`}${by}`;
-    setText(this.label, [channels, ...crossed].join(", "));
+    const said = [channels, ...crossed].join(", ");
+    setText(this.label, said);
+    setText(this.brief, which);
+    for (const each of [this.label, this.brief]) setAttribute(each, "title", said);
     this.side.hidden = this.count === 1;
+    this.head.classList.toggle("hv-turned", this.count > 1);
     setText(this.pages, `page ${this.page + 1} of ${this.count}`);
     this.back.disabled = this.page === 0;
     this.forth.disabled = this.page === this.count - 1;

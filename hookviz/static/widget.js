@@ -583,6 +583,7 @@ function follow(model, app, source) {
   model.on("change:seen", changed);
   return () => {
     clearTimeout(timer);
+    if (timer && !source.gone) send(); // a view may end before its last change is told
     model.off("change:settings", changed);
     model.off("change:seen", changed);
   };
@@ -611,7 +612,8 @@ export default {
     root.classList.add("hookviz-app");
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
     speak(sourceOf(model).facts.language);
-    const app = new App(root, sourceOf(model), model.get("settings"), root);
+    const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
+    const app = new App(root, sourceOf(model), settings, root);
     const gallery = new Gallery(app, sourceOf(model));
     app.parts.edits.root.after(gallery.root);
     const end = follow(model, app, sourceOf(model));

@@ -30,7 +30,7 @@ from ..export.lesson import Step
 from ..export.network.onnx_graph import Precision, check_precision
 from ..export.network.page import write_network_page
 from ..export.page import write_page
-from ..files import page_to
+from ..files import page_to, spoken
 from ..hooking.edit import Change, Channels, LayerEdit, Where
 from ..hooking.interrupts import allow_interrupts, defer_interrupts
 from ..hooking.records import FeatureCache
@@ -260,7 +260,7 @@ class Explorer(LiveWidget, SettingTraits):
             self.like = self.channel
         if "channel" not in settings and {"layer", "order", "sample"} & settings.keys():
             self._set_view(self._now.with_settings(channel=int(self._now.channels[0])), None)
-        self._code = Unfolding("code for this view", self._code_html)
+        self._code = Unfolding(spoken("code for this view"), self._code_html)
         below = (self._tops, self._code)
         if face != "plain" and os.environ.get("HOOKVIZ_CANVAS") != "off":
             calls = (self._on_control, self._follow, self._user_edit)

@@ -180,6 +180,13 @@ def opened(written, browser, tmp_path_factory):
     page.close()
 
 
+def test_on_a_phone_nothing_scrolls_sideways(opened):
+    opened.set_viewport_size({"width": 390, "height": 800})
+    across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    wait_for(lambda: opened.evaluate(across) == 0, "no sideways scroll")
+    opened.set_viewport_size({"width": 1280, "height": 900})
+
+
 def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, shown, shots):
     page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from front_end import CANVAS_ON, DELAY, WIDGETS, next_frame, wait_for
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 
@@ -145,6 +145,37 @@ def test_what_python_sets_meanwhile_stays(open_notebook):
         assert "magma 8 " in said.inner_text()
         went = places(page.evaluate("recorded"))
         assert went == sorted(went) and went[-1] == (1, 8)
+    assert notebook.errors == []
+
+
+CHOOSE_AND_CLEAR = """
+    const label = "the maps as returned, or as the network goes on with them";
+    const menu = document.querySelector(`select[aria-label="${label}"]`);
+    menu.value = "after activation";
+    menu.dispatchEvent(new Event("change", { bubbles: true }));
+    app.shell.activateById(found.id);
+    await app.commands.execute("notebook:clear-all-cell-outputs");
+"""
+SHOW_AGAIN = """
+    const cells = found.content.model.sharedModel;
+    const source = "print('python has', explorer.stage)\\nexplorer";
+    cells.insertCell(cells.cells.length, { cell_type: "code", source });
+    found.content.activeCellIndex = cells.cells.length - 1;
+    await app.commands.execute("notebook:run-cell");
+"""
+
+
+def test_a_view_that_ends_at_once_has_told_its_last_change(open_notebook):
+    notebook = open_notebook([ON, MAKE, "explorer"])
+    page, app = notebook.page, notebook.page.locator(".hookviz-app")
+    app.locator(".hv-tile").first.wait_for()
+    notebook.command(CHOOSE_AND_CLEAR)
+    expect(app).to_have_count(0)
+    notebook.settle()
+    notebook.command(SHOW_AGAIN)
+    page.get_by_text("python has after activation").last.wait_for()
+    stage = app.get_by_label("the maps as returned, or as the network goes on with them")
+    expect(stage).to_have_value("after activation")
     assert notebook.errors == []
 
 

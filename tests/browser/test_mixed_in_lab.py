@@ -1,0 +1,178 @@
+"""All kinds of requests, mixed by a seeded hand, to a kernel far away.
+
+What stands on the screen in the end is what a new explorer shows of the same state at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+
+import pytest
+from front_end import CANVAS_ON, WIDGETS, next_frame, wait_for
+from test_gallery_in_lab import BRING, png
+from test_slow_in_lab import RUN_ONE_MORE, delayed
+
+pytestmark = pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
+
+SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
+MOVES = 28
+MAKE = """import hookviz
+explorer = hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.1.conv2")
+explorer"""
+STAGE = "the maps as returned, or as the network goes on with them"
+# What Python knows of the first one's state, asked for at once.
+AGAIN = """from hookviz.view.settings import SETTINGS
+at = {name: getattr(explorer, name) for name in SETTINGS if name not in ("target", "version")}
+again = hookviz.explore(hookviz.demo_model(), explorer.image, target=explorer.target, **at)
+again.edits, again.pins, again.version = explorer.edits, explorer.pins, explorer.version
+again"""
+
+# All that is on the screen and follows from the state: words, choices, and each picture's pixels.
+SEEN = """(app) => {
+  const all = (what) => [...app.querySelectorAll(what)].filter((each) => each.checkVisibility());
+  const texts = (what) => all(what).map((each) => each.textContent);
+  const hash = (canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return data.reduce((sum, byte) => (Math.imul(sum, 31) + byte) | 0, canvas.width);
+  };
+  const pictures = [...app.querySelectorAll(".hv-panel canvas.hv-map")]
+    .filter((each) => each.checkVisibility())
+    .map((each) => `${each.closest(".hv-panel").className} ${hash(each)}`);
+  return {
+    waits: app.matches(".hv-waiting") || Boolean(app.querySelector(".hv-stale"))
+      || app.innerText.includes("on its way"),
+    texts: texts(".hv-name, .hv-number-now, .hv-by, .hv-edit, .hv-label, .hv-words, .hv-table"),
+    pins: texts(".hv-pin button"),
+    notes: all(".hv-pin input").map((each) => each.value),
+    bars: texts(".hv-prediction"),
+    pressed: all(".hv-prediction").map((each) => each.ariaPressed),
+    choices: all("select").map((each) => `${each.ariaLabel}: ${each.value}`),
+    sliders: all("input[type=range]").map((each) => each.getAttribute("aria-valuetext")),
+    tiles: all(".hv-tile").map((each) => each.dataset.channel),
+    mosaic: [...app.querySelectorAll(".hv-mosaic canvas")].map(hash),
+    pictures,
+  };
+}"""
+
+
+def moves(page, app, hand):
+    """By name, what a hand may do; none waits for an answer."""
+    frame = app.locator(".hv-activation .hv-frame")
+
+    def press(*keys):
+        def pressed():
+            frame.focus()
+            for key in keys[: hand.randrange(1, len(keys) + 1)]:
+                page.keyboard.press(key)
+
+        return pressed
+
+    def choose(label, *values):
+        menu = app.get_by_role("combobox", name=label, exact=True)
+        return lambda: menu.select_option(hand.choice(values), force=True)
+
+    def click(what):
+        """One of those that are there now, whatever comes meanwhile."""
+        return lambda: app.evaluate(CLICK, [what, hand.randrange(100)])
+
+    def bring():
+        text = base64.b64encode(png(hand.choice((2, 8, 12)))).decode()
+        page.evaluate(BRING, ["drop", text, "one.png"])
+
+    def brush():
+        sheet = app.locator("canvas.hv-brush")
+        app.get_by_role("combobox", name="what the brush does").select_option(
+            hand.choice(("grey", "mean", "blur", "draw", "restore"))
+        )
+        sheet.focus()
+        for key in hand.choices(("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"), k=4):
+            page.keyboard.press(key)
+        page.keyboard.press("Space")
+
+    def place():
+        spot = {"x": hand.randrange(5, 150), "y": hand.randrange(5, 150)}
+        frame.click(position=spot, force=True)
+
+    return {
+        "layer": press(*3 * ["ArrowUp"]),
+        "layer back": press(*3 * ["ArrowDown"]),
+        "channel": press(*5 * ["ArrowRight"]),
+        "tile": click(".hv-tile"),
+        "order": choose("order of the channels", "index", "mean", "weight", "value", "contrast"),
+        "heatmap": choose("heatmap", "gradcam", "layercam", "eigencam", "activation"),
+        "stage": choose(STAGE, "as returned", "after normalization", "after activation"),
+        "target": click("button.hv-prediction"),
+        "brush": brush,
+        "edit": click(".hv-hands > .hv-toggle"),
+        "factor": lambda: app.locator(".hv-factor").fill(hand.choice(("0.5", "1.5"))),
+        "undo": press("Control+z"),
+        "picture": bring,
+        "earlier picture": click(".hv-gallery button"),
+        "place": place,
+        "best": press("b"),
+        "why": press("w", "w"),
+        "map": press("m", "m"),
+        "pin": lambda: app.evaluate(PIN),
+    }
+
+
+CLICK = """(app, [what, n]) => {
+  const all = app.querySelectorAll(what);
+  all[n % all.length]?.click();
+}"""
+PIN = """(app) => {
+  [...app.querySelectorAll("button")].find((one) => one.textContent === "pin").click();
+}"""
+
+
+def at_rest(notebook, app):
+    """What is on the screen once nothing changes it any more.
+
+    What waits is asked for one after the other: each answer may bring the next question.
+    """
+    seen = [app.evaluate(SEEN)]
+
+    def rests():
+        notebook.settle()
+        seen.append(app.evaluate(SEEN))
+        return not seen[-1]["waits"] and all(each == seen[-1] for each in seen[-3:])
+
+    wait_for(rests, "the answers")
+    return seen[-1]
+
+
+@pytest.mark.parametrize(
+    "seed", [SEED, *(pytest.param(SEED + each, marks=pytest.mark.heavy) for each in (1, 2))]
+)
+def test_in_the_end_all_is_of_one_state(open_canvas, seed, shots):
+    notebook, app = open_canvas(MAKE, first=CANVAS_ON)
+    app, page, hand = app.first, notebook.page, random.Random(seed)
+    app.get_by_role("button", name="brush").click()
+    done = []
+    with delayed(page, 300):
+        page.evaluate("() => { globalThis.looking = 0; }")
+        all_moves = moves(page, app, hand)
+        for name in hand.sample([*all_moves] * 2, MOVES):
+            all_moves[name]()
+            done.append(name)
+            if hand.random() < 0.5:
+                next_frame(page)
+        for closed in (".hv-why", ".hv-net"):
+            if app.locator(closed).is_visible():
+                app.locator(".hv-activation .hv-frame").focus()
+                page.keyboard.press("w" if closed == ".hv-why" else "m")
+        app.get_by_role("button", name="brush").click()
+        page.mouse.move(2, 2)
+        seen = at_rest(notebook, app)
+    page.screenshot(path=shots / f"mixed-{seed}.png")
+    notebook.command(RUN_ONE_MORE.replace("CODE_OF_CELL", json.dumps(AGAIN)))
+    other = page.locator(".hookviz-app").nth(1)
+    other.locator(".hv-tile").first.wait_for()
+    anew = at_rest(notebook, other)
+    for what, value in seen.items():
+        assert value == anew[what], (what, done)
+    assert app.evaluate(SEEN) == seen  # and it stays
+    assert notebook.errors == []
