@@ -65,8 +65,18 @@ function thumbOf({ name, heat }, ground, palette, alpha) {
     "button",
     { class: "hv-thumb", "data-layer": name, title: name, "aria-label": `go to ${name}` },
     canvas,
-    el("span", {}, middle(name || "(model)", 13)),
+    el("span", {}, ...wrapping(middle(name || "(model)", 26))),
   );
+}
+
+/**
+ * A name that may go on in another line after a dot: cut to one line, layers would look alike.
+ * @param {string} name
+ * @returns {Node[]}
+ */
+function wrapping(name) {
+  const parts = name.split(/(?<=\.)|(?<=[^._])(?=_)/);
+  return parts.flatMap((part, n) => [...(n ? [el("wbr")] : []), document.createTextNode(part)]);
 }
 
 /** @returns {Picture} */

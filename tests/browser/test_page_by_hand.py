@@ -120,6 +120,7 @@ def test_the_strip_leads_to_a_layer(page, explorer):
     thumbs = page.locator(".hv-thumb")
     thumbs.first.wait_for()
     assert thumbs.count() == len(explorer.heatmaps())
+    assert thumbs.locator("span").all_text_contents() == list(explorer.heatmaps())
     thumbs.nth(2).click()
     expect(page.locator("h2")).to_have_text(list(explorer.heatmaps())[2])
     expect(thumbs.nth(2)).to_have_attribute("aria-current", "true")
