@@ -136,8 +136,9 @@ class KernelSource {
     const status = (/** @type {any} */ { content }) => {
       if (content.execution_state === "idle") setTimeout(() => this.heard === heard && this.lose(GONE), LATE);
     };
+    const jupyter = this.kernel || this.events; // marimo would call what is given as a function
     try {
-      this.model.send(said, { iopub: { status } }, bytes ? [bytes] : undefined);
+      this.model.send(said, jupyter ? { iopub: { status } } : undefined, bytes ? [bytes] : undefined);
     } catch {
       this.lose(GONE);
     }
