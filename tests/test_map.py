@@ -28,6 +28,17 @@ class Branches(nn.Module):
         return self.head((x + self.body(x)).mean((2, 3)))
 
 
+class Listed(nn.Module):
+    """Takes a batch, or a list of pictures of which it looks at the first, as detectors do."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return self.conv(x[0][None] if isinstance(x, list) else x).mean((2, 3))
+
+
 @pytest.fixture
 def explorer():
     torch.manual_seed(0)
@@ -52,6 +63,18 @@ def test_the_graph_is_that_of_hookviz_graph(explorer):
         "head": "Linear",
     }
     json.dumps(header, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "inputs", [torch.ones(2, 3, 8, 8), [torch.ones(3, 8, 8), torch.ones(3, 8, 8)]]
+)
+def test_the_number_of_inputs_is_told(inputs):
+    """Else the first size of a picture in a detector's list would pass for it."""
+    made = hookviz.explore(Listed(), inputs)
+    header, _ = map_payload(made._now)
+    made.close()
+    sizes = [node["shape"] for node in header["nodes"] if node["layer"] == "conv"]
+    assert header["batch"] == sizes[0][0] == (2 if isinstance(inputs, torch.Tensor) else 1)
 
 
 def test_a_picture_is_the_mean_over_channels(explorer):

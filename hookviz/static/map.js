@@ -260,7 +260,8 @@ export class NetworkMap {
   wordsOf(unit) {
     const last = this.found.nodes[unit.nodes[unit.nodes.length - 1] ?? 0];
     const join = unit.kind === "node" && !last.layer;
-    const shape = last.shape ? times(last.shape.length > 1 ? last.shape.slice(1) : last.shape) : "";
+    const sizes = last.shape ?? [];
+    const shape = times(sizes.length > 1 && sizes[0] === this.found.batch ? sizes.slice(1) : sizes);
     const name = (join ? last.operation : innerName(unit)) || unit.name;
     // The names of layers are no words.
     const said = (last.layer === "input" || join || unit.kind === "group") && /^(input|output|\d+ operations)$/.test(name);

@@ -81,9 +81,9 @@ def map_payload(
     Returns
     -------
     header : dict
-        As `graph_payload` has it, where the layer of a module that attends is its heads; and
-        ``sizes``, ``[height, width]`` of each layer's picture, by its name; ``[0, 0]`` where the
-        layer has no map.
+        As `graph_payload` has it, where the layer of a module that attends is its heads;
+        ``sizes``, ``[height, width]`` of each layer's picture, by its name, ``[0, 0]`` where the
+        layer has no map; and ``batch``, the number of inputs, which is no size of a map.
     arrays : dict of str to numpy.ndarray
         ``pictures``: the levels (see `to_levels`) of each layer's mean over channels, between its
         own least and largest value, one after the other; large ones averaged to `SIDE` pixels.
@@ -95,6 +95,8 @@ def map_payload(
     names = view.layers if layers is None else layers
     pictures = {name: _picture(for_layer(view, layer=name)) for name in names}
     header["sizes"] = {name: list(each.shape) for name, each in pictures.items()}
+    main = view.session.inputs.main
+    header["batch"] = 1 if main is None else len(main)
     flat = [each.ravel() for each in pictures.values()]
     return header, {"pictures": np.concatenate(flat) if flat else np.zeros(0, np.uint8)}
 
