@@ -27,8 +27,14 @@ class Classic(FrontEnd):
 
 
 ANSWER = """() => new Promise((done) => {
-  const status = ({ content }) => content.execution_state === "idle" && done();
-  Jupyter.notebook.kernel.execute("", { iopub: { status } }, { silent: true });
+  const ask = () => Jupyter.notebook.kernel.execute("", { iopub: { status } }, { silent: true });
+  const again = setInterval(ask, 1000); // what is asked while a kernel restarts gets no answer
+  const status = ({ content }) => {
+    if (content.execution_state !== "idle") return;
+    clearInterval(again);
+    done();
+  };
+  ask();
 })"""
 
 

@@ -30,6 +30,8 @@ def by_death(notebook, lab):
 
 @pytest.mark.parametrize("end", [by_menu, by_request, by_death])
 def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
+    if WIDGETS < 8 and end is by_request:
+        pytest.skip("the classic Notebook may miss it until the next question: see the next test")
     notebook, app = open_canvas(PROCESS, MAKE)
     notebook.settle()
     told = app.get_by_role("alert")
