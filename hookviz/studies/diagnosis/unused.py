@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -103,6 +103,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     }
     without = _outermost(lacking.values())
     learns = _learners(seen, without) if len(without) <= FEW else {}
+    steps = _steps(seen) if without else []
     for name in without:
         module = next(each for each, known in lacking.items() if known == name)
         why, advice, cut = _reason(module, name, seen)
@@ -111,7 +112,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
         training = next(iter(seen.names)).training
         answers = not training and (advice is _SOFT or (seen.chosen and why == _UNTRACKED))
         nothing = "Nothing, if that is so in eval mode alone; in training mode look again."
-        if meant := _meant(module, name, seen, learns):
+        if meant := _meant(module, name, seen, learns, steps):
             nothing = f"Nothing, if that is meant: {meant}."
         yield Finding(
             "no gradient",
@@ -144,28 +145,40 @@ def _learners(seen: Observation, without: list[str]) -> dict[str, nn.Module]:
     return {name: learns[name] for name in _outermost(learns)}
 
 
-def _meant(module: nn.Module, name: str, seen: Observation, learns: Mapping[str, nn.Module]) -> str:
+def _meant(
+    module: nn.Module,
+    name: str,
+    seen: Observation,
+    learns: Mapping[str, nn.Module],
+    steps: Collection[set[str]],
+) -> str:
     """Say what tells that a part is kept from learning on purpose; empty where nothing does."""
     own = _parameters(module, name)
     for known, other in learns.items():
         if not _in_one_row(name, known) and _is_copy(module, other):
             return f"they are a copy of those of {known!r}, as a target network's are"
-    within = {name, *(n for m, n in seen.names.items() if m in set(module.modules()))}
+    within = _names_within(module, name, seen)
     for known in learns:
         if not _in_one_row(name, known) and _is_shared(within, known, seen):
             return f"{known!r} is given other samples, too, as in a critic's step"
-    steps = [seen.optimized] if seen.optimized else _held_by_others(seen)
-    steps = [held for held in steps if held & seen.gradient_norms.keys()]
     if steps and not any(held & own for held in steps):
         return "the optimizer of this step holds none of these weights"
     return ""
 
 
-def _held_by_others(seen: Observation) -> list[set[str]]:
-    """Return the names of the parameters that each optimizer holds that is alive."""
+def _steps(seen: Observation) -> list[set[str]]:
+    """Return the names of the parameters of each optimizer whose step this may be.
+
+    That is the given one; else each one that is alive and holds weights that a gradient reached.
+    """
     root = next(iter(seen.names))
-    alive = [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
-    return [held_by(each, root) for each in alive]
+    held = [seen.optimized] if seen.optimized else [held_by(each, root) for each in _optimizers()]
+    return [each for each in held if each & seen.gradient_norms.keys()]
+
+
+def _optimizers() -> list[torch.optim.Optimizer]:
+    """Return all optimizers that are alive, by a look at every object."""
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
 
 
 def _is_shared(within: set[str], layer: str, seen: Observation) -> bool:
@@ -291,6 +304,11 @@ def _parameters(module: nn.Module, name: str) -> set[str]:
     return {f"{name}.{each}" if name else each for each, _ in module.named_parameters()}
 
 
+def _names_within(module: nn.Module, name: str, seen: Observation) -> set[str]:
+    """Return the names of a module and of all modules in it."""
+    return {name, *(seen.names[each] for each in module.modules() if each in seen.names)}
+
+
 def _outermost(names: Iterable[str]) -> list[str]:
     """Those that are in none of the others."""
     every = list(names)
@@ -310,7 +328,7 @@ def _reason(
             return why, _REMOVE, OperationRecord(-1, "", name, file=off[0][0], line=off[0][1])
         return _UNTRACKED, _REMOVE, None
     last = max((seen.calls.index(look) for look in calls), default=-1)
-    within = {name, *(n for m, n in seen.names.items() if m in set(module.modules()))}
+    within = _names_within(module, name, seen)
     known = [cut for cut in seen.cuts if cut.behind & within and not cut.flat]
     # Where numbers came back that tolist() or numpy() had taken out, nobody knows from where.
     made = [each for each in seen.cuts if each.record.name == "lift_fresh"]
