@@ -395,6 +395,11 @@ class ModelInput:
         listed = any(isinstance(value, list) for value in self.args)
         return first[None] if listed and first.ndim == 3 else first
 
+    @property
+    def samples(self) -> int:
+        """The number of samples of the tensor that is shown; 1 without one."""
+        return 1 if (main := self.main) is None else len(main)
+
 
 def prepare_input(
     inputs: Any,

@@ -95,8 +95,7 @@ def map_payload(
     names = view.layers if layers is None else layers
     pictures = {name: _picture(for_layer(view, layer=name)) for name in names}
     header["sizes"] = {name: list(each.shape) for name, each in pictures.items()}
-    main = view.session.inputs.main
-    header["batch"] = 1 if main is None else len(main)
+    header["batch"] = view.session.inputs.samples
     flat = [each.ravel() for each in pictures.values()]
     return header, {"pictures": np.concatenate(flat) if flat else np.zeros(0, np.uint8)}
 

@@ -427,8 +427,7 @@ class View:
 
         A layer may cut each sample into the same number of windows, or boxes, in order.
         """
-        main = self.session.inputs.main
-        rows, batch = self.layer.samples, 1 if main is None else len(main)
+        rows, batch = self.layer.samples, self.session.inputs.samples
         return self.settings.sample * batch // rows if rows % batch == 0 else 0
 
     @property
@@ -509,8 +508,8 @@ class View:
     @property
     def verdict(self) -> HealthSummary:
         """The summary of the network's health."""
-        main = self.session.inputs.main
-        samples, kind = 1 if main is None else len(main), "input"
+        inputs = self.session.inputs
+        main, samples, kind = inputs.main, inputs.samples, "input"
         if main is not None and main.ndim == 4 and main.shape[1] in (1, 3):
             kind = "picture"
 
