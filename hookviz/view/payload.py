@@ -7,7 +7,6 @@ statistics, orders, heatmaps and percentiles are computed here.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -18,6 +17,7 @@ from ..attribution.cam import cached_methods
 from ..attribution.heads import AttentionRecord
 from ..draw.colours import DARK, DIVERGING, SEQUENTIAL, palette_text, percentiles, shown_size
 from ..draw.overlay import HEAT, UNDONE, as_fed
+from ..files import own_language
 from ..run.output import Output
 from ..run.target import class_index
 from ..studies.receptive_field import field as shown
@@ -123,7 +123,7 @@ def known_language(language: str | None = None) -> str:
     ValueError
         A language that ``static/words.js`` does not have.
     """
-    language = language or os.environ.get("HOOKVIZ_LANGUAGE") or "en"
+    language = language or own_language()
     if language not in LANGUAGES:
         raise ValueError(f"language={language!r} is unknown: give one of {', '.join(LANGUAGES)}.")
     return language
