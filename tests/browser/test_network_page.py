@@ -22,6 +22,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.view.map import map_payload
 
+pytestmark = pytest.mark.usefixtures("translations")
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
 FARTHEST = 2e-5  # of a tensor's largest value
