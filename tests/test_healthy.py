@@ -20,18 +20,7 @@ LOOKS = [(True, BATCH, True), (True, 4, False), (False, BATCH, False), (False, 4
 LOOKS += [(False, 1, False), (False, 1, True)]
 """In training mode or eval, of how many pictures, with the loss or without."""
 
-QUICK = {
-    "layer drop",
-    "teacher",
-    "three heads",
-    "plain",
-    "squeeze-excite",
-    "gru",
-    "bce",
-    "frozen",
-    "sigmoids",
-    "autoencoder",
-}
+QUICK = {"plain", "gru", "three heads"}
 
 
 def alarms(findings: Diagnosis) -> list[str]:
@@ -98,8 +87,11 @@ def photographs() -> torch.Tensor:
     return torch.cat([prepared(data.chelsea()), prepared(data.coffee())])
 
 
+ALONE = [pytest.param(each, marks=pytest.mark.heavy) for each in (slice(1), slice(1, 2))]
+
+
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("which", [slice(1), slice(1, 2), slice(2)])
+@pytest.mark.parametrize("which", [*ALONE, slice(2)])
 def test_lite0_is_well(lite0, photographs, training, which):
     x = photographs[which]
     if training and len(x) == 1:

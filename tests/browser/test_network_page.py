@@ -123,6 +123,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(writt
     )
 
 
+@pytest.mark.heavy
 def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     explorer = hookviz.explore(model, picture)
