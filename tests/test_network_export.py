@@ -9,6 +9,7 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from heavy import heavy_but
 from torch import nn
 
 import hookviz
@@ -161,6 +162,60 @@ def test_every_pooling_has_its_gradient():
     layers = ["last", *(f"convs.{number}" for number in range(len(model.pools)))]
     for each in layers:
         assert close(found[f"gradient:{each}"], cache[each].gradient), each
+
+
+class Dense(nn.Module):
+    """Scores of two classes at each place, enlarged to the input's size; and a part on the way."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.head = nn.Conv2d(4, 2, 1)
+        self.aside = nn.Conv2d(4, 1, 1)
+        self.how = how
+
+    def forward(self, x):
+        low = self.conv(x).relu()
+        out = nn.functional.interpolate(self.head(low), size=x.shape[-2:], **self.how)
+        return {"out": out, "aside": self.aside(low)}
+
+
+UPSAMPLED = [
+    {"mode": "bilinear", "align_corners": False},
+    {"mode": "bilinear", "align_corners": True},
+    {"mode": "bicubic", "align_corners": False},
+    {"mode": "nearest"},
+    {"mode": "nearest-exact"},
+]
+
+
+@pytest.mark.parametrize(
+    "how", heavy_but({"bilinear-False"}, UPSAMPLED, lambda how: "-".join(map(str, how.values())))
+)
+def test_values_of_the_output_are_targets(how):
+    """The run's own target at first, of any sample; then any weights of what the model returns."""
+    torch.manual_seed(0)
+    model, x, out = Dense(**how).eval(), torch.randn(2, 3, 9, 12), hookviz.output["out"]
+    own = out[1, 1].mean()
+    answers = out, hookviz.output["aside"]
+    network, _ = ran(model, x, own, sample=1, answers=answers)
+    assert network.note == "" and network.gradient_difference < 1e-5
+    reached = {each.name: each.targets for each in network.layers}
+    assert reached["conv"] == ("weights:0", "weights:1", "own")
+    assert reached["head"] == ("weights:0", "own") and reached["aside"] == ("weights:1",)
+    shapes = network.inputs
+    assert shapes["weights:0"] == (1, 2, 9, 12) and shapes["weights:1"] == (1, 1, 5, 6)
+
+    given = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    given["input"], given["scales"] = x[1:].numpy(), np.ones(shapes["scales"], np.float32)
+    given["weights:0"][0, 0, 4, 7], given["weights:1"][0, 0, 2, 2] = 1, -2
+    session = onnxruntime.InferenceSession(network.model)
+    found = dict(zip(network.outputs, session.run(network.outputs, given), strict=True))
+    with hookviz.capture(model) as cache:
+        returned = model(x)
+        (returned["out"][1, 0, 4, 7] - 2 * returned["aside"][1, 0, 2, 2]).backward()
+    for name in ("conv", "head", "aside"):
+        assert close(found[f"gradient:{name}"], cache[name].gradient[1:]), name
 
 
 class Balanced(nn.Module):
