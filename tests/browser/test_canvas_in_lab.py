@@ -175,8 +175,8 @@ FAILS = "throw new Error('no canvas')"
 @pytest.mark.parametrize(
     "broken",
     [
-        f'patch.object(Canvas, "_esm", "{FAILS}").start();',
         f'patch.object(Canvas, "_esm", "export default {{initialize() {{{FAILS}}}}}").start();',
+        pytest.param(f'patch.object(Canvas, "_esm", "{FAILS}").start();', marks=pytest.mark.heavy),
     ],
 )
 def test_where_it_does_not_run_the_plain_face_stays(open_notebook, broken):

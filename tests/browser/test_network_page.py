@@ -613,6 +613,7 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
 
 
+@pytest.mark.heavy
 def test_the_order_by_ablation(written, shown, shots):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()

@@ -213,6 +213,7 @@ def running():
     return written(network=True)
 
 
+@pytest.mark.heavy
 def test_a_page_that_runs_its_network_tells_why_of_another_picture(running, shown, shots):
     """The terms are of the page's own run: of the picture that is shown, and with its edits."""
     page = shown(running)
