@@ -75,7 +75,8 @@ class PageSource {
     if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
     const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
-    return found ?? NO_HEAT;
+    const graded = this.facts.layers.some((/** @type {any} */ each) => each.name === layer && each.gradient !== null);
+    return found ?? (graded ? NO_HEAT : { values: null, shape: [] });
   }
 
   /** @param {any} at */
