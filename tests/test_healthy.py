@@ -21,6 +21,8 @@ LOOKS += [(False, 1, False), (False, 1, True)]
 """In training mode or eval, of how many pictures, with the loss or without."""
 
 QUICK = {
+    "ending in a norm",
+    "quantized",
     "layer drop",
     "teacher",
     "three heads",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -155,6 +156,7 @@ class Observation:
     taken: Taken = field(default_factory=lambda: Taken())
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
+    judged: bool = True  # whether the score is a loss, or what else a user gives
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
@@ -631,15 +633,22 @@ def plain_tensors(names: Iterable[nn.Module]) -> Iterator[tuple[str, str, Tensor
     """
     known = names if isinstance(names, dict) else {}
     for module in names:
-        for name, value in vars(module).items():
-            if name in _TORCHS:
-                continue
-            several = list(value.values()) if type(value) is dict else value
-            for each in several if isinstance(several, (list, tuple)) else (value,):
+        for name, several in plain_values(module):
+            for each in several:
                 if isinstance(each, Tensor) and each.is_floating_point():
                     yield known.get(module, ""), name, each
 
 
+def plain_values(module: nn.Module) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the names of a module's plain attributes, and what each is or holds, as a list."""
+    for name, value in vars(module).items():
+        if type(value) in _SINGLE or name in _TORCHS:  # that is nearly all: quickly on
+            continue
+        several = list(value.values()) if type(value) is dict else value
+        yield name, several if isinstance(several, (list, tuple)) else (value,)
+
+
+_SINGLE = {bool, int, float, str, type(None), OrderedDict}
 _TORCHS = {"_parameters", "_buffers", "_modules", "_flat_weights"}
 
 
