@@ -34,7 +34,7 @@ import { Why } from "./why.js";
  *   target: (number: number) => void, edit: (what: any) => void,
  *   ablate: (at: any, told: (part: import("./ablation.js").Part | null) => void) => void,
  *   sides?: (at: any) => import("./sides.js").Found | null,
- *   write?: (written: string) => void,
+ *   write?: (written: string) => void, goal?: {written: string} | null,
  *   answer?: (which: number, channel: number | null, sample: number) => import("./output.js").Found | null,
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
