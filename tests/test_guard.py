@@ -126,6 +126,53 @@ def test_a_loss_that_leaves_samples_out():
     assert "15 of 16 samples" in told[0].message and "output[:1]" in told[0].code
 
 
+def chunked(output: torch.Tensor) -> torch.Tensor:
+    first, _ = output.chunk(2)
+    return F.cross_entropy(first, LABELS[:8])
+
+
+def unbound(output: torch.Tensor) -> torch.Tensor:
+    first, *_ = output
+    return F.cross_entropy(first, LABELS[0])
+
+
+def two_slices(output: torch.Tensor) -> torch.Tensor:
+    first, _ = output[:8], output[8:]
+    return F.cross_entropy(first, LABELS[:8])
+
+
+def of_others(output: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output[:8], LABELS[8:])
+
+
+LEAVING = {"chunk(2)": chunked, "*_ = output": unbound, "first, _ = output[:8]": two_slices}
+
+
+@pytest.mark.parametrize("line", [*LEAVING, "LABELS[8:]"])
+def test_the_half_that_nothing_reads_is_left_out(line):
+    loss, model = LEAVING.get(line, of_others), net()
+    for findings in (hookviz.diagnose(model, pictures(), loss), guarded(model, loss)):
+        (told,) = [each for each in findings if each.severity == "warning"]
+        assert told.kind == "no gradient" and line in told.code
+        assert ("that of other samples" in told.message) is (loss is of_others)
+
+
+def both_halves(output: torch.Tensor) -> torch.Tensor:
+    first, second = output.chunk(2)
+    return F.cross_entropy(first, LABELS[:8]) + F.cross_entropy(second, LABELS[8:])
+
+
+def half_a_target(output: torch.Tensor) -> torch.Tensor:
+    first, second = output.chunk(2)
+    return F.mse_loss(first, second.detach())
+
+
+@pytest.mark.parametrize("loss", [both_halves, half_a_target])
+def test_a_half_that_is_read_is_not_left_out(loss):
+    for findings in (hookviz.diagnose(net(), pictures(), loss), guarded(net(), loss)):
+        assert findings.healthy
+
+
 def deep(scale: float, between: Callable[[], nn.Module]) -> nn.Sequential:
     torch.manual_seed(0)
     layers = [each for _ in range(16) for each in (nn.Linear(4, 4), between())]
