@@ -22,6 +22,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.view.map import map_payload
 
+pytestmark = pytest.mark.usefixtures("translations")
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
 FARTHEST = 2e-5  # of a tensor's largest value
@@ -122,6 +123,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(writt
     )
 
 
+@pytest.mark.heavy
 def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     explorer = hookviz.explore(model, picture)
