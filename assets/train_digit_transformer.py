@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 from PIL import Image
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 HERE = Path(__file__).resolve().parent
@@ -30,6 +29,8 @@ SIDE, DIGIT = 24, 8
 
 def digits(train: bool) -> tuple[Tensor, Tensor]:
     """Return digits ``(N, 8, 8)`` from 0 to 1, and which ones they are; each fifth is a test."""
+    from sklearn.datasets import load_digits
+
     data = load_digits()
     test = torch.arange(len(data.target)) % 5 == 0
     chosen = ~test if train else test

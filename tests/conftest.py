@@ -6,7 +6,9 @@ import gc
 import os
 import random
 import signal
+import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the kernels that notebooks start
@@ -18,6 +20,9 @@ import torch
 from xdist.scheduler import LoadFileScheduling
 
 torch.set_num_threads(1)
+
+# jsonschema, which nbformat imports, compiles a grammar of web addresses for two seconds.
+sys.modules.setdefault("rfc3987_syntax", None)
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -84,3 +89,15 @@ def own_methods() -> Iterator[None]:
     yield
     HEATMAPS.clear()
     HEATMAPS.update(methods)
+
+
+@pytest.fixture(scope="session")
+def translations() -> Iterator[None]:
+    """Read torch's table of ONNX operators once, which each export reads anew: a second of work."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))
+        )
+        yield

@@ -1,7 +1,8 @@
 """A program that is interrupted: it looks at a model again and again, and tells what it found.
 
-``test_interrupts.py`` runs it. For each round it says how long the work takes, and works until a
-SIGINT comes, sometime; it answers with where that was and what is not as it was.
+``test_interrupts.py`` runs it, with kinds of work and how many rounds of each. For each round it
+says how long the work takes, and works until a SIGINT comes, sometime; it answers with where that
+was and what is not as it was.
 """
 
 from __future__ import annotations
@@ -163,7 +164,6 @@ def work_until_interrupted(worker, took: float) -> str:
 
 
 def main(kind: str, rounds: int) -> None:
-    torch.set_num_threads(1)
     worker = KINDS[kind]()
     for _ in range(3):  # what is imported and cached at first is so
         worker.work()
@@ -189,4 +189,6 @@ def main(kind: str, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    torch.set_num_threads(1)
+    for kind, rounds in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        main(kind, int(rounds))

@@ -29,27 +29,33 @@ from hookviz.hooking.interrupts import stoppable
 TESTS = Path(__file__).parent
 
 
-def interrupted(kind: str, rounds: int, seed: int = 0) -> list[dict]:
-    """Start a program that works, interrupt it once a round, and hear what it found."""
+def interrupted(works: list[tuple[str, int]], seed: int = 0) -> dict[str, list[dict]]:
+    """Start a program that works, interrupt it once a round, and hear what it found.
+
+    It does each kind of work for so many rounds, in turn.
+    """
     draw = random.Random(seed)
     paths = [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    answers = []
+    answers: dict[str, list[dict]] = {kind: [] for kind, _ in works}
+    given = [str(each) for work in works for each in work]
     with subprocess.Popen(
-        [sys.executable, str(TESTS / "interrupted.py"), kind, str(rounds)],
+        [sys.executable, str(TESTS / "interrupted.py"), *given],
         stdout=subprocess.PIPE,
         env=environment,
         text=True,
     ) as child:
         try:
-            for share in draw.sample(range(rounds), rounds):
-                took = json.loads(child.stdout.readline())["took"]
-                time.sleep(took * (share + draw.random()) / rounds)
-                child.send_signal(signal.SIGINT)
-                answers.append(json.loads(child.stdout.readline()))
+            for kind, rounds in works:
+                for share in draw.sample(range(rounds), rounds):
+                    took = json.loads(child.stdout.readline())["took"]
+                    time.sleep(took * (share + draw.random()) / rounds)
+                    child.send_signal(signal.SIGINT)
+                    answers[kind].append(json.loads(child.stdout.readline()))
         finally:
             if child.poll() is None:
-                child.kill() if len(answers) < rounds else child.wait()
+                done = all(len(answers[kind]) == rounds for kind, rounds in works)
+                child.wait() if done else child.kill()
     return answers
 
 
@@ -61,17 +67,17 @@ def few_and_many(cases: list[tuple[str, int, int]]) -> list:
     return few + many
 
 
-ROUNDS = few_and_many(
-    [("capture", 10, 50), ("edit", 10, 50), ("explore", 4, 50), ("perturb", 4, 15)]
-)
+# One process, which imports torch once.
+FEW = [("capture", 10), ("edit", 10), ("explore", 4), ("perturb", 4)]
+MANY = [("capture", 50), ("edit", 50), ("explore", 50), ("perturb", 15)]
 
 
-@pytest.mark.parametrize(("kind", "rounds"), ROUNDS)
-def test_interrupted_by_another_process(kind, rounds):
-    answers = interrupted(kind, rounds)
-    assert [answer for answer in answers if answer["wrong"]] == []
-    # It works until it is interrupted, however long that takes: nearly all are within the work.
-    assert sum(bool(answer["where"]) for answer in answers) > rounds / 2
+@pytest.mark.parametrize("works", [FEW, pytest.param(MANY, marks=pytest.mark.heavy)])
+def test_interrupted_by_another_process(works):
+    for kind, answers in interrupted(works).items():
+        assert [answer for answer in answers if answer["wrong"]] == [], kind
+        # It works until it is interrupted, however long that takes: nearly all are within the work.
+        assert sum(bool(answer["where"]) for answer in answers) > len(answers) / 2, kind
 
 
 # At every step

@@ -9,6 +9,7 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from heavy import heavy_but
 from torch import nn
 
 import hookviz
@@ -18,6 +19,7 @@ from hookviz.export.network.runtime import ARCHIVE, read_runtime
 from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 
+pytestmark = pytest.mark.usefixtures("translations")
 onnx = pytest.importorskip("onnx", reason="the oldest versions have no such export")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the oldest versions have no such export")
 pytest.importorskip("onnxscript")
@@ -115,55 +117,105 @@ def test_without_a_class_the_gradients_are_of_the_likeliest(small):
     assert len(likeliest) > 1
 
 
-@pytest.mark.parametrize("side", [9, 12, 5])
-def test_an_adaptive_pooling_has_its_gradient(side):
-    """As AlexNet and VGG have one; also where the windows overlap, or repeat what is smaller."""
-    torch.manual_seed(0)
-    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d((4, 6)), nn.Flatten()
-    model, x = nn.Sequential(*layers, nn.Linear(96, 5)).eval(), torch.randn(1, 3, side, side + 1)
-    network, _ = ran(model, x)
-    found = answer(network, x, 2)
-    with hookviz.capture(model) as cache:
-        model(x)[0, 2].backward()
-    assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
+class Pooled(nn.Module):
+    """Poolings, each of a convolution of its own, and channels last, as in ConvNeXt and Swin.
 
+    An adaptive one is as in AlexNet and VGG; also where its windows overlap, or repeat what is
+    smaller.
+    """
 
-class Permuting(nn.Module):
-    """Channels last in between, as in ConvNeXt and Swin, and one place at the end."""
+    SIDES = 9, 12, 5
+    MEANS = (2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
+        kinds = [nn.AdaptiveAvgPool2d((4, 6)) for _ in self.SIDES]
+        self.pools = nn.ModuleList([*kinds, *(nn.AvgPool2d(*each) for each in self.MEANS)])
+        self.convs = nn.ModuleList(nn.Conv2d(3, 4, 3, padding=1) for _ in self.pools)
+        self.weights = nn.ModuleList(nn.LazyLinear(5) for _ in self.pools)
+        self.last = nn.Conv2d(3, 8, 3)
         self.norm = nn.LayerNorm(8)
-        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.one = nn.AdaptiveAvgPool2d(1)
         self.head = nn.Linear(8, 5)
 
     def forward(self, x):
-        x = self.norm(self.conv(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return self.head(self.pool(x.exp()).flatten(1))
+        scores = self.norm(self.last(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        scores = self.head(self.one(scores.exp()).flatten(1))
+        sides = [*self.SIDES, *(9 for _ in self.MEANS)]
+        for side, conv, pool, weights in zip(
+            sides, self.convs, self.pools, self.weights, strict=True
+        ):
+            maps = conv(x[..., :side, : side + 1]).relu()
+            scores = scores + weights(pool(maps).flatten(1))
+        return scores
 
 
-def test_channels_last_are_pooled_to_one_place_with_their_gradient():
+def test_every_pooling_has_its_gradient():
     torch.manual_seed(0)
-    model, x = Permuting().eval(), torch.randn(1, 3, 9, 11)
+    model, x = Pooled().eval(), torch.randn(1, 3, 12, 13)
+    model(x)  # which makes the weights
     network, _ = ran(model, x)
     found = answer(network, x, 2)
     with hookviz.capture(model) as cache:
         model(x)[0, 2].backward()
-    assert network.note == "" and close(found["gradient:conv"], cache["conv"].gradient)
+    assert network.note == ""
+    layers = ["last", *(f"convs.{number}" for number in range(len(model.pools)))]
+    for each in layers:
+        assert close(found[f"gradient:{each}"], cache[each].gradient), each
 
 
-@pytest.mark.parametrize("pool", [(2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))])
-def test_a_mean_pooling_has_its_gradient(pool):
+class Dense(nn.Module):
+    """Scores of two classes at each place, enlarged to the input's size; and a part on the way."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, stride=2, padding=1)
+        self.head = nn.Conv2d(4, 2, 1)
+        self.aside = nn.Conv2d(4, 1, 1)
+        self.how = how
+
+    def forward(self, x):
+        low = self.conv(x).relu()
+        out = nn.functional.interpolate(self.head(low), size=x.shape[-2:], **self.how)
+        return {"out": out, "aside": self.aside(low)}
+
+
+UPSAMPLED = [
+    {"mode": "bilinear", "align_corners": False},
+    {"mode": "bilinear", "align_corners": True},
+    {"mode": "bicubic", "align_corners": False},
+    {"mode": "nearest"},
+    {"mode": "nearest-exact"},
+]
+
+
+@pytest.mark.parametrize(
+    "how", heavy_but({"bilinear-False"}, UPSAMPLED, lambda how: "-".join(map(str, how.values())))
+)
+def test_values_of_the_output_are_targets(how):
+    """The run's own target at first, of any sample; then any weights of what the model returns."""
     torch.manual_seed(0)
-    layers = nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(*pool)
-    model = nn.Sequential(*layers, nn.Conv2d(4, 5, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    x = torch.randn(1, 3, 9, 11)
-    network, _ = ran(model.eval(), x)
-    found = answer(network, x, 2)
+    model, x, out = Dense(**how).eval(), torch.randn(2, 3, 9, 12), hookviz.output["out"]
+    own = out[1, 1].mean()
+    answers = out, hookviz.output["aside"]
+    network, _ = ran(model, x, own, sample=1, answers=answers)
+    assert network.note == "" and network.gradient_difference < 1e-5
+    reached = {each.name: each.targets for each in network.layers}
+    assert reached["conv"] == ("weights:0", "weights:1", "own")
+    assert reached["head"] == ("weights:0", "own") and reached["aside"] == ("weights:1",)
+    shapes = network.inputs
+    assert shapes["weights:0"] == (1, 2, 9, 12) and shapes["weights:1"] == (1, 1, 5, 6)
+
+    given = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    given["input"], given["scales"] = x[1:].numpy(), np.ones(shapes["scales"], np.float32)
+    given["weights:0"][0, 0, 4, 7], given["weights:1"][0, 0, 2, 2] = 1, -2
+    session = onnxruntime.InferenceSession(network.model)
+    found = dict(zip(network.outputs, session.run(network.outputs, given), strict=True))
     with hookviz.capture(model) as cache:
-        model(x)[0, 2].backward()
-    assert network.note == "" and close(found["gradient:0"], cache["0"].gradient)
+        returned = model(x)
+        (returned["out"][1, 0, 4, 7] - 2 * returned["aside"][1, 0, 2, 2]).backward()
+    for name in ("conv", "head", "aside"):
+        assert close(found[f"gradient:{name}"], cache[name].gradient[1:]), name
 
 
 class Balanced(nn.Module):
@@ -381,9 +433,10 @@ def no_runtime(tmp_path, monkeypatch):
 
 
 def test_a_terminal_writes_such_a_page(no_runtime, tmp_path, capsys):
-    path = tmp_path / "network.html"
-    asked = ["page", "--demo", "--layers", "stem.0", "--network", "--precision", "float16"]
-    assert main([*asked, "-o", str(path)]) == 0
+    path, picture = tmp_path / "network.html", tmp_path / "picture.png"
+    hookviz.demo_images()[0].save(picture)
+    asked = ["page", f"{__name__}:Small", str(picture), "--layers", "stem", "--network"]
+    assert main([*asked, "--precision", "float16", "-o", str(path)]) == 0
     page = path.read_text(encoding="utf-8")
     assert "wasm-unsafe-eval" in page and "This page runs the network: weights in float16" in page
     assert re.search(r"gradients by \d\.\de-\d\d of their norm", page)

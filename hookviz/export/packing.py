@@ -79,8 +79,9 @@ def quantize(
     is tried otherwise.
     """
     levels = to_levels(maps, low[:, None, None], high[:, None, None])
-    finite = levels < COLOURS
-    levels = np.where(finite, levels.astype(np.uint16) * steps // COLOURS, levels).astype(np.uint8)
+    if steps != COLOURS:
+        coarse = (levels.astype(np.uint16) * steps // COLOURS).astype(np.uint8)
+        levels = np.where(levels < COLOURS, coarse, levels)
     levels[maps == 0] = GAP
     differences = np.diff(levels.ravel(), prepend=np.uint8(0))
     plain, delta = levels.tobytes(), differences.tobytes()

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._C import _len_torch_dispatch_stack
 from torch.autograd.function import BackwardCFunction
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
@@ -113,6 +114,10 @@ class Operation:
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors that it returned."""
+        return self._returned if self._ran else []
+
+    @cached_property
+    def _returned(self) -> list[Tensor]:
         return tensors(self.output)
 
     @property
@@ -278,20 +283,24 @@ class OperationRecorder(HookManager):
         for each in self._listeners:
             each.begin(self)
             self.exit_stack.callback(each.end)
-        self.exit_stack.enter_context(self._mode)
+        self._mode.__enter__()
+        self.exit_stack.push(self._mode.leave)
 
     def __exit__(self, *error: Any) -> None:
         self.error = error[1]
         super().__exit__(*error)
 
-    @property
-    def muted(self) -> bool:
-        """True while no operation is reported; may be set."""
-        return self._mode.silent
-
-    @muted.setter
-    def muted(self, muted: bool) -> None:
+    def mute(self, muted: bool) -> None:
+        """Report no operation from now on, or all again."""
         self._mode.silent = muted
+        if muted:
+            self._mode.step_aside()
+        else:
+            self._mode.come_back()
+
+    def skip_backward(self) -> None:
+        """Report nothing more of the backward that is running."""
+        self._mode.over = current_backward()
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -373,16 +382,38 @@ class _Mode(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.silent, self._place = False, place
+        self.over = FORWARD  # the backward of which no more is reported
         self._before = _overridden(listeners, "before")
         self._after = _overridden(listeners, "after")
         self._failed = _overridden(listeners, "failed")
         self._labels = any(each.labels_backward for each in listeners)
         self._unlabelled: tuple[list[Tensor], _Label] = ([], _Label())
+        self._away = -1  # how many modes were on when this one stepped aside
+
+    # A mode that is silent costs each operation a third of a small model's time.
+
+    def step_aside(self) -> None:
+        """Be off, if it is the innermost mode, and no backward runs, which keeps its own list."""
+        if _get_current_dispatch_mode() is self and current_backward() == FORWARD:
+            super().__exit__(None, None, None)
+            self._away = _len_torch_dispatch_stack()
+
+    def come_back(self) -> None:
+        """Be on again, where the modes are as they were."""
+        if self._away == _len_torch_dispatch_stack() and current_backward() == FORWARD:
+            super().__enter__()
+            self._away = -1
+
+    def leave(self, *error: Any) -> None:
+        """End, whether it is on or not."""
+        if self._away < 0 or _get_current_dispatch_mode() is self:
+            super().__exit__(*error)
+        self._away = -1
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if self.silent:
+        if self.silent or (self.over != FORWARD and self.over == current_backward()):
             return function(*args, **(kwargs or {}))
         heed()
         with torch._C.DisableTorchFunction():

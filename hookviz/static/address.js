@@ -7,7 +7,7 @@
  * @param {string} hash `#layer=conv2&channel=17&target=3&place=0.35,0.3`
  * @param {any} facts
  * @param {any} settings Where the page opens.
- * @returns {{settings: any, target: number | null}}
+ * @returns {{settings: any, target: number | string | null}} A target by the number of a class, or as it is written.
  */
 export function viewIn(hash, facts, settings) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
@@ -20,9 +20,9 @@ export function viewIn(hash, facts, settings) {
     const layer = name !== "layer" || facts.layers.some((/** @type {any} */ each) => each.name === value);
     if (value !== undefined && layer && (!known || known.includes(value) || name === "cmap")) found[name] = value;
   }
-  const number = given.has("target") ? Number(given.get("target")) : NaN;
-  const one = Number.isInteger(number) && number >= 0;
-  return { settings: { ...settings, ...found }, target: one ? number : null };
+  const text = given.get("target") ?? "";
+  const target = /^\d+$/.test(text) ? Number(text) : text || null;
+  return { settings: { ...settings, ...found }, target };
 }
 
 /**
@@ -48,7 +48,7 @@ function settingOf(text, like, name) {
  * What the address of a view ends in: layer and channel, and what is not as the page opens.
  * @param {any} settings
  * @param {any} first
- * @param {number | null} target
+ * @param {number | string | null} target
  */
 export function hashOf(settings, first, target) {
   const words = new URLSearchParams();
@@ -70,16 +70,20 @@ export function keepAddress(app, first) {
   let own = location.hash;
   const write = () => {
     timer = 0;
-    own = hashOf(app.state.settings, first, app.at.targetClass);
+    const now = hashOf(app.state.settings, first, targetIn(app));
+    if (now === own) return;
+    own = now;
     try {
       history.replaceState(null, "", own);
     } catch {
       // a frame without an address of its own
     }
   };
-  app.state.onChange(() => {
+  const later = () => {
     if (!timer) timer = setTimeout(write, 300); // browsers allow a few a second
-  });
+  };
+  app.state.onChange(later);
+  app.source.listeners.add(later);
   addEventListener("hashchange", () => {
     if (location.hash === own) return;
     const { settings, target } = viewIn(location.hash, app.facts, first);
@@ -92,16 +96,28 @@ export function keepAddress(app, first) {
 }
 
 /**
+ * The target that was chosen here.
  * @param {App} app
- * @param {number} target
+ */
+function targetIn({ source, at }) {
+  return source.goal?.written ?? at.targetClass;
+}
+
+/**
+ * @param {App} app
+ * @param {number | string} target
  */
 export function goToTarget(app, target) {
   const { facts } = app;
+  if (typeof target === "string") {
+    if (target !== facts.target.written) app.toWritten(target, false);
+    return;
+  }
   const known = facts.predictions.some((/** @type {any} */ each) => each.number === target);
   if (target !== facts.target.number && (known || target < facts.classes.count)) app.toTarget(target);
 }
 
 /** @param {App} app */
 export function linkOf(app, /** @type {any} */ first) {
-  return location.href.replace(/#.*$/, "") + hashOf(app.state.settings, first, app.at.targetClass);
+  return location.href.replace(/#.*$/, "") + hashOf(app.state.settings, first, targetIn(app));
 }

@@ -3,6 +3,7 @@
 
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
 import { detected } from "./detected.js";
+import { ARRIVES_NOT } from "./heatmaps.js";
 import { paintDisc } from "./intake.js";
 import { averaged, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
@@ -11,13 +12,14 @@ import { pictureOf } from "./pictures.js";
 import { numbersOf, prepared } from "./resize.js";
 import { Answer } from "./runner.js";
 import { RUNNING, Running } from "./running.js";
+import { readTarget } from "./targets.js";
 import { answered } from "./terms.js";
 
 /**
  * @typedef {import("./runner.js").Tensor} Tensor
  * @typedef {import("./resize.js").Rgb} Rgb
  * @typedef {{name: string, layer: string, call: number, channels: number, start: number,
- *   graded: boolean, offset: number, strides: number[], shape: number[], header: any}} LayerFacts
+ *   targets: string[], offset: number, strides: number[], shape: number[], header: any}} LayerFacts
  * @typedef {{layer: string, channel: number, factor: number, key: number, words: string}} Factor
  * @typedef {{values: Float32Array, shape: number[], picture: any}} Input
  */
@@ -58,6 +60,14 @@ export class NetworkSource {
     this.latest = 0; // edit's key
     /** @type {number | null} */
     this.targetClass = facts.target.number;
+    /** @type {import("./targets.js").Goal | null} The target, where it is not one class. */
+    this.goal = null;
+    const { inputs } = facts.net;
+    /** @type {((written: string) => void) | undefined} */
+    this.write = inputs.classes || "weights:0" in inputs ? (written) => this.toGoal(written) : undefined;
+    this.reaches = (/** @type {string} */ layer) => this.calls.some((each) => each.layer === layer && this.graded(each));
+    /** @type {Map<string, Float32Array>} Of inputs that are none. */
+    this.zeros = new Map();
     this.follows = facts.net.follows; // the target is the likeliest class of each picture
     /** @type {Input[]} */
     this.past = [];
@@ -80,20 +90,26 @@ export class NetworkSource {
    */
   fresh(input) {
     const number = this.follows && !this.edits.length && input !== this.followed ? LIKELIEST : this.targetClass;
-    const edited = new Answer(this.feeds(input, this.edits, number));
-    return { edited, original: this.edits.length ? new Answer(this.feeds(input, [], number)) : edited };
+    const target = this.goal ?? number;
+    const edited = new Answer(this.feeds(input, this.edits, target));
+    return { edited, original: this.edits.length ? new Answer(this.feeds(input, [], target)) : edited };
   }
 
   /**
    * @param {Input} input
    * @param {Factor[]} edits
-   * @param {number | null} number
+   * @param {number | null | import("./targets.js").Goal} target
    */
-  feeds(input, edits, number) {
+  feeds(input, edits, target) {
     const { inputs } = this.facts.net;
+    const [goal, number] = typeof target === "object" ? [target, null] : [null, target];
     /** @type {Record<string, Tensor>} */
     const feeds = { input: { values: input.values, shape: input.shape } };
-    if (inputs.classes) {
+    if (inputs.own) feeds.own = { shape: [1], values: Float32Array.of(goal && !goal.weights.classes ? 0 : 1) };
+    for (const [name, shape] of Object.entries(inputs))
+      if (name.startsWith("weights:")) feeds[name] = { shape, values: goal?.weights[name] ?? this.zerosOf(name, shape) };
+    if (goal?.weights.classes) feeds.classes = { shape: inputs.classes, values: goal.weights.classes };
+    else if (inputs.classes) {
       const own = number === this.facts.net.number && this.facts.net.classes;
       const values = new Float32Array(inputs.classes[1]);
       if (own || number === null) values.set(this.facts.net.classes);
@@ -109,6 +125,27 @@ export class NetworkSource {
       feeds.scales = { shape: inputs.scales, values };
     }
     return feeds;
+  }
+
+  /**
+   * The same object each time: feeds are compared.
+   * @param {string} name
+   * @param {number[]} shape
+   */
+  zerosOf(name, shape) {
+    const known = this.zeros.get(name) ?? new Float32Array(shape.reduce((product, size) => product * size, 1));
+    this.zeros.set(name, known);
+    return known;
+  }
+
+  /**
+   * Whether the target sends a gradient to a layer.
+   * @param {LayerFacts} facts
+   * @param {import("./targets.js").Goal | null} [goal]
+   */
+  graded({ targets }, goal = this.goal) {
+    const from = goal ? Object.keys(goal.weights) : ["own"];
+    return from.some((each) => targets.includes(each === "classes" ? "own" : each));
   }
 
   /** @param {string} name @returns {LayerFacts} */
@@ -227,9 +264,13 @@ export class NetworkSource {
 
   /** The predictions of the answers that are there. */
   predicted() {
-    const logits = this.answers.edited.known.get("logits");
     const { edited, original } = this.answers;
-    if (!logits || this.told === edited) return;
+    const logits = edited.known.get("logits");
+    if (this.told === edited || !edited.known.size) return;
+    if (!logits) {
+      if (!this.facts.net.outputs.includes("logits")) this.aimed();
+      return;
+    }
     if (this.follows && this.edits.length === 0) {
       this.followed = this.input;
       const top = logits.values.indexOf(Math.max(...logits.values));
@@ -238,13 +279,21 @@ export class NetworkSource {
     }
     const before = this.edits.length ? original.known.get("logits") : null;
     if (this.edits.length && !before) return;
-    this.told = edited;
-    const { names, count } = this.facts.classes;
-    const predictions = rankedClasses(logits.values, names, before?.values ?? null).slice(0, TOP);
-    const number = this.targetClass;
-    const name = number === null ? this.facts.target.name : (names[number] ?? `class ${number}`);
-    const target = count && number !== this.facts.net.number ? { name, number } : this.facts.net.target;
-    this.facts = { ...this.facts, predictions, target };
+    const predictions = rankedClasses(logits.values, this.facts.classes.names, before?.values ?? null).slice(0, TOP);
+    this.facts = { ...this.facts, predictions };
+    this.aimed();
+  }
+
+  /** The answer is here, and the target is what it was asked for. */
+  aimed() {
+    const { goal, targetClass: number, facts } = this;
+    const { names, count } = facts.classes;
+    const name = number === null ? facts.target.name : (names[number] ?? `class ${number}`);
+    const ofClass = count && number !== facts.net.number ? { name, number, written: String(number) } : facts.net.target;
+    const target = goal ? { name: goal.name, number: null, written: goal.written } : ofClass;
+    this.told = this.answers.edited;
+    const first = goal && !facts.scored; // the last words said why there was no gradient
+    this.facts = { ...facts, target, scored: facts.scored || Boolean(goal), summary: first ? facts.summary.slice(0, -1) : facts.summary };
   }
 
   // What the app asks for
@@ -299,7 +348,7 @@ export class NetworkSource {
    * @param {number} depth
    */
   pair(answer, facts, depth) {
-    const names = [`activation:${facts.name}`, ...(facts.graded ? [`gradient:${facts.name}`] : [])];
+    const names = [`activation:${facts.name}`, ...(this.graded(facts) ? [`gradient:${facts.name}`] : [])];
     if (!this.ask(answer, ["logits", ...names].filter((name) => this.facts.net.outputs.includes(name)))) return null;
     return answer.once(`pair ${facts.name} ${depth}`, () => {
       const [maps, gradients] = names.map((name) => arranged(/** @type {Tensor} */ (answer.known.get(name)), facts, depth));
@@ -331,7 +380,7 @@ export class NetworkSource {
     if (!at.ofAll && !at.script) this.running.leave();
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
-    if (!facts.graded && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: "no gradient arrives here" };
+    if (!this.graded(facts) && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: ARRIVES_NOT };
     const depth = at.depth ?? 0;
     const version = this.version(at);
     const of = version === "original" ? this.answers.original : this.answers.edited;
@@ -373,6 +422,7 @@ export class NetworkSource {
    */
   refusal(at, facts) {
     if (this.version(at) === "difference") return "of one run: choose edited or original";
+    if (this.goal && !this.goal.weights.classes) return OF_CLASSES;
     return at.heatmap !== "occlusion" && facts.shape.length !== 3 ? "no map that could lie over the picture" : "";
   }
 
@@ -445,9 +495,27 @@ export class NetworkSource {
   /** @param {number} number */
   target(number) {
     this.follows = false;
-    if (number === this.targetClass) return;
+    if (number === this.targetClass && !this.goal) return;
+    this.goal = null;
     this.targetClass = number;
     this.changed();
+  }
+
+  /**
+   * A target as it is written in Python; what is none is said.
+   * @param {string} written
+   */
+  toGoal(written) {
+    try {
+      const goal = readTarget(written, this.facts);
+      this.say("");
+      if (goal.number !== null) return this.target(goal.number);
+      this.follows = false;
+      this.goal = goal;
+      return this.changed();
+    } catch (error) {
+      return this.say(/** @type {Error} */ (error).message);
+    }
   }
 
   /** @param {any} what */
@@ -479,6 +547,8 @@ export class NetworkSource {
    */
   ablate(at, told) {
     const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
+    const other = this.goal && !this.goal.weights.classes;
+    if (other) return queueMicrotask(() => told({ share: 0, order: null, none: OF_CLASSES }));
     if (this.lastCall(at.layer) || !facts.channels)
       return queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page for this layer" }));
     return this.running.ablate(
@@ -653,6 +723,7 @@ export class NetworkSource {
 }
 
 const NONE = { values: null, shape: [], none: "this heatmap is not computed in a page" };
+const OF_CLASSES = "of classes alone: choose one as the target";
 const NO_BOXES = "Boxes of another picture, or after an edit, need the notebook.";
 const OTHER = "The ribbon shows the layers of the picture that this page was made with.";
 

@@ -44,6 +44,9 @@ export class OutputPanel {
     this.panel.head.append(this.menu);
     this.bar = new Colourbar("output", null);
     this.legend = el("div", { class: "hv-legend" });
+    this.whole = el("button", { class: "hv-toggle", type: "button", title: "the mean of this map is the target; Shift+click subtracts it" }, "mean as target");
+    this.whole.addEventListener("click", (/** @type {MouseEvent} */ event) => onTarget(this.mean, event.shiftKey));
+    this.bar.middle.append(this.whole);
     this.panel.below.append(this.bar.root, this.legend);
     if (source.write)
       this.panel.onPick = (u, v, minus) => {
@@ -83,6 +86,13 @@ export class OutputPanel {
     return `${map.name}[${sample}, ${channel}, ${row}, ${column}]`;
   }
 
+  /** The mean of the shown channel, as Python writes it. */
+  get mean() {
+    const { name, flat } = /** @type {DenseMap} */ (this.map);
+    const { sample } = this.source.facts.answer;
+    return `${name}[${sample}${flat ? "" : `, ${this.channel}`}].mean()`;
+  }
+
   /** @param {import("./colours.js").Colours} colours */
   show(colours) {
     const { answer } = this.source.facts;
@@ -93,6 +103,7 @@ export class OutputPanel {
     const map = /** @type {DenseMap} */ (this.map);
     const whole = this.channel === null ? (map.picture ? "picture" : "largest") : map.labels[this.channel];
     this.found = this.source.answer?.(this.which, this.channel, this.state.values.sample) ?? null;
+    visible(this.whole, Boolean(this.source.write));
     const alt = `output ${map.name}, ${whole}, ${mapSize(map.size)}`;
     this.panel.title(map.name, this.reading(map), alt);
     const click = this.source.write ? "a click makes the value the target, Shift+click subtracts it; by keyboard Enter at the chosen place" : "making a value the target needs the notebook";
@@ -182,14 +193,17 @@ export class OutputPanel {
     const [height, width] = map.size;
     for (const [place, by] of marks.entries()) {
       const said = parts[place] ?? "";
-      const inside = said.startsWith(`${map.name}[`) ? /(\d+), (\d+)\](\.mean\(\))?$/.exec(said) : null;
-      const part = inside && {
-        u: (Number(inside[2]) + 0.5) / width,
-        v: (Number(inside[1]) + 0.5) / height,
+      const inside = said.startsWith(`${map.name}[`) ? /^\[([^\]]*)\](\.mean\(\))?$/.exec(said.slice(map.name.length)) : null;
+      const indices = inside?.[1]?.split(",").map(Number) ?? [];
+      const [row = NaN, column = NaN] = indices.slice(-2);
+      const one = indices.length === (map.flat ? 3 : 4) && row >= 0 && column >= 0;
+      const part = one && {
+        u: (column + 0.5) / width,
+        v: (row + 0.5) / height,
         wide: Math.max(1 / width, 0.02),
         high: Math.max(1 / height, 0.02),
       };
-      this.panel.outline(part, by);
+      this.panel.outline(part || null, by);
     }
   }
 }

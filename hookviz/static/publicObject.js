@@ -4,6 +4,7 @@ import { CAMS } from "./cams.js";
 import { pixelsOf } from "./intake.js";
 import { probabilitiesOf } from "./network.js";
 import { RUNNING } from "./running.js";
+import { readTarget } from "./targets.js";
 
 /** @typedef {{shape: number[], data: Float32Array}} Values */
 
@@ -62,15 +63,18 @@ export function publicObject(facts, source) {
 
     /**
      * @param {string} layer
-     * @param {number | string | null} [target] A class; left out, the one that the page shows.
+     * @param {number | string | null} [target] A class, or values of the output; left out, the one that the page shows.
      */
     gradient: (layer, target) =>
       inTurn(async (from) => {
-        const { name, graded } = from.call(layer);
-        if (!graded) throw new Error(`No gradient reaches ${name}. ${facts.net.reason}`.trim());
-        if (target === undefined || target === null) return outputOf(from, `gradient:${name}`);
-        const feeds = from.feeds(from.input, from.edits, classNumber(facts, target));
-        return outputOf(from, `gradient:${name}`, feeds);
+        const own = target === undefined || target === null;
+        const written = !own && /^(hookviz\.)?output\b| - /.test(String(target));
+        const goal = written ? readTarget(String(target), from.facts) : null;
+        const call = from.call(layer);
+        if (!from.graded(call, own ? from.goal : goal)) throw new Error(`No gradient reaches ${call.name}. ${facts.net.reason}`.trim());
+        if (own) return outputOf(from, `gradient:${call.name}`);
+        const feeds = from.feeds(from.input, from.edits, goal ?? classNumber(facts, target));
+        return outputOf(from, `gradient:${call.name}`, feeds);
       }),
 
     /**
@@ -82,9 +86,9 @@ export function publicObject(facts, source) {
         const call = from.call(layer);
         const known = facts.choices.heatmap.filter((/** @type {string} */ each) => each in CAMS || RUNNING.includes(each));
         if (!known.includes(method)) throw new Error(`No heatmap of this page is called '${method}'; there are: ${known.join(", ")}.`);
-        await outputOf(from, "logits");
+        await settled(from);
         await outputOf(from, `activation:${call.name}`);
-        if (call.graded) await outputOf(from, `gradient:${call.name}`);
+        if (from.graded(call)) await outputOf(from, `gradient:${call.name}`);
         const { edited } = from.answers;
         const maps = from.pair(edited, call, 0);
         const at = { layer: call.layer, call: call.call, depth: 0, heatmap: method, version: "edited", script: true };

@@ -254,6 +254,8 @@ const LANGUAGES = {
     "{}, {} of the positions: show its values": "{}, {} der Positionen: ihre Werte zeigen",
     "a click makes the value the target, Shift+click subtracts it; by keyboard Enter at the chosen place":
       "ein Klick macht den Wert zum Ziel, Umschalt+Klick zieht ihn ab; mit der Tastatur Enter am gewählten Ort",
+    "mean as target": "Mittel als Ziel",
+    "the mean of this map is the target; Shift+click subtracts it": "das Mittel dieser Karte ist das Ziel; Umschalt+Klick zieht es ab",
     "making a value the target needs the notebook": "einen Wert zum Ziel machen kann nur das Notebook",
     "{}: a click makes its score the target": "{}: ein Klick macht seinen Wert zum Ziel",
     "{}; making it the target needs the notebook": "{}; zum Ziel machen kann es nur das Notebook",
@@ -306,6 +308,7 @@ const LANGUAGES = {
       "kein Gradient: die Ausgabe entsteht ohne Graph, wie bei int8-Schichten",
     "no class scores, so no gradient: click the output in the notebook, or give target=hookviz.output[…]":
       "keine Klassen, also kein Gradient: klicken Sie im Notebook die Ausgabe an, oder geben Sie target=hookviz.output[…] an",
+    "no class scores, so no gradient: click the output": "keine Klassen, also kein Gradient: klicken Sie die Ausgabe an",
     "no class scores, so no gradient: give target=hookviz.output[…]": "keine Klassen, also kein Gradient: geben Sie target=hookviz.output[…] an",
     "a batch dimension was added": "eine Batch-Dimension kam hinzu",
     "No NaN or Inf in {n} layer, on {}.": "Kein NaN oder Inf in {} Schicht, bei {}.",

@@ -26,6 +26,13 @@ PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
+# As `python -m` does, without the grammar of web addresses that tests/conftest.py leaves out.
+START = """import runpy, sys
+sys.modules["rfc3987_syntax"] = None
+sys.argv.pop(0)
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)"""
+
+
 def free_port() -> int:
     """Return a port of this machine that no server has."""
     with socket.socket() as probe:
@@ -60,7 +67,7 @@ class FrontEnd:
             "HOOKVIZ_CANVAS": "off",
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", self.module, "--no-browser", *self.flags()]
+            [sys.executable, "-c", START, self.module, "--no-browser", *self.flags()]
             + [f"--{name}={value}" for name, value in self.options().items()],
             env=os.environ | {name: str(value) for name, value in variables.items()},
             stdout=self.log,

@@ -30,7 +30,7 @@ def hold(kind):
 hold(Flip)
 hold(Ablation)"""
 FOUR = f"""model, pictures = hookviz.demo_model(), hookviz.demo_images()[4:8]
-x = hookviz.attribution.prepare_input(pictures, model).args[0]
+x = hookviz.attribution.prepare_input(pictures, model).args[0][..., ::2, ::2]
 explorer = hookviz.explore(model, x, layer='{LAYER}', channel=70)"""
 ONE = f"""explorer = hookviz.explore(
     hookviz.demo_model(), hookviz.demo_images()[6], layer='{LAYER}', channel=32)"""

@@ -15,23 +15,18 @@ TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb
 PICTURE = ".hookviz img.smooth"  # the plain face's one picture
 
 
-def twin():
-    """The explorer of the tour's first picture, made here."""
+def of_the_tour():
+    """The tour's first cells, and their explorer, made here."""
+    cells = [cell for cell in nbformat.read(TOUR, 4).cells if cell.cell_type == "code"]
     model, weights = hookviz.pretrained("efficientnet_lite0")
     cat = hookviz.models.photographs()["chelsea"]
-    return hookviz.explore(model, cat, weights=weights)
+    return [cell.source for cell in cells[:2]], hookviz.explore(model, cat, weights=weights)
 
 
-@pytest.fixture(scope="module")
-def reference():
-    explorer = twin()
-    yield explorer
-    explorer.close()
-
-
-def cells_of_tour(count):
-    cells = [cell for cell in nbformat.read(TOUR, 4).cells if cell.cell_type == "code"]
-    return [cell.source for cell in cells[:count]]
+def of_the_demo():
+    """The same of the demo model."""
+    code = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
+    return [code], hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
 @pytest.mark.heavy
@@ -41,15 +36,17 @@ def test_whole_tour(open_notebook):
     assert notebook.errors == []
 
 
-def test_tour(open_notebook, shots, reference):
+@pytest.mark.parametrize("made", [of_the_demo, pytest.param(of_the_tour, marks=pytest.mark.heavy)])
+def test_tour(open_notebook, shots, made):
     """The plain face: sliders and menus move one picture, told by its alternative text."""
-    notebook = open_notebook(cells_of_tour(2))
+    cells, reference = made()
+    notebook = open_notebook(cells)
     page = notebook.page
     widget = page.locator(".hookviz-explorer").first
     widget.scroll_into_view_if_needed()
     wait_for_names(widget)
     picture = widget.locator(PICTURE)
-    page.screenshot(path=shots / "tour-light.png")
+    page.screenshot(path=shots / f"tour-light-{made.__name__}.png")
 
     def agrees():
         return picture.get_attribute("alt") == reference.frame.description
@@ -89,7 +86,8 @@ def test_tour(open_notebook, shots, reference):
     for theme in notebook.themes[1:]:
         notebook.theme(theme)
         widget.scroll_into_view_if_needed()
-        page.screenshot(path=shots / f"tour-{theme}.png")
+        page.screenshot(path=shots / f"tour-{theme}-{made.__name__}.png")
+    reference.close()
     assert notebook.errors == []
 
 

@@ -13,6 +13,35 @@ MAKE = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_image
 PROCESS = "import os, pathlib\npathlib.Path('process').write_text(str(os.getpid()))"
 
 
+BUSY = """import pathlib, torch, time, hookviz
+from hookviz.widgets.canvas import Canvas
+patch.object(Canvas, "_esm", Canvas._esm.replace("LONG = 10000", "LONG = 100")).start()
+class Slow(torch.nn.Conv2d):
+    def forward(self, x):
+        while pathlib.Path("wait").exists():
+            time.sleep(0.01)
+        return super().forward(x)
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), Slow(3, 9, 3), torch.nn.AdaptiveAvgPool2d(1),
+    torch.nn.Flatten())
+hookviz.explore(net, torch.rand(1, 3, 16, 16), layer="0")"""
+
+
+def test_a_busy_kernel_is_not_gone(open_canvas, lab):
+    notebook, app = open_canvas(BUSY)
+    told, bars = app.get_by_role("alert"), app.locator(".hv-prediction")
+    wait = lab.files / "wait"
+    wait.touch()
+    try:
+        bars.nth(1).click()  # a run
+        words = "The kernel is busy" if WIDGETS > 7 else "it is busy, or gone"
+        expect(told).to_contain_text(words)
+    finally:
+        wait.unlink()
+    expect(bars.nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(told).to_be_hidden()
+    assert notebook.errors == []
+
+
 def by_menu(notebook, lab):
     notebook.press_restart()
 
@@ -28,7 +57,11 @@ def by_death(notebook, lab):
     expect(told).to_be_hidden()
 
 
-@pytest.mark.parametrize("end", [by_menu, by_request, by_death])
+# Each ends a kernel, and the next test's imports torch anew.
+MORE = [pytest.param(end, marks=pytest.mark.heavy) for end in (by_request, by_death)]
+
+
+@pytest.mark.parametrize("end", [by_menu, *MORE])
 def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
     if WIDGETS < 8 and end is by_request:
         pytest.skip("the classic Notebook may miss it until the next question: see the next test")
@@ -60,32 +93,3 @@ patch.object(Canvas, "_esm", Canvas._esm.replace(states, "[]")).start();"""
     app.get_by_role("slider", name="layer").focus()
     notebook.page.keyboard.press("Home")
     expect(app.get_by_role("alert")).to_contain_text("run the cell again.")
-
-
-BUSY = """import pathlib, torch, time, hookviz
-from hookviz.widgets.canvas import Canvas
-patch.object(Canvas, "_esm", Canvas._esm.replace("LONG = 10000", "LONG = 100")).start()
-class Slow(torch.nn.Conv2d):
-    def forward(self, x):
-        while pathlib.Path("wait").exists():
-            time.sleep(0.01)
-        return super().forward(x)
-net = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), Slow(3, 9, 3), torch.nn.AdaptiveAvgPool2d(1),
-    torch.nn.Flatten())
-hookviz.explore(net, torch.rand(1, 3, 16, 16), layer="0")"""
-
-
-def test_a_busy_kernel_is_not_gone(open_canvas, lab):
-    notebook, app = open_canvas(BUSY)
-    told, bars = app.get_by_role("alert"), app.locator(".hv-prediction")
-    wait = lab.files / "wait"
-    wait.touch()
-    try:
-        bars.nth(1).click()  # a run
-        words = "The kernel is busy" if WIDGETS > 7 else "it is busy, or gone"
-        expect(told).to_contain_text(words)
-    finally:
-        wait.unlink()
-    expect(bars.nth(1)).to_have_attribute("aria-pressed", "true")
-    expect(told).to_be_hidden()
-    assert notebook.errors == []

@@ -22,6 +22,7 @@ from hookviz.run.inputs import prepare_input
 from hookviz.run.session import Session
 from hookviz.view.map import map_payload
 
+pytestmark = pytest.mark.usefixtures("translations")
 pytest.importorskip("onnxscript", reason="the oldest versions have no such export")
 
 FARTHEST = 2e-5  # of a tensor's largest value
@@ -122,6 +123,7 @@ def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(writt
     )
 
 
+@pytest.mark.heavy
 def test_int8_weights_are_as_far_from_torch_as_the_page_says(shown, shots):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     explorer = hookviz.explore(model, picture)
@@ -342,6 +344,122 @@ def test_outputs_that_are_pictures_follow_the_input(shown, shots):
         follows(x)
 
 
+class Segmenter(torch.nn.Module):
+    """Two heads of one stem: a segmentation, enlarged as FCN and LR-ASPP do it, and a depth map."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1)
+        self.body = torch.nn.Conv2d(8, 8, 3, 2, 1)
+        self.head = torch.nn.Conv2d(8, 4, 1)
+        self.depth = torch.nn.Conv2d(8, 1, 3, padding=1)
+
+    def forward(self, x):
+        low = self.stem(x).relu()
+        high = self.head(self.body(low).relu())
+        large = torch.nn.functional.interpolate
+        out = large(high, size=x.shape[-2:], mode="bilinear", align_corners=False)
+        return {"out": out, "depth": large(self.depth(low), scale_factor=2, mode="nearest")[:, 0]}
+
+
+def as_torch_of(model, x, target):
+    with hookviz.capture(model) as cache:
+        target(model(x)).backward()
+    return {name: cache[name].gradient for name in cache}
+
+
+def click_place(page, panel, row, column, size, *, shift=False):
+    box = page.locator(f"{panel} canvas").first.bounding_box()
+    x = box["x"] + box["width"] * (column + 0.5) / size[1]
+    if shift:
+        page.keyboard.down("Shift")
+    page.mouse.click(x, box["y"] + box["height"] * (row + 0.5) / size[0])
+    if shift:
+        page.keyboard.up("Shift")
+
+
+def check_gradients(page, model, x, target):
+    """The page's target, gradients and heatmaps are these, of all layers that it reaches."""
+    gradient = page.locator(".hv-gradient .hv-label")
+    wait_for(lambda: gradient.get_attribute("title") == f"gradient of {target}", f"{target}")
+    for layer, wanted in as_torch_of(model, x, target).items():
+        if wanted is None:
+            with pytest.raises(Error, match=f"No gradient reaches {layer}"):
+                values(page, "gradient", layer)
+        else:
+            assert close(values(page, "gradient", layer), wanted), (layer, target)
+            heat = hookviz.attribution.HEATMAPS["gradcam"](values_of(page, layer), wanted)
+            assert close(values(page, "heatmap", layer), heat[0]), (layer, target)
+
+
+def values_of(page, layer):
+    return torch.from_numpy(values(page, "activation", layer).copy())
+
+
+def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
+    torch.manual_seed(0)
+    model, out = Segmenter().eval(), hookviz.output["out"]
+    x = torch.rand(1, 3, 24, 32)
+    explorer = hookviz.explore(model, x)
+    page = shown(explorer.to_html(network=True), color_scheme="light")
+    explorer.close()
+    page.locator(".hv-output canvas").first.wait_for()
+    page.get_by_text("no class scores, so no gradient: click the output").wait_for()
+    expect(page.locator(".hv-gradient .hv-words")).to_have_text("there is no score, so no gradient")
+    with torch.no_grad():
+        classes = model(x)["out"][0].argmax(0)
+    click_place(page, ".hv-output", 5, 20, (24, 32))
+    first = out[0, int(classes[5, 20]), 5, 20]
+    check_gradients(page, model, x, first)
+    assert page.get_by_text("no class scores").count() == 0
+    expect(page.locator(".hv-name")).to_have_text("depth")  # the target is of the other head
+    expect(page.locator(".hv-gradient .hv-words")).to_have_text("no gradient arrives here")
+    page.locator(".hv-heat").get_by_role("button", name="go to head").click()
+    expect(page.locator(".hv-name")).to_have_text("head")
+    expect(page.locator(".hv-way:visible")).to_have_count(0)
+    page.screenshot(path=shots / "network-page-pixel.png")
+    click_place(page, ".hv-output", 17, 3, (24, 32), shift=True)
+    check_gradients(page, model, x, first - out[0, int(classes[17, 3]), 17, 3])
+
+    menu = page.get_by_role("combobox", name="map of the output")
+    menu.select_option("0 2")
+    page.get_by_role("button", name="mean as target").click()
+    check_gradients(page, model, x, out[0, 2].mean())
+    menu.select_option("1 0")
+    click_place(page, ".hv-output", 8, 9, (24, 32))
+    depth = hookviz.output["depth"][0, 8, 9]
+    check_gradients(page, model, x, depth)  # no gradient at the other head
+
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
+    give(page, Image.fromarray(pixels))
+    other = torch.from_numpy(values(page, "input").copy())
+    check_gradients(page, model, other, depth)
+    page.evaluate("hookviz.scale('stem', 3, 0)")
+    with hookviz.edit(model, "stem", 0, channels=3):
+        wanted = as_torch_of(model, other, depth)
+    assert close(values(page, "gradient", "stem"), wanted["stem"])
+    page.evaluate("hookviz.reset()")
+
+    field = page.get_by_role("combobox", name="class that the gradient is of")
+    typed = 'output["out"][0, 1:3, 4].sum()'
+    field.fill(typed)
+    field.press("Enter")
+    target = out[0, 1:3, 4].sum()
+    check_gradients(page, model, other, target)
+    wait_for(lambda: "sum" in page.url, "the target in the address")
+    page.reload()
+    check_gradients(page, model, x, target)
+    for wrong, words in {
+        'output["out"][0, 9, 0, 0]': "index 9 is outside 0 to 3",
+        'output["out"][0, 1]': "is 768 numbers, not one",
+        "output[3]": "is not a target of this page: index output",
+    }.items():
+        field.fill(wrong)
+        field.press("Enter")
+        page.get_by_text(words).wait_for()
+    check_gradients(page, model, x, target)
+
+
 class Queries(torch.nn.Module):
     """A detector whose queries are the places of a map: DETR's output."""
 
@@ -396,6 +514,9 @@ def test_boxes_of_a_detector_follow_the_input(shown, shots):
     own.close()
     page.locator(".hv-box").first.wait_for()
     wait_for(lambda: shows(boxes(first)), "the boxes of the first picture")
+    check_gradients(page, model, first, hookviz.output["logits"][0, 2, 1])
+    page.locator('.hv-box[data-place="0"]').click()
+    check_gradients(page, model, first, boxes(first)[0].at)
     pixels = np.random.default_rng(0).integers(0, 256, (32, 48, 3), np.uint8)
     give(page, Image.fromarray(pixels))
     x = torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 255

@@ -109,8 +109,9 @@ def test_resnet152_with_a_batch_of_32_stays_within_the_budget_in_real_memory():
     assert bound["peak"] - plain["peak"] < 2.5 * budget
 
 
-def test_without_a_budget_no_more_than_activations_and_gradients():
-    model, x = network("resnet152"), pictures(2, 32)
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("resnet152", marks=pytest.mark.heavy)])
+def test_without_a_budget_no_more_than_activations_and_gradients(name):
+    model, x = network(name), pictures(2, 32)
     with hookviz.capture(model) as cache:
         torch.autograd.grad(model(x.requires_grad_()).sum(), x)
     sizes = [4 * record.activation.numel() for record in cache.values()]

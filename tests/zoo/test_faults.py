@@ -26,13 +26,7 @@ SAMPLE = [
     "bias far below zero",
     "block left out",
 ]
-QUICK = {
-    "root of negative",
-    "activation in two places",
-    "about to overflow",
-    "cat of other sizes",
-    "bias far below zero",
-}
+QUICK = {"root of negative", "cat of other sizes"}
 NONE = {}
 ANOMALY = {"detect_anomaly": TOOLS["detect_anomaly"]}
 

@@ -20,12 +20,9 @@ CASES = all_cases()
 
 # One of each kind in `make test`; all of these in `make test-all`, and the whole zoo in `make zoo`.
 QUICK = {
-    "torchvision/mobilenet_v3_small",
-    "torchvision/resnet18",
     "torchvision/squeezenet1_1",
     "torchvision/lraspp_mobilenet_v3_large",
     "torchvision/ssdlite320_mobilenet_v3_large",
-    "timm/levit_conv_128s",
     "timm/starnet_s050",
 }
 SAMPLE = [

@@ -39,8 +39,9 @@ class ExportedNetwork:
     ----------
     model : bytes
         The file. Its inputs are ``input`` ``(1, …)``, for a classifier with gradients ``classes``
-        ``(1, K)``, and ``scales`` ``(S,)``; its outputs ``logits`` ``(1, K)``, and for each layer
-        ``activation:NAME`` and ``gradient:NAME``; ``answer:0`` and so on; and ``parts``.
+        ``(1, K)``, ``scales`` ``(S,)``, and the weights of `TracedNetwork`; its outputs ``logits``
+        ``(1, K)``, and for each layer ``activation:NAME`` and ``gradient:NAME``; ``answer:0`` and
+        so on; and ``parts``.
     layers : list of NetworkLayer
         Each call of each layer.
     inputs : dict of str to tuple of int

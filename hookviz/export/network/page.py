@@ -90,6 +90,7 @@ def write_network_page(
     if view.answer.boxes:
         known = box_tensors(view.run.leaves, view.input_sample, session.class_names)
         detector, boxed = known or (detector, boxed)
+    answers = [*(each.at for each in view.answer.maps), *boxed]
     network = export_network(
         session,
         view.run,
@@ -97,7 +98,7 @@ def write_network_page(
         sample=at.sample,
         target=at.target,
         precision=precision,
-        answers=[*(each.at for each in view.answer.maps), *boxed],
+        answers=answers,
     )
     on_progress(0.8)
     given = session.inputs.args[0][at.sample : at.sample + 1].detach()
@@ -113,6 +114,7 @@ def write_network_page(
     facts["net"] = {
         "inputs": {name: list(shape) for name, shape in network.inputs.items()},
         "outputs": network.outputs,
+        "answers": [str(each) for each in answers],
         "forward": network.forward,
         "layers": _layer_facts(view, network),
         "classes": None if own is None else own[0].tolist(),
@@ -126,6 +128,8 @@ def write_network_page(
         "notes": [*filter(None, (_measured(network), network.note, note))],
     }
     facts["notes"] = facts["net"]["notes"]
+    if not view.run.scored and any(name.startswith("weights:") for name in network.inputs):
+        facts["summary"][-1] = "no class scores, so no gradient: click the output"
     calls = [(each.name, each.layer, each.call) for each in network.layers]
     facts["why"], (recipes, rules) = network_terms(view, begun.kept, calls, network.parts)
     facts["net"]["parts"] = network.parts
@@ -212,7 +216,7 @@ def _layer_facts(view: View, network: ExportedNetwork) -> list[dict[str, Any]]:
             "call": each.call,
             "channels": each.channels,
             "start": each.start,
-            "graded": each.graded,
+            "targets": list(each.targets),
             "header": headers[each.layer] | {"call": each.call},
         }
         found.append(fact | places_of(call, each.shape))

@@ -1,7 +1,7 @@
 """One forward and one backward of a model as a graph of plain operations.
 
-The class whose gradient is taken, and a factor for each channel, are inputs of the graph: the
-graph is made once, and any class and any silenced channel is a run of it.
+The class or the values of the output whose gradient is taken, and a factor for each channel, are
+inputs of the graph: the graph is made once, and any target and any silenced channel is a run of it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class NetworkLayer:
         The number of its channels; 0 if they cannot be scaled.
     start : int
         The place of the first channel's factor in the input ``scales``.
-    graded : bool
-        True if a gradient reaches it.
+    targets : tuple of str
+        The inputs for whose scores a gradient reaches it: ``own``, the class or the run's target,
+        and ``weights:0`` and so on.
     """
 
     name: str
@@ -62,7 +63,12 @@ class NetworkLayer:
     shape: tuple[int, ...]
     channels: int
     start: int
-    graded: bool
+    targets: tuple[str, ...] = ()
+
+    @property
+    def graded(self) -> bool:
+        """True if a gradient reaches it, for any target."""
+        return bool(self.targets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +82,10 @@ class TracedNetwork:
     inputs : dict of str to torch.Tensor
         ``input`` ``(1, …)``; for a classifier with a backward ``classes`` ``(1, K)``, the weight of
         each class in the score, of which all are zero for the class with the largest logit;
-        ``scales`` ``(S,)``, a factor for each channel of each layer.
+        ``scales`` ``(S,)``, a factor for each channel of each layer. Where parts of the output can
+        be targets, ``weights:0`` and so on, of the shapes of ``answer:0`` and so on, the weight of
+        each of their values in the score, and ``own`` ``(1,)``, that of the class or of the run's
+        target.
     outputs : list of str
         ``logits``, ``activation:NAME`` of each layer, ``gradient:NAME`` of those it reaches;
         ``answer:0`` and so on, the parts of the model's output that are shown as maps.
@@ -115,7 +124,7 @@ def trace_network(
         The index of the sample in the batch.
     target : optional
         The score of a model that is not a classifier; a classifier's is the sum of its logits
-        weighted by the input ``classes``.
+        weighted by the input ``classes``. Parts of the output add to it as they are weighted.
     backward : bool
         If false, the graph has no gradients.
     answers : sequence of Output
@@ -133,9 +142,10 @@ def trace_network(
     widths: dict[str, int] = {}
     starts: dict[str, int] = {}
     calls: list[tuple[str, int]] = []
-    found: dict[str, Any] = {"outputs": [], "graded": [], "logits": False}
+    found: dict[str, Any] = {}
 
-    def run(x: Tensor, classes: Tensor | None, scales: Tensor | None) -> tuple[Tensor, ...]:
+    def run(given: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        x, scales = given["input"], given.get("scales")
         outputs: list[Tensor] = []
         calls.clear()
 
@@ -155,56 +165,102 @@ def trace_network(
             x = x.detach().clone().requires_grad_()
             returned = session.call(x.clone())
         logits = logits_of(returned)
-        score = None
-        if backward and logits is not None and classes is not None:
-            score = (logits * _weights(classes, logits.detach())).sum()
-        elif backward and logits is None:
-            score = score_of(returned, target, session.class_names)
-        found["logits"] = logits is not None
-        found["outputs"] = outputs
-        found["graded"] = [False] * len(outputs)
-        gradients: list[Tensor] = []
-        if score is not None and score.requires_grad:
-            every = torch.autograd.grad(score, outputs, allow_unused=True)
-            found["graded"] = [each is not None for each in every]
-            gradients = [each for each in every if each is not None]
         shown = [each(returned) for each in answers]
+        own = logits
+        if logits is None:
+            own = score_of(_at_sample(returned, sample, target), target, session.class_names)
+        elif "classes" in given:
+            own = logits * _weights(given["classes"], logits.detach())
+        scores = {f"weights:{n}": each for n, each in enumerate(shown)} | {"own": own}
+        scores = {n: each for n, each in scores.items() if each is not None and each.requires_grad}
+        found.update(logits=logits, outputs=outputs, scores=scores)
+        gradients = _gradients(outputs, scores, given) if found.get("traced") else []
         return (*([logits] if logits is not None else []), *outputs, *gradients, *shown)
 
     with session.active():
         for parameter in core.parameters():
             parameter.requires_grad_(False)
         try:
-            first = run(given, None, None)
+            run({"input": given})
+            logits, outputs, scores = found["logits"], found["outputs"], found["scores"]
+            reached = _reached(outputs, scores) if backward else [()] * len(outputs)
         except RuntimeError as error:
             raise NetworkError(str(error)) from error
-        logits = first[0].detach() if found["logits"] else None
         total = 0
-        for (name, call), output in zip(calls, found["outputs"], strict=True):
+        for (name, call), output in zip(calls, outputs, strict=True):
             if call == 0:
                 widths[name] = _width(output, modules[name])
                 starts[name] = total
                 total += widths[name]
         inputs = {"input": given}
-        if backward and logits is not None:
-            inputs["classes"] = torch.zeros_like(logits)
-            inputs["classes"][0, int(logits[0].argmax())] = 1
+        if backward:
+            inputs |= _target_inputs(logits, scores)
         if total:
             inputs["scales"] = torch.ones(total, dtype=given.dtype, device=given.device)
+        found["traced"] = backward
         graph = _graph_of(run, inputs, session.name)
-    outputs = ["logits"] if found["logits"] else []
-    layers: list[NetworkLayer] = []
-    for (name, call), output, graded in zip(calls, found["outputs"], found["graded"], strict=True):
-        said = name if call == 0 else f"{name}#{call}"
-        layers.append(
-            NetworkLayer(
-                said, name, call, tuple(output.shape), widths[name], starts[name], bool(graded)
-            )
+    layers = [
+        NetworkLayer(
+            name if call == 0 else f"{name}#{call}",
+            name,
+            call,
+            tuple(output.shape),
+            widths[name],
+            starts[name],
+            targets,
         )
-    outputs += [f"activation:{each.name}" for each in layers]
-    outputs += [f"gradient:{each.name}" for each in layers if each.graded]
-    outputs += [f"answer:{number}" for number in range(len(answers))]
-    return TracedNetwork(graph, inputs, outputs, layers, _with_parts(graph, outputs))
+        for (name, call), output, targets in zip(calls, found["outputs"], reached, strict=True)
+    ]
+    names_of = ["logits"] if logits is not None else []
+    names_of += [f"activation:{each.name}" for each in layers]
+    names_of += [f"gradient:{each.name}" for each in layers if each.graded]
+    names_of += [f"answer:{number}" for number in range(len(answers))]
+    return TracedNetwork(graph, inputs, names_of, layers, _with_parts(graph, names_of))
+
+
+def _reached(outputs: list[Tensor], scores: dict[str, Tensor]) -> list[tuple[str, ...]]:
+    """Return the names of the scores that send a gradient to each output."""
+    found: list[tuple[str, ...]] = [()] * len(outputs)
+    for name, score in scores.items():
+        every = torch.autograd.grad(score.sum(), outputs, allow_unused=True, retain_graph=True)
+        for number, each in enumerate(every):
+            found[number] += () if each is None else (name,)
+    return found
+
+
+def _target_inputs(logits: Tensor | None, scores: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the inputs that say what the gradients are of: at first the run's own target."""
+    inputs = {}
+    if logits is not None and "own" in scores:
+        inputs["classes"] = torch.zeros_like(logits)
+        inputs["classes"][0, int(logits[0].argmax())] = 1
+    parts = [name for name in scores if name != "own"]
+    inputs |= {name: torch.zeros_like(scores[name]) for name in parts}
+    if parts and "own" in scores:
+        inputs["own"] = torch.ones_like(scores["own"].detach().flatten()[:1])
+    return inputs
+
+
+def _gradients(
+    outputs: list[Tensor], scores: dict[str, Tensor], given: dict[str, Tensor]
+) -> list[Tensor]:
+    """Return the gradients of the weighted scores, of the outputs that they reach."""
+    weighted = [(each * given[n] if n in given else each).sum() for n, each in scores.items()]
+    if not weighted:
+        return []
+    every = torch.autograd.grad(sum(weighted[1:], weighted[0]), outputs, allow_unused=True)
+    return [each for each in every if each is not None]
+
+
+def _at_sample(returned: Any, sample: int, target: Target) -> Any:
+    """Return the output of one sample as that of a batch, in which a target names it by number."""
+    if not sample or not callable(target):
+        return returned
+
+    def spread(each: Tensor) -> Tensor:
+        return each.expand(sample + 1, *each.shape[1:]) if each.shape[:1] == (1,) else each
+
+    return map_tensors(returned, spread)
 
 
 class _ContiguousPooling(TorchFunctionMode):
@@ -280,7 +336,7 @@ def _graph_of(
 
     def called(*values: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(order, values, strict=True))
-        return run(given["input"], given.get("classes"), given.get("scales"))
+        return run(given)
 
     try:
         with sdpa_kernel(SDPBackend.MATH):  # fused kernels have no backward of plain operations
@@ -358,6 +414,8 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
     table[torch.ops.aten.convolution_backward.default] = convolution_backward
     table[torch.ops.aten._adaptive_avg_pool2d_backward.default] = adaptive_pool_backward
     table[torch.ops.aten.avg_pool2d_backward.default] = mean_pool_backward
+    for forward, backward, options in UPSAMPLINGS:
+        table[backward.default] = partial(upsampling_backward, forward.default, options)
     return table
 
 
@@ -399,6 +457,46 @@ def mean_pool_backward(
         rows = [[float(b <= at < b + kernel) / kernel for at in range(size)] for b in begins]
         sides.append(torch.tensor(rows).to(gradient))
     return sides[0].mT @ gradient @ sides[1]
+
+
+def upsampling_backward(
+    forward: Callable[..., Tensor],
+    options: int,
+    gradient: Tensor,
+    output_size: Sequence[int],
+    input_size: Sequence[int],
+    *given: Any,
+) -> Tensor:
+    """Compute the gradient with respect to an upsampling's input, by two products.
+
+    As `adaptive_pool_backward`: the weights of rows and of columns are what the upsampling itself
+    makes of a one among zeros. The first ``options`` of ``given`` are the operation's own, and the
+    scales of rows and columns follow.
+    """
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    scales = (*given[options:], None, None)
+    sides = []
+    with disable_proxy_modes_tracing():
+        for axis in range(2):
+            out, size = output_size[axis], input_size[axis + 2]
+            ones = torch.eye(size, dtype=gradient.dtype, device=gradient.device)[:, None, :, None]
+            made = forward(ones, [out, 1], *given[:options], scales[axis], None)
+            sides.append(made[:, 0, :, 0].contiguous())
+    return sides[0] @ gradient @ sides[1].mT
+
+
+UPSAMPLINGS = (
+    (torch.ops.aten.upsample_nearest2d, torch.ops.aten.upsample_nearest2d_backward, 0),
+    (
+        torch.ops.aten._upsample_nearest_exact2d,
+        torch.ops.aten._upsample_nearest_exact2d_backward,
+        0,
+    ),
+    (torch.ops.aten.upsample_bilinear2d, torch.ops.aten.upsample_bilinear2d_backward, 1),
+    (torch.ops.aten.upsample_bicubic2d, torch.ops.aten.upsample_bicubic2d_backward, 1),
+)
+"""The operations of upsampling, their backward, and the number of options before their scales."""
 
 
 def _means(out: int, size: int) -> Tensor:

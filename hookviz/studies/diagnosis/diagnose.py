@@ -141,6 +141,7 @@ def diagnose(
     session = Session(model, prepared, weights=weights, class_names=class_names)
     diagnosis = Diagnosis(session.name, partial(without, pairs=checked(ignore)))
     seen = examine(session, target, score_of=any_score, explained=grows_out_of_range)
+    seen.judged = target is not None
     seen.optimized = held_by(optimizer, session.model)
     found, looked = findings_in(seen), looked_at(seen)
     if optimizer is not None:
