@@ -481,7 +481,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         on_patches = self.grid is not None and self.prefix(name) is not None
         shown = self.patches(name, query) if on_patches else self[name]
         if not 0 <= sample < len(shown):
-            raise ValueError(f"sample={sample} is not there: {name!r} has {len(shown)}.")
+            raise ValueError(f"sample={sample} is out of range: {name!r} has {len(shown)}.")
         return shown[sample].detach().float().cpu().numpy()
 
     def save(self, path: str | os.PathLike) -> None:
@@ -654,9 +654,8 @@ def _square(maps: Attention) -> dict[str, Tensor]:
     sizes = {(len(each), each.shape[-1]) for each in found.values()}
     if len(sizes) != 1:
         raise ValueError(
-            f"In {maps.model} not all patches look at all in every layer: such a heatmap needs "
-            "tokens that stay the same from layer to layer, as in ViT; see a layer's own with "
-            "patches() or figure()."
+            f"In {maps.model} some layers do not attend over all patches: such a heatmap needs the "
+            "same tokens in every layer, as in ViT; see one layer with patches() or figure()."
         )
     return found
 

@@ -76,13 +76,14 @@ class HookManager(Block):
         self.exit_stack.enter_context(force_eager())
         self.exit_stack.callback(self._remove)
         for hook in self._hooks:
-            self._set(*hook)
+            self.add(*hook)
 
     def _remove(self) -> None:
         while self._handles:
             self._handles.pop().remove()
 
-    def _set(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+    @defer_interrupts  # a hook without its handle could never be removed
+    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
         """Set one more hook; it is removed with the others."""
         if kind in TENSOR_KINDS:
             register = getattr(target, f"register_{TENSOR_KINDS[kind]}")
@@ -95,8 +96,6 @@ class HookManager(Block):
             if hook.first:
                 _prepend(target._forward_hooks)
         self._handles.append(handle)
-
-    add = defer_interrupts(_set)  # a hook without its handle could never be removed
 
 
 class _Hook:

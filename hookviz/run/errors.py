@@ -101,7 +101,7 @@ def refuse_without_weights(model: nn.Module) -> None:
         if is_lazy(parameter):
             raise ValueError(
                 f"Layer {name.rpartition('.')[0]!r} is lazy and has no weights yet: run "
-                "model(x) once, so that what you see is what you will use."
+                "model(x) once to make them."
             )
     for name in without:
         # Offloaded weights (accelerate) are on the meta device, too, until the layer runs.

@@ -722,8 +722,8 @@ def _refuse_too_long(picture: Image.Image, name: str) -> None:
     if max(picture.size) > 100 * min(picture.size) and max(picture.size) > 1000:
         raise ValueError(
             f"{name!r} is {picture.width}×{picture.height} pixels, more than 100 times as long as "
-            "it is wide, and resizing by the shorter side would blow it up: crop it first, or "
-            "give transform=."
+            "it is wide, and resizing by the shorter side would make it too large: crop it first, "
+            "or give transform=."
         )
 
 

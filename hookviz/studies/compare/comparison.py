@@ -211,7 +211,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             Unknown layer.
         """
         if self._explore is None:
-            raise ValueError("These are numbers alone: ask hookviz.compare() for them again.")
+            raise ValueError("This comparison holds no tensors: run hookviz.compare() again.")
         return self._explore(layers)
 
     def figure(self) -> Figure:
