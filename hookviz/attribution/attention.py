@@ -388,8 +388,8 @@ class Attention(TablePage, Mapping[str, Tensor]):
         """Heads that look at one token whatever the query, and layers that look everywhere alike.
 
         A head has collapsed if one key gets 0.95 of all weight, over samples and queries; a layer
-        is uniform if each head's entropy is above 0.99 of the largest possible. What has fewer than
-        four keys is not judged.
+        is uniform if each head's entropy is above 0.99 of the largest possible. Heads with fewer
+        than four keys are left out.
         """
         rows = [each for each in self.records() if each["keys"] >= 4]
         collapsed = [each for each in rows if has_collapsed(each)]
@@ -576,7 +576,9 @@ def _range(values: Sequence[float | None]) -> str:
 
 
 def rollout(maps: Attention) -> Tensor:
-    """Attention rollout: how much of each patch has flowed to the class token; knows of no class.
+    """Attention rollout: how much of each patch has flowed to the class token.
+
+    It is the same for every class.
 
     The row of the class token in ``Â_L … Â_2 Â_1`` with ``Â = (mean over heads of A + I) / 2``,
     Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
