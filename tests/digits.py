@@ -538,6 +538,38 @@ def info_nce(output: Tensor, pictures: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(alike, torch.arange(len(output)).roll(len(output) // 2))
 
 
+def ending_in_a_norm() -> nn.Module:
+    """BatchNorm before and after; the last one stands before the pooling."""
+    return nn.Sequential(
+        nn.BatchNorm2d(1), nn.Conv2d(1, 16, 3, padding=1), nn.SiLU(), nn.BatchNorm2d(16),
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.SiLU(inplace=True),
+        nn.BatchNorm2d(32), *_pooled(32),
+    )  # fmt: skip
+
+
+class Rounded(nn.Module):
+    """Rounds as quantization will, by limits whose buffer is empty until the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("most", torch.zeros(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        largest = x.detach().abs().amax((0, 2, 3))
+        if not self.most.numel():
+            self.most.resize_(len(largest)).zero_()
+        if self.training:
+            self.most.copy_(torch.maximum(self.most, largest))
+        step = self.most[:, None, None] / 127 + 1e-8
+        return x + ((x / step).round().clamp(-128, 127) * step - x).detach()
+
+
+def quantized() -> nn.Module:
+    """Trained with what quantization will do."""
+    layers = [*_plain(nn.BatchNorm2d)]
+    return nn.Sequential(Rounded(), *layers[:3], Rounded(), *layers[3:])
+
+
 def bfloat16() -> AbstractContextManager[Any]:
     return torch.autocast("cpu", torch.bfloat16)
 
@@ -585,5 +617,7 @@ NETS: dict[str, Net] = {
     "frozen norms": Net(frozen_norms, epochs=3),
     "standardized": Net(standardized),
     "packed": Net(Packed, epochs=12, least=0.85),
+    "ending in a norm": Net(ending_in_a_norm, epochs=8),
+    "quantized": Net(quantized, epochs=3),
     "contrastive": Net(Contrastive, loss=info_nce, given=twice, correct=False),
 }  # fmt: skip

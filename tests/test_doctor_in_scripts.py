@@ -210,6 +210,39 @@ def test_a_verdict_on_a_training(kind):
     assert [each.kind for each in findings] == [kind] and said in findings[0].message
 
 
+def of_few_steps(make: type, rate: float, every: int) -> Diagnosis:
+    """Verdicts on a perceptron with tanh that learns which of ten points is meant."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 10))
+    optimizer, points = make(model.parameters(), lr=rate), torch.randn(10, 16)
+    watch = hookviz.watch(model, every=every)
+    for _ in range(60):
+        y = torch.randint(10, (32,))
+        optimizer.zero_grad()
+        with watch:
+            F.cross_entropy(model(points[y] + 0.3 * torch.randn(32, 16)), y).backward()
+        optimizer.step()
+    return watch.findings
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize(
+    ("make", "rate"),
+    [(torch.optim.SGD, 30.0), (torch.optim.SGD, 100.0), (torch.optim.Adam, 1.0)],
+)
+def test_steps_that_were_far_too_long_at_first(make, rate, every):
+    """Later steps look short beside the weights that they have made large."""
+    (found,) = of_few_steps(make, rate, every)
+    assert found.kind == "learning rate" and "far too high" in found.message
+
+
+@pytest.mark.parametrize(
+    ("make", "rate"), [(torch.optim.SGD, 1.0), (torch.optim.SGD, 0.01), (torch.optim.Adam, 0.1)]
+)
+def test_steps_that_are_long_and_fine(make, rate):
+    assert not len(of_few_steps(make, rate, 1))
+
+
 def test_clipped_to_nothing():
     (found,) = watched(clip=0.0)
     assert found.layers == ["0", "2"] and "clipped to 0" in found.advice

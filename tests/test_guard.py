@@ -7,13 +7,15 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from digits import Rounded
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 import hookviz
 from hookviz.results import Diagnosis
@@ -122,6 +124,53 @@ def test_a_loss_that_leaves_samples_out():
     told = [each for each in guarded(model, one) if each.severity == "warning"]
     assert [(each.kind, each.at) for each in told] == [("no gradient", told[0].at)]
     assert "15 of 16 samples" in told[0].message and "output[:1]" in told[0].code
+
+
+def chunked(output: torch.Tensor) -> torch.Tensor:
+    first, _ = output.chunk(2)
+    return F.cross_entropy(first, LABELS[:8])
+
+
+def unbound(output: torch.Tensor) -> torch.Tensor:
+    first, *_ = output
+    return F.cross_entropy(first, LABELS[0])
+
+
+def two_slices(output: torch.Tensor) -> torch.Tensor:
+    first, _ = output[:8], output[8:]
+    return F.cross_entropy(first, LABELS[:8])
+
+
+def of_others(output: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output[:8], LABELS[8:])
+
+
+LEAVING = {"chunk(2)": chunked, "*_ = output": unbound, "first, _ = output[:8]": two_slices}
+
+
+@pytest.mark.parametrize("line", [*LEAVING, "LABELS[8:]"])
+def test_the_half_that_nothing_reads_is_left_out(line):
+    loss, model = LEAVING.get(line, of_others), net()
+    for findings in (hookviz.diagnose(model, pictures(), loss), guarded(model, loss)):
+        (told,) = [each for each in findings if each.severity == "warning"]
+        assert told.kind == "no gradient" and line in told.code
+        assert ("that of other samples" in told.message) is (loss is of_others)
+
+
+def both_halves(output: torch.Tensor) -> torch.Tensor:
+    first, second = output.chunk(2)
+    return F.cross_entropy(first, LABELS[:8]) + F.cross_entropy(second, LABELS[8:])
+
+
+def half_a_target(output: torch.Tensor) -> torch.Tensor:
+    first, second = output.chunk(2)
+    return F.mse_loss(first, second.detach())
+
+
+@pytest.mark.parametrize("loss", [both_halves, half_a_target])
+def test_a_half_that_is_read_is_not_left_out(loss):
+    for findings in (hookviz.diagnose(net(), pictures(), loss), guarded(net(), loss)):
+        assert findings.healthy
 
 
 def deep(scale: float, between: Callable[[], nn.Module]) -> nn.Sequential:
@@ -649,6 +698,90 @@ def test_a_step_is_the_same_within():
     for one, other in zip(plain.parameters(), watched.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad)
     assert _get_current_dispatch_mode() is None
+
+
+class Modes(nn.Module):
+    """Notes which modes are on while it runs."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = _get_current_dispatch_mode()
+        if x.shape[-1] == 5:
+            raise ValueError("five classes")
+        return x
+
+
+class Counting(TorchDispatchMode):
+    """A user's own mode."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_model_runs_without_the_guards_mode():
+    """It costs each operation of a small model a third of its time."""
+    modes = Modes()
+    model = net(modes)
+    with hookviz.diagnose(model) as findings:
+        output = model(pictures())
+        assert modes.seen is None and _get_current_dispatch_mode() is not None
+        cross_entropy(output.softmax(1)).backward()
+    assert [each.kind for each in findings] == ["loss"]
+    assert _get_current_dispatch_mode() is None
+
+
+def test_a_users_mode_stays_where_it_is():
+    modes = Modes()
+    model = net(modes)
+    with hookviz.diagnose(model) as findings:
+        with Counting() as own:
+            output = model(pictures())
+            assert modes.seen is own and _get_current_dispatch_mode() is own
+        cross_entropy(output.softmax(1)).backward()
+    assert own.count and [each.kind for each in findings] == ["loss"]
+    assert _get_current_dispatch_mode() is None
+
+
+def test_no_mode_is_left_where_the_model_raises():
+    modes = Modes()
+    model = net(modes, classes=5)
+    with Counting() as own, hookviz.diagnose(model) as findings:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="five"):
+                model(pictures())
+            assert _get_current_dispatch_mode() is own
+        with pytest.raises(ValueError, match="five"), Counting():
+            model(pictures())
+    assert not len(findings) and _get_current_dispatch_mode() is None
+
+
+def test_a_backward_is_heard_until_the_gradient_has_come_to_the_model():
+    """What the loss does before is told by its line, in a second call, too."""
+    model = net()
+    with hookviz.diagnose(model) as findings:
+        cross_entropy(model(pictures())).backward()
+        output = model(pictures())
+        (output - output.detach()).abs().sum().sqrt().backward()
+    found = next(each for each in findings if each.severity == "error")
+    assert (found.kind, found.operation, found.phase) == ("inf", "sqrt", "backward")
+    assert "sqrt().backward()" in Path(found.file).read_text().splitlines()[found.line - 1]
+
+
+def test_a_buffer_that_grows_is_as_it_was_afterwards():
+    model = nn.Sequential(Rounded(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(400, 4))
+    hookviz.diagnose(model, pictures(), cross_entropy)
+    assert not model[0].most.numel()
+    with hookviz.diagnose(model) as findings:  # runs it again, from an empty buffer
+        cross_entropy(model(pictures()).sqrt()).backward()
+    assert findings[0].operation == "sqrt"
+    model[1].weight.data[0, 0, 0, 0] = torch.nan
+    model[0].most.resize_(0)
+    with hookviz.diagnose(model) as findings:
+        cross_entropy(model(pictures())).backward()
+    assert (findings[0].kind, findings[0].operation) == ("nan", "")
+    assert "1.weight" in findings[0].message
 
 
 def test_a_failing_block_is_drawn_up_to_its_error():

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from digits import BATCH, NETS, STAGES, digits, trained
+from digits import BATCH, NETS, STAGES, digits, ending_in_a_norm, trained
 from heavy import heavy_but
 from torch import nn
 
@@ -62,6 +62,13 @@ def test_the_decayed_network_has_channels_that_were_trained_away():
     assert any(bool((each.running_var < each.eps).any()) for each in norms)
     findings = hookviz.diagnose(model.train(), digits()[0][:BATCH])
     assert "trained away" in repr(findings)
+
+
+def test_a_sum_of_scores_is_alike_for_all_samples():
+    """A BatchNorm takes out of its gradient what is alike: that is the score's doing."""
+    torch.manual_seed(0)
+    findings = hookviz.diagnose(ending_in_a_norm().train(), digits()[0][:4])
+    assert findings.healthy and "alike" in repr(findings)
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._C import _len_torch_dispatch_stack
 from torch.autograd.function import BackwardCFunction
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from ..hooking.handles import Hook, HookManager
@@ -63,16 +64,17 @@ class Operation:
 
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
         self.function, self.args, self.kwargs, self._frame = function, args, kwargs, frame
+        self._schema = _schema(function)
         self.output: Any = None
         self.call: ModuleCall | None = None
         self.again, self.phase, self._forward = False, "forward", _Label()
         self.notes: dict[Listener, Any] = {}
         self._ran = False
 
-    @cached_property
+    @property
     def name(self) -> str:
         """Torch's name without the marks of variants: ``"log"``, ``"convolution"``."""
-        return self.function.overloadpacket.__name__.strip("_").removeprefix("native_")
+        return self._schema.name
 
     @property
     def title(self) -> str:
@@ -83,7 +85,7 @@ class Operation:
     @cached_property
     def argument(self) -> dict[str, Any]:
         """All arguments by torch's names, defaults included."""
-        defaults, _ = _schema(self.function)
+        defaults = self._schema.defaults
         return defaults | dict(zip(defaults, self.args, strict=False)) | self.kwargs
 
     @cached_property
@@ -94,26 +96,28 @@ class Operation:
     @cached_property
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
-        outs = _outs(self.function)
+        outs = self._schema.outs
+        if not outs:
+            return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
     @property
     def mutates(self) -> bool:
         """True if it writes into an input tensor, or changes its shape."""
-        return _schema(self.function)[1]
+        return self._schema.mutates
 
-    @cached_property
+    @property
     def written(self) -> list[Tensor]:
         """The input tensors that it overwrites."""
-        if torch.Tag.inplace_view in self.function.tags or not self.mutates:
-            return []
-        schema = self.function._schema.arguments
-        changes = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
-        return tensors([self.argument[name] for name in changes])
+        return tensors([self.argument[name] for name in self._schema.writes])
 
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors that it returned."""
+        return self._returned if self._ran else []
+
+    @cached_property
+    def _returned(self) -> list[Tensor]:
         return tensors(self.output)
 
     @property
@@ -167,17 +171,27 @@ class Operation:
             return function(*self.args, **self.kwargs)
 
 
-@cache
-def _schema(function: Any) -> tuple[dict[str, Any], bool]:
-    """Return an operation's arguments with their defaults, and whether it writes into them."""
-    schema = function._schema
-    return {each.name: each.default_value for each in schema.arguments}, schema.is_mutable
+class _Schema(NamedTuple):
+    """Facts about an operation that are the same for all its runs."""
+
+    name: str
+    defaults: dict[str, Any]  # by the names of all arguments
+    mutates: bool
+    outs: frozenset[str]  # the names of its ``out=`` arguments
+    writes: tuple[str, ...]  # the names of the arguments whose numbers it overwrites
 
 
 @cache
-def _outs(function: Any) -> frozenset[str]:
-    """Return the names of an operation's ``out=`` arguments."""
-    return frozenset(each.name for each in function._schema.arguments if each.is_out)
+def _schema(function: Any) -> _Schema:
+    arguments = function._schema.arguments
+    written = [each.name for each in arguments if each.alias_info and each.alias_info.is_write]
+    return _Schema(
+        function.overloadpacket.__name__.strip("_").removeprefix("native_"),
+        {each.name: each.default_value for each in arguments},
+        function._schema.is_mutable,
+        frozenset(each.name for each in arguments if each.is_out),
+        () if torch.Tag.inplace_view in function.tags else tuple(written),
+    )
 
 
 class Listener:
@@ -269,20 +283,24 @@ class OperationRecorder(HookManager):
         for each in self._listeners:
             each.begin(self)
             self.exit_stack.callback(each.end)
-        self.exit_stack.enter_context(self._mode)
+        self._mode.__enter__()
+        self.exit_stack.push(self._mode.leave)
 
     def __exit__(self, *error: Any) -> None:
         self.error = error[1]
         super().__exit__(*error)
 
-    @property
-    def muted(self) -> bool:
-        """True while no operation is reported; may be set."""
-        return self._mode.silent
-
-    @muted.setter
-    def muted(self, muted: bool) -> None:
+    def mute(self, muted: bool) -> None:
+        """Report no operation from now on, or all again."""
         self._mode.silent = muted
+        if muted:
+            self._mode.step_aside()
+        else:
+            self._mode.come_back()
+
+    def skip_backward(self) -> None:
+        """Report nothing more of the backward that is running."""
+        self._mode.over = current_backward()
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -364,16 +382,38 @@ class _Mode(TorchDispatchMode):
     ) -> None:
         super().__init__()
         self.silent, self._place = False, place
+        self.over = FORWARD  # the backward of which no more is reported
         self._before = _overridden(listeners, "before")
         self._after = _overridden(listeners, "after")
         self._failed = _overridden(listeners, "failed")
         self._labels = any(each.labels_backward for each in listeners)
         self._unlabelled: tuple[list[Tensor], _Label] = ([], _Label())
+        self._away = -1  # how many modes were on when this one stepped aside
+
+    # A mode that is silent costs each operation a third of a small model's time.
+
+    def step_aside(self) -> None:
+        """Be off, if it is the innermost mode, and no backward runs, which keeps its own list."""
+        if _get_current_dispatch_mode() is self and current_backward() == FORWARD:
+            super().__exit__(None, None, None)
+            self._away = _len_torch_dispatch_stack()
+
+    def come_back(self) -> None:
+        """Be on again, where the modes are as they were."""
+        if self._away == _len_torch_dispatch_stack() and current_backward() == FORWARD:
+            super().__enter__()
+            self._away = -1
+
+    def leave(self, *error: Any) -> None:
+        """End, whether it is on or not."""
+        if self._away < 0 or _get_current_dispatch_mode() is self:
+            super().__exit__(*error)
+        self._away = -1
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if self.silent:
+        if self.silent or (self.over != FORWARD and self.over == current_backward()):
             return function(*args, **(kwargs or {}))
         heed()
         with torch._C.DisableTorchFunction():
@@ -455,4 +495,10 @@ def tensors(values: Any) -> list[Tensor]:
         values = values.values()
     elif not isinstance(values, (list, tuple)):
         return []
-    return [tensor for each in values for tensor in tensors(each)]
+    found: list[Tensor] = []
+    for each in values:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, (list, tuple, dict)):
+            found += tensors(each)
+    return found

@@ -86,7 +86,8 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[No
     with _random_state(parameters), torch.inference_mode(False), torch.enable_grad():
         try:
             for module in [] if keep_mode else modules:
-                module.training = False
+                if module.training:  # setting a module's attribute is slow
+                    module.training = False
             yield
         finally:
             for module in sharded:
@@ -187,8 +188,7 @@ class _Kept:
         # Weights may be of a subclass, too; other layouts cannot be copied in place.
         if isinstance(value, nn.Parameter) or value.is_meta or value.layout is not torch.strided:
             return
-        content = value.detach().clone()
-        self._undo.append(lambda: torch.equal(value, content) or value.copy_(content))
+        self._undo.append(partial(put_back, value, value.detach().clone()))
 
     def _array(self, value: np.ndarray) -> None:
         if value.flags.writeable:
@@ -206,6 +206,14 @@ class _Kept:
             bits = value.bit_generator
             held = bits.state
             self._undo.append(lambda: setattr(bits, "state", held))
+
+
+def put_back(tensor: Tensor, content: Tensor) -> None:
+    """Fill a tensor with what it held, in the shape that it had: an observer's limits grow."""
+    if tensor.shape != content.shape:
+        tensor.resize_(content.shape)
+    if not torch.equal(tensor, content):
+        tensor.copy_(content)
 
 
 def _sharded(modules: list[nn.Module]) -> list[nn.Module]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from ...hooking.tensors import tensors_in
 from ...run.errors import caller, first_sentence, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
-from ...run.session import Session
+from ...run.session import Session, put_back
 from ..graph.graph import failing
 from ..graph.page import drawing
 from .checks import causes_alone, findings_in, looked_at
@@ -35,7 +35,7 @@ from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, held_by, idle_samples, optimizers, wiring
 from .model_error import WRONG_ARGUMENTS, no_grad_at, no_graph, place_of, raised_outside
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
-from .observation import Observation, batch_of, examine, plain_tensors
+from .observation import Observation, batch_of, examine, plain_values
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
 from .unused import cut_off
@@ -61,7 +61,7 @@ class RecordedCall:
     def restore(self) -> None:
         """Buffers and random numbers as they were; within a block that puts them back."""
         for buffer, before in self.buffers:
-            buffer.copy_(before)
+            put_back(buffer, before)
         python, legacy, cpu, devices = self.random
         random.setstate(python)
         np.random.set_state(legacy)
@@ -114,6 +114,8 @@ class Guard(HookManager, Diagnosis):
         self._idle = False  # whether the gradient of a layer's weights is 0
         self._graded: set[str] = set()  # the parameters that a gradient reached
         self._ungraded = "", 0  # the line of the no_grad() under which the model was called last
+        self._parameters: dict[str, nn.Parameter] = {}
+        self._waiting: set[tuple[int, int]] = set()  # outputs to which no gradient has come yet
         self._calls: list[RecordedCall] = []
         self._seen = 0  # calls of the model
 
@@ -131,11 +133,12 @@ class Guard(HookManager, Diagnosis):
         """
         inner = [module for module in self._names if module is not self._core]
         eager = [module for module in inner if not isinstance(module, torch.jit.ScriptModule)]
-        return [m for m in eager if any(p.ndim > 1 for p in m.parameters(recurse=False))] or eager
+        return [m for m in eager if any(p.ndim > 1 for p in _own(m))] or eager
 
     def _begin(self) -> None:
         super()._begin()
-        for name, parameter in self._core.named_parameters():
+        self._parameters = dict(self._core.named_parameters())
+        for name, parameter in self._parameters.items():
             if parameter.requires_grad:
                 self.add(parameter, "tensor", partial(self._arrived, name))
         self.exit_stack.enter_context(self._outside)
@@ -148,10 +151,10 @@ class Guard(HookManager, Diagnosis):
     # The hooks
 
     def _begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self._outside.mute(True)
         self._seen += 1
         self._first = True
         self._ungraded = ("", 0) if torch.is_grad_enabled() else no_grad_line(caller())
-        self._outside.muted = True
         for each in modes_apart(self._core.training, self._acting):
             self._modes.setdefault(each.message, each)
         if len(self._calls) >= CHECK_EVERY and not self._hits():
@@ -161,7 +164,7 @@ class Guard(HookManager, Diagnosis):
         for _, tensor in tensors_in((args, kwargs)):
             if tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, "", "backward"))
-        device = next((p.device for p in self._core.parameters()), torch.device("cpu"))
+        device = next((p.device for p in self._parameters.values()), torch.device("cpu"))
         autocast = device.type, torch.get_autocast_dtype(device.type)
         self._calls.append(
             RecordedCall(
@@ -176,12 +179,12 @@ class Guard(HookManager, Diagnosis):
 
     def _versions(self, args: Any, kwargs: Any) -> list[int]:
         given = [tensor for _, tensor in tensors_in((args, kwargs))]
-        return [0 if t.is_inference() else t._version for t in (*given, *self._core.parameters())]
+        return [0 if t.is_inference() else t._version for t in (*given, *self._parameters.values())]
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = self._names[module]
         # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
-        frozen = not any(p.requires_grad for p in module.parameters(recurse=False))
+        frozen = not any(p.requires_grad for p in _own(module))
         for _, tensor in tensors_in(output):
             self._add(name, "forward", tensor, sized=True)
             if frozen and tensor.requires_grad:
@@ -215,16 +218,21 @@ class Guard(HookManager, Diagnosis):
         for index, (_, tensor) in enumerate(tensors_in(output)):
             self._add("", "forward", tensor)
             if tensor.requires_grad and started is not None:
+                self._waiting.add((id(started), index))
                 self.add(tensor, "tensor", partial(self._sent, started, index))
-        self._outside.muted = False
+        self._outside.mute(False)
 
     def _sent(self, started: RecordedCall, index: int, gradient: Tensor | None) -> None:
         if gradient is not None:
             started.gradients[index] = gradient.detach()
             if not index and gradient.ndim and self._silent is None and len(gradient):
-                rows = gradient.detach().reshape(len(gradient), -1)
-                self._silent = len(rows), (rows == 0).all(1).sum()
+                with _unseen(gradient):
+                    rows = gradient.detach().reshape(len(gradient), -1)
+                    self._silent = len(rows), (rows == 0).all(1).sum()
             self._add("", "sent", gradient)
+            self._waiting.discard((id(started), index))
+            if not self._waiting:  # the loss's part of the backward is over
+                self._outside.skip_backward()
 
     def _add(self, layer: str, phase: str, tensor: Tensor | None, *, sized: bool = False) -> None:
         if tensor is None or not (tensor.is_floating_point() or tensor.is_complex()):
@@ -233,10 +241,12 @@ class Guard(HookManager, Diagnosis):
             return
         # Half precision would overflow in the sum.
         kind = torch.float32 if tensor.dtype.itemsize < 4 else None
-        if sized and tensor.layout is torch.strided:
-            value = torch.linalg.vector_norm(tensor.detach(), 1, dtype=kind)
-        else:
-            value = tensor.detach().sum(dtype=kind)
+        with _unseen(tensor):
+            tensor = tensor.detach() if tensor.requires_grad else tensor
+            if sized and tensor.layout is torch.strided:
+                value = torch.linalg.vector_norm(tensor, 1, dtype=kind)
+            else:
+                value = tensor.sum(dtype=kind)
         started = self._calls[-1] if self._calls else None
         self._sums.append(Sum(layer, phase, value, started, tensor.numel() if sized else 0))
 
@@ -250,7 +260,8 @@ class Guard(HookManager, Diagnosis):
         found: set[int] = set()
         means: dict[str, dict[str, float]] = {"forward": {}, "backward": {}}
         for sums in devices.values():
-            sizes = torch.stack([s.value.abs().to(torch.float32) for s in sums]).tolist()
+            values = [s.value.abs() if s.value.is_complex() else s.value for s in sums]
+            sizes = torch.stack([value.to(torch.float32) for value in values]).abs().tolist()
             for each, size in zip(sums, sizes, strict=True):
                 if not math.isfinite(size):
                     found.add(id(each))
@@ -362,8 +373,7 @@ class Guard(HookManager, Diagnosis):
 
     def _learns(self) -> set[str]:
         """Return the names of the parameters that are not frozen."""
-        named = self._core.named_parameters()
-        return {name for name, parameter in named if parameter.requires_grad}
+        return {name for name, each in self._parameters.items() if each.requires_grad}
 
     def _again(
         self, started: RecordedCall | None, hit: Sum | None, error: BaseException | None = None
@@ -439,6 +449,20 @@ class Guard(HookManager, Diagnosis):
         return seen
 
 
+def _unseen(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Return a block in which no dispatch mode sees what is done with a plain tensor: it is quick.
+
+    One of a subclass needs the dispatch.
+    """
+    plain = type(tensor) in (Tensor, nn.Parameter)
+    return torch._C._DisableTorchDispatch() if plain else nullcontext()
+
+
+def _own(module: nn.Module) -> list[nn.Parameter]:
+    """Return a module's own parameters, without torch's walk through all modules within."""
+    return [each for each in module._parameters.values() if each is not None]
+
+
 UNEVEN = 1e5
 """Between layers whose outputs, or whose weights' gradients, are so many times as large in the mean
 a step is examined again."""
@@ -447,10 +471,10 @@ a step is examined again."""
 def _suspicious(names: dict[nn.Module, str]) -> bool:
     """Return whether weights are alike in two channels, or stand in a list that is not a module."""
     alike = any(isinstance(module, LINEAR) and _two_alike(module.weight) for module in names)
-    own = (each for m in names for name, each in vars(m).items() if name != "_parameters")
-    plain = (each for *_, each in plain_tensors(names) if each.ndim > 1)
-    lists = any(_holds_layers(each, names) for each in own) or next(plain, None) is not None
-    return alike or lists or any(map(_without_variance, names))
+    if alike or any(map(_without_variance, names)):
+        return True
+    kept = [several for module in names for _, several in plain_values(module)]
+    return any(_holds_weights(several, names) for several in kept)
 
 
 def _without_variance(module: nn.Module) -> bool:
@@ -467,15 +491,17 @@ def _two_alike(weight: Any) -> bool:
     if type(weight) is not nn.Parameter or is_wrapped(weight) or weight.is_meta:
         return False
     several = weight.requires_grad and weight.ndim > 1 and len(weight) > 1
-    return several and bool((weight[0] == weight[1]).all())
+    return several and torch.equal(weight[0], weight[1])
 
 
-def _holds_layers(value: Any, names: dict[nn.Module, str]) -> bool:
-    """Return whether a plain list or dict begins with a parameter, or a module without a name."""
-    if type(value) is dict:
-        value = list(value.values())
-    first = value[0] if type(value) in (list, tuple) and value else None
-    return (isinstance(first, nn.Module) and first not in names) or type(first) is nn.Parameter
+def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:
+    """Return whether there are weights in it, or it begins with a module without a name."""
+    first = several[0] if several else None
+    if isinstance(first, nn.Module):
+        return first not in names
+    if type(first) is nn.Parameter:
+        return True
+    return any(isinstance(t, Tensor) and t.is_floating_point() and t.ndim > 1 for t in several)
 
 
 def _locate(made: OperationRecord, seen: Observation) -> None:

@@ -144,6 +144,9 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     advice = "Nothing, if the loss has a margin; else look for a clamp or an index in it."
     if cut is not None:
         advice = "Use all samples in the loss."
+    if cut is not None and seen.taken.mistaken:
+        at += "; the truth that is taken is that of other samples"
+        advice = "Take the same samples of both."
     if meant:
         advice = "Nothing, if the others have no label, or are no samples; else use all samples."
     yield Finding(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ...hooking.tables import number
 from .findings import Finding
@@ -33,7 +34,22 @@ def scales(seen: Observation) -> Iterator[Finding]:
         return  # in the first step nothing comes to what lies before such a layer
     gradients = [(each, each.gradient) for each in reversed(ran)]
     for each in _judged("gradient", gradients, advice, leaves):
-        yield replace(each, evidence={**each.evidence, "lost": seen.suspect})
+        found = replace(each, evidence={**each.evidence, "lost": seen.suspect})
+        layer = seen.modules.get(each.layer)
+        if each.kind == "vanishing" and not seen.judged and _centres(layer):
+            found = replace(found, severity="note", advice=_ALIKE)
+        yield found
+
+
+_ALIKE = (
+    "Give the loss, lambda output: loss(output, y): without it the gradient is that of a sum of "
+    "scores, alike for all samples, and BatchNorm takes out what is alike."
+)
+
+
+def _centres(module: nn.Module | None) -> bool:
+    """Return True for a BatchNorm by whose mean over the batch a gradient that is alike is lost."""
+    return isinstance(module, _BatchNorm) and (module.training or module.running_mean is None)
 
 
 def grows_out_of_range(seen: Observation) -> bool:

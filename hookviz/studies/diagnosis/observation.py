@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -42,7 +44,8 @@ from .operations import (
 )
 
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
-_BY_SLICE = ("select", "slice")
+_PARTING = ("split", "split_with_sizes", "unbind")
+_BY_SLICE = ("select", "slice", *_PARTING)
 _BY_INDEX = ("index", "index_select", "masked_select")
 
 _FLAT = ("round", "floor", "ceil", "trunc", "sign", "heaviside", "fix")
@@ -155,6 +158,7 @@ class Observation:
     taken: Taken = field(default_factory=lambda: Taken())
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
     score: float | None = None
+    judged: bool = True  # whether the score is a loss, or what else a user gives
     write: tuple[OperationRecord, str, str] | None = None  # an in-place error's, who needed it
     raised: OperationRecord | None = None  # the operation that failed
     error: Exception | None = None  # the model's own
@@ -547,23 +551,37 @@ class Taken:
     seen: set[int] = field(default_factory=set)
     truths: list[set[int]] = field(default_factory=list)
     chosen: bool = False
+    _parts: dict[object, _Part] = field(default_factory=dict)  # views that were made
 
     def note(self, operation: Operation, count: int, own: bool) -> None:
         """Note an operation, of the model's output if it is its own, else of the truth."""
-        rows = _rows_taken(operation, count)
-        if rows is None:
+        for tensor in operation.inputs if self._parts else ():
+            if (part := self._parts.get(_view(tensor))) is not None:
+                self._take(part, operation, tensor)
+        taken = _rows_taken(operation, count)
+        if taken and not own:
+            self.truths += taken
+        elif taken:
+            given, index = operation.inputs[0], operation.name in _BY_INDEX
+            # Of (steps, samples, classes) the last step may be all that is asked for.
+            chosen = index or (operation.name == "select" and given.ndim == 3)
+            record = record_of(operation, 0) if any(len(each) < count for each in taken) else None
+            if index:
+                self._take(_Part(taken[0], record, chosen), operation, given)
+                return
+            # A view is taken where something reads it: of two halves one may be left alone.
+            for view, rows in zip(operation.outputs, taken, strict=True):
+                self._parts[_view(view)] = _Part(rows, record, chosen)
+
+    def _take(self, part: _Part, by: Operation, read: Tensor) -> None:
+        ends = by.name not in _BY_INDEX and cuts(by)
+        if ends or not (read.requires_grad and torch.is_grad_enabled()):
+            self.seen |= part.rows
             return
-        if not own:
-            self.truths.append(rows)
-        elif not (operation.inputs[0].requires_grad and torch.is_grad_enabled()):
-            self.seen |= rows
-        else:
-            self.rows |= rows
-            if len(rows) < count:
-                self.record = self.record or record_of(operation, 0)
-                # Of (steps, samples, classes) the last step may be all that is asked for.
-                step = operation.name == "select" and operation.inputs[0].ndim == 3
-                self.chosen |= operation.name in _BY_INDEX or step
+        self.rows |= part.rows
+        if part.record is not None:
+            self.record = self.record or part.record
+            self.chosen |= part.chosen
 
     def left_out(self, count: int) -> int:
         """Return how many of so many samples are taken by nothing; 0 if that is meant.
@@ -571,44 +589,70 @@ class Taken:
         It is where others are taken without a gradient, and where the truth is another sample's,
         as the next token's in a sequence.
         """
-        shifted = any(len(t) == len(self.rows) and t != self.rows for t in self.truths)
+        alike = (t for t in self.truths if len(t) == len(self.rows))
+        shifted = any(t != self.rows and t & self.rows for t in alike)
         whole = self.record is None or shifted or len(self.rows | self.seen) == count
         return 0 if whole else count - len(self.rows)
 
     def on_purpose(self) -> bool:
         """Return True if it may be meant: an index may hold what has a label, or is to learn."""
-        return self.chosen or bool(self.truths and self.rows not in self.truths)
+        unlike = bool(self.truths) and self.rows not in self.truths
+        return self.chosen or (unlike and not self.mistaken)
+
+    @property
+    def mistaken(self) -> bool:
+        """True if the truth that is taken is that of other samples alone."""
+        alike = [t for t in self.truths if len(t) == len(self.rows)]
+        return bool(alike) and not any(t & self.rows for t in alike)
 
 
-def _rows_taken(operation: Operation, count: int) -> set[int] | None:
-    """Return which of ``count`` samples an operation takes; None if it takes none.
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some samples of the batch, and what parted them from the others."""
+
+    rows: set[int]
+    record: OperationRecord | None
+    chosen: bool
+
+
+def _view(tensor: Tensor) -> object:
+    """Return what tells a view of a tensor from its others."""
+    return tensor.data_ptr(), tuple(tensor.shape)
+
+
+def _rows_taken(operation: Operation, count: int) -> list[set[int]]:
+    """Return which of ``count`` samples each output of an operation is; empty if it takes none.
 
     The samples' parts, as their tokens, may stand one after the other in the first dimension.
     """
     name, argument = operation.name, operation.argument
     given = operation.inputs[0] if operation.inputs else None
     if given is None or name not in _BY_SLICE + _BY_INDEX or not given.ndim or not count:
-        return None
+        return []
     length = len(given)
     if not length or length % count or argument.get("dim", 0) % given.ndim:
-        return None
+        return []
     if name == "select":
-        rows = {argument["index"] % length}
+        parts = [{argument["index"] % length}]
     elif name == "slice":
         part = slice(argument.get("start"), argument.get("end"), argument.get("step", 1))
-        rows = set(range(*part.indices(length)))
+        parts = [set(range(*part.indices(length)))]
+    elif name in _PARTING:
+        sizes = [1 if name == "unbind" else len(each) for each in operation.outputs]
+        ends = accumulate(sizes)
+        parts = [set(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
     else:
         index = argument["mask"] if name == "masked_select" else argument.get("indices")
         index = argument["index"] if name == "index_select" else index
         index = index[0] if isinstance(index, (list, tuple)) else index
         if index is None or index.is_meta:
-            return None
+            return []
         if index.dtype in (torch.bool, torch.uint8):
             if index.shape[:1] != given.shape[:1]:
-                return None
+                return []
             index = index.reshape(length, -1).any(1).nonzero()
-        rows = {each % length for each in index.flatten().tolist()}
-    return {each * count // length for each in rows}
+        parts = [{each % length for each in index.flatten().tolist()}]
+    return [{each * count // length for each in rows} for rows in parts]
 
 
 _DECIDING = {"local_scalar_dense", "nonzero"}
@@ -631,15 +675,22 @@ def plain_tensors(names: Iterable[nn.Module]) -> Iterator[tuple[str, str, Tensor
     """
     known = names if isinstance(names, dict) else {}
     for module in names:
-        for name, value in vars(module).items():
-            if name in _TORCHS:
-                continue
-            several = list(value.values()) if type(value) is dict else value
-            for each in several if isinstance(several, (list, tuple)) else (value,):
+        for name, several in plain_values(module):
+            for each in several:
                 if isinstance(each, Tensor) and each.is_floating_point():
                     yield known.get(module, ""), name, each
 
 
+def plain_values(module: nn.Module) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the names of a module's plain attributes, and what each is or holds, as a list."""
+    for name, value in vars(module).items():
+        if type(value) in _SINGLE or name in _TORCHS:  # that is nearly all: quickly on
+            continue
+        several = list(value.values()) if type(value) is dict else value
+        yield name, several if isinstance(several, (list, tuple)) else (value,)
+
+
+_SINGLE = {bool, int, float, str, type(None), OrderedDict}
 _TORCHS = {"_parameters", "_buffers", "_modules", "_flat_weights"}
 
 

@@ -25,6 +25,8 @@ FEW = 2
 """Fewer steps than this allow no statement."""
 EARLY = 8
 """So many steps are the first ones."""
+OUTGROWN = 20.0
+"""Weights that grow by this factor, and did so by leaps, grow by steps that are too long."""
 
 LOOKED = (
     "NaN and Inf in the recorded steps",
@@ -83,6 +85,7 @@ def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
         # Weights that have grown by steps that are too long make later ones short beside them.
         middles, first = _middles(known, slice(EARLY)), f"first {EARLY} "
     if not middles or np.median([*middles.values()]) <= TOO_FAR:
+        yield from _outgrown(ratios, sizes)
         return
     far = [layer for layer, middle in middles.items() if middle > TOO_FAR]
     yield Finding(
@@ -97,6 +100,30 @@ def _too_far(steps: list[TrainingStep]) -> Iterator[Finding]:
         layers=far,
         evidence={"update ratios": middles},
     )
+
+
+def _outgrown(ratios: dict[str, np.ndarray], sizes: dict[str, np.ndarray]) -> Iterator[Finding]:
+    """Weights that one step has made anew, and that are many times as large ever since."""
+    known = [layer for layer, each in sizes.items() if each[0] > 0 and np.isfinite(each).all()]
+    first = {layer: float(ratios[layer][0]) for layer in known if np.isfinite(ratios[layer][0])}
+    grown = {layer: float(sizes[layer].max() / sizes[layer][0]) for layer in first}
+    if not grown or np.median([*first.values()]) <= TOO_FAR:
+        return
+    if np.median([*grown.values()]) > OUTGROWN:
+        layers = [layer for layer in grown if grown[layer] > OUTGROWN]
+        yield Finding(
+            "learning rate",
+            "warning",
+            f"The first recorded step takes the weights of {layers[0]!r} by "
+            f"{number(first[layers[0]])} of their norm, and they become {number(grown[layers[0]])} "
+            "times as large: the learning rate is far too high."
+            + (also(layers[1:]) if layers[1:] else ""),
+            "Make it a hundred times smaller: about a hundredth of the norm a step, or less.",
+            layers[0],
+            phase="backward",
+            layers=layers,
+            evidence={"update ratios": first, "growth": grown},
+        )
 
 
 def _still(steps: list[TrainingStep]) -> Iterator[Finding]:
