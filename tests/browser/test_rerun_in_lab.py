@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from front_end import number, wait_for, wait_for_names
 
 CELL = """import hookviz, ipywidgets
@@ -20,6 +21,7 @@ print(f"time {time}: open {len(explorers)} widgets {len(every)}",
 del explorers"""
 
 
+@pytest.mark.heavy
 def test_shift_enter_again_and_again(open_notebook):
     notebook = open_notebook([CELL, COUNT])
     page = notebook.page

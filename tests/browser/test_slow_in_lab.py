@@ -212,6 +212,7 @@ INTERRUPT = """
 """
 
 
+@pytest.mark.heavy
 def test_a_stop_of_a_large_picture(open_notebook, lab):
     """The bar names the way to stop; then the explorer that stood before answers as it did."""
     notebook = open_notebook([ON, SLOW, "explorer"])
