@@ -54,6 +54,27 @@ def test_a_flat_heatmap_is_no_place():
     assert opened(model, x, target=lambda out: out.sum())[0] == "0"
 
 
+def test_it_opens_where_a_gradient_arrives():
+    """Also where no heatmap is a place; of two heads the one that the target is of."""
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Conv2d(3, 2, 3), nn.Conv2d(3, 2, 1)
+
+        def forward(self, x):
+            return {"one": self.one(x), "other": self.other(x)}
+
+    torch.manual_seed(0)
+    model, x = Heads(), torch.rand(1, 3, 6, 6)
+    with torch.no_grad():
+        for each in (model.one, model.other):
+            each.weight.zero_()
+            each.bias.fill_(-1.0)  # Grad-CAM is zero everywhere
+    for name in ("one", "other"):
+        assert opened(model, x, target=hookviz.output[name][0, 1].sum())[0] == name
+
+
 def test_nan_is_where_it_opens():
     """At the layer and channel where NaN begins: among the values, else in the gradient."""
     torch.manual_seed(0)

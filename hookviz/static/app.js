@@ -4,7 +4,7 @@ import { Colours } from "./colours.js";
 import { choose, setAttribute, setText, sure, visible } from "./dom.js";
 import { listenToUndo } from "./edits.js";
 import { slide } from "./heading.js";
-import { Heatmaps, targetOf, noGradient } from "./heatmaps.js";
+import { Heatmaps, targetOf, noGradient, wayTo } from "./heatmaps.js";
 import { isGoing, isHere, Rankings } from "./here.js";
 import { objectId } from "./objectId.js";
 import { listenToKeys } from "./keyboard.js";
@@ -39,7 +39,7 @@ import { Why } from "./why.js";
  *   flip?: (at: any, channels: number[], told: (part: import("./flip.js").Part | null) => void) => void,
  *   value: (at: any, row: number, column: number) => any, why?: (question: any, at?: any) => any,
  *   map?: (at: any, again?: number) => any,
- *   switches?: boolean,
+ *   switches?: boolean, reaches?: (layer: string) => boolean,
  *   code?: (settings: any) => Promise<{code: string, none: string}>, link?: (app: App) => string,
  *   pins?: import("./pins.js").Pin[] | null,
  *   scores?: (at: any, spot: {row: number, column: number}, like: number) => ArrayLike<number> | null,
@@ -417,7 +417,8 @@ export class App {
     const slope = facts.target.name === "nothing" ? "gradient" : `gradient of ${facts.target.name}`;
     this.parts.slope.title(slope, null, `${slope}: ${words}`);
     visible(this.parts.bars.slope.root, data.graded);
-    this.parts.slope.tell(data.graded ? "" : noGradient(data, facts));
+    const none = data.graded ? "" : noGradient(data, facts);
+    this.parts.slope.tell(none, false, wayTo(this.source, data, none));
     if (!data.graded) return undefined;
     const slopes = sure(data.ranges("gradients", normalize, true)[channel]);
     const robust = normalize === "channel" ? data.robust(channel, slopes) : null;

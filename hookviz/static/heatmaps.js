@@ -12,6 +12,8 @@ import { putPicture } from "./panel.js";
  * @typedef {import("./app.js").Heat} Heat
  */
 
+export const ARRIVES_NOT = "no gradient arrives here";
+
 /** @type {Record<string, string>} */
 const METHODS = {
   smoothgrad: "SmoothGrad",
@@ -87,7 +89,7 @@ export class Heatmaps {
     this.over = false;
     if (!found) return heat.tell(source.waiting ?? "on its way …");
     const none = found.none || (found.values ? "" : noGradient(data, source.facts));
-    heat.tell(none);
+    heat.tell(none, false, wayTo(source, data, none));
     visible(parts.bars.heat.root, !none || at.strip);
     visible(parts.over, Boolean(picture));
     if (!none) this.draw(data, at, found, picture);
@@ -180,7 +182,23 @@ export function targetOf({ facts, live }, at) {
  */
 export function noGradient(data, facts) {
   if (data.arrays.gradient_numbers) return "left out of this page for its size";
-  return facts.scored ? "no gradient arrives here" : "there is no score, so no gradient";
+  return facts.scored ? ARRIVES_NOT : "there is no score, so no gradient";
+}
+
+/**
+ * The nearest layer at which a gradient arrives, where none arrives here; of two the earlier.
+ * @param {import("./app.js").Source} source
+ * @param {Layer} data
+ * @param {string} none
+ * @returns {string | null}
+ */
+export function wayTo({ facts, reaches }, data, none) {
+  if (none !== ARRIVES_NOT) return null;
+  const { layers } = facts;
+  const own = layers.findIndex((/** @type {any} */ { name }) => name === data.header.layer);
+  const graded = [...layers.keys()].filter((n) => (reaches ? reaches(layers[n].name) : layers[n].gradient !== null));
+  graded.sort((a, b) => Math.abs(a - own) - Math.abs(b - own) || a - b);
+  return layers[graded[0] ?? -1]?.name ?? null;
 }
 
 /**

@@ -72,6 +72,7 @@ export class Layout {
     this.map = new Panel(state, "activation");
     this.slope = new Panel(state, "gradient");
     this.heat = new Panel(state, "heat");
+    for (const panel of [this.slope, this.heat]) panel.onWay = (layer) => set({ layer });
     this.bars = {
       map: new Colourbar("feature map", (ends) => set({ ends })),
       slope: new Colourbar("gradient", (ends) => set({ slopeEnds: ends })),

@@ -3,6 +3,7 @@
 
 import { CAMS, WITHOUT_GRADIENT } from "./cams.js";
 import { detected } from "./detected.js";
+import { ARRIVES_NOT } from "./heatmaps.js";
 import { paintDisc } from "./intake.js";
 import { averaged, Layer } from "./layer.js";
 import { toLevels } from "./levels.js";
@@ -64,6 +65,7 @@ export class NetworkSource {
     const { inputs } = facts.net;
     /** @type {((written: string) => void) | undefined} */
     this.write = inputs.classes || "weights:0" in inputs ? (written) => this.toGoal(written) : undefined;
+    this.reaches = (/** @type {string} */ layer) => this.calls.some((each) => each.layer === layer && this.graded(each));
     /** @type {Map<string, Float32Array>} Of inputs that are none. */
     this.zeros = new Map();
     this.follows = facts.net.follows; // the target is the likeliest class of each picture
@@ -378,7 +380,7 @@ export class NetworkSource {
     if (!at.ofAll && !at.script) this.running.leave();
     const cam = CAMS[at.heatmap];
     if (!cam) return NONE;
-    if (!this.graded(facts) && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: "no gradient arrives here" };
+    if (!this.graded(facts) && !WITHOUT_GRADIENT.has(at.heatmap)) return { ...NONE, none: ARRIVES_NOT };
     const depth = at.depth ?? 0;
     const version = this.version(at);
     const of = version === "original" ? this.answers.original : this.answers.edited;

@@ -75,7 +75,8 @@ class PageSource {
     if (seen && seen !== this.layer({ layer })) return own ? heatOf(seen, at.heatmap) : NO_HEAT;
     const name = `${own ? at.heatmap : `gradcam ${targetClass}`} ${this.place(layer)}`;
     const found = heats.arrays[name];
-    return found ?? NO_HEAT;
+    const none = this.facts.layers[this.place(layer)]?.gradient === null; // then it is said why
+    return found ?? (none ? { values: null, shape: [] } : NO_HEAT);
   }
 
   /** @param {any} at */

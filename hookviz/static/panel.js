@@ -1,6 +1,6 @@
 // One picture in its frame: at its own pixels, zoomed and crossed together with all others.
 
-import { el, setAttribute, setText } from "./dom.js";
+import { el, setAttribute, setText, visible } from "./dom.js";
 import { put } from "./levels.js";
 
 /** @typedef {import("./state.js").State} State */
@@ -32,6 +32,11 @@ export class Panel {
       this.field,
       this.words,
     );
+    this.way = el("button", { class: "hv-toggle hv-way", type: "button" });
+    this.way.hidden = true;
+    this.frame.append(this.way);
+    /** @type {((layer: string) => void) | null} */
+    this.onWay = null;
     this.below = el("div", { class: "hv-below" });
     this.root = el("div", { class: `hv-panel hv-${name}` }, this.head, this.frame, this.below);
     this.drawn = "";
@@ -68,9 +73,13 @@ export class Panel {
    * Say something in the picture's place, or on it; nothing shows the picture.
    * @param {string} text
    * @param {boolean} on
+   * @param {string | null} way A layer that has what is missing here.
    */
-  tell(text, on = false) {
+  tell(text, on = false, way = null) {
     setText(this.words, text);
+    setText(this.way, way === null ? "" : `go to ${way || "(model)"}`);
+    this.way.dataset.layer = way ?? "";
+    visible(this.way, way !== null && Boolean(this.onWay));
     this.words.classList.toggle("hv-tag", on && Boolean(text));
     this.canvas.hidden = Boolean(text) && !on;
   }
@@ -107,6 +116,8 @@ export class Panel {
   /** Pointer and wheel. */
   listen() {
     const { frame, state } = this;
+    this.way.addEventListener("click", () => this.onWay?.(this.way.dataset.layer ?? ""));
+    for (const name of ["pointerdown", "pointerup", "keydown"]) this.way.addEventListener(name, (event) => event.stopPropagation()); // they are of no place
     /** @type {{x: number, y: number, zoom: {k: number, x: number, y: number}} | null} */
     let held = null;
     const at = (/** @type {MouseEvent} */ event) => {

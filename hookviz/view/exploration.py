@@ -208,9 +208,9 @@ def opened(view: View) -> View:
 
     The rule: where there are NaN or Inf, the layer and channel in which they begin. Otherwise the
     last layer whose maps are larger than 1×1 and whose Grad-CAM for the target is
-    neither zero nor the same everywhere; in it, the channel that adds most to that heatmap. Without
-    a gradient, or where all are zero, it is the last layer whose maps are larger than 1×1; where
-    there is none, the first.
+    neither zero nor the same everywhere; in it, the channel that adds most to that heatmap. Where
+    there is none such, the first that a gradient reaches. Without a gradient, or where all are
+    zero, it is the last layer whose maps are larger than 1×1; where there is none, the first.
     """
     first = first_layer(view.cache)
     if view.verdict.kind == "bad":
@@ -221,7 +221,8 @@ def opened(view: View) -> View:
     reason = "" if name is None else PLACE
     if name is None:
         blind = not view.run.scored or not any(cell.gradient for cell in view.layer_overview)
-        name = large[-1].name if large and blind else first
+        reached = (cell.name for cell in view.layer_overview if cell.gradient is not None)
+        name = large[-1].name if large and blind else next(reached, first)
     return _opened_at(view, name, _strongest, reason)
 
 

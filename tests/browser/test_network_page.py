@@ -412,6 +412,11 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     first = out[0, int(classes[5, 20]), 5, 20]
     check_gradients(page, model, x, first)
     assert page.get_by_text("no class scores").count() == 0
+    expect(page.locator(".hv-name")).to_have_text("depth")  # the target is of the other head
+    expect(page.locator(".hv-gradient .hv-words")).to_have_text("no gradient arrives here")
+    page.locator(".hv-heat").get_by_role("button", name="go to head").click()
+    expect(page.locator(".hv-name")).to_have_text("head")
+    expect(page.locator(".hv-way:visible")).to_have_count(0)
     page.screenshot(path=shots / "network-page-pixel.png")
     click_place(page, ".hv-output", 17, 3, (24, 32), shift=True)
     check_gradients(page, model, x, first - out[0, int(classes[17, 3]), 17, 3])
@@ -441,7 +446,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     field.press("Enter")
     target = out[0, 1:3, 4].sum()
     check_gradients(page, model, other, target)
-    wait_for(lambda: "target=output" in page.url, "the target in the address")
+    wait_for(lambda: "sum" in page.url, "the target in the address")
     page.reload()
     check_gradients(page, model, x, target)
     for wrong, words in {

@@ -12,6 +12,7 @@ import torch
 from front_end import PIXELS, as_pixels, next_frame, wait_for
 from front_end import canvas_pixels as pixels
 from nbconvert import HTMLExporter
+from playwright.sync_api import expect
 from torch import Tensor, nn
 
 import hookviz
@@ -231,3 +232,30 @@ def test_attention_is_seen_from_the_query_that_is_chosen(shown, shots):
     page.keyboard.press("Escape")
     agrees(None, "seen from the class token")
     explorer.close()
+
+
+class Heads(nn.Module):
+    """Two heads, of which a target takes one."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.one, self.other = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        return {"one": self.one(x), "other": self.other(x)}
+
+
+def test_where_no_gradient_arrives_a_button_leads_to_where_one_does(shown):
+    torch.manual_seed(0)
+    target = hookviz.output["one"][0, 1].sum()
+    explorer = hookviz.explore(Heads(), torch.rand(1, 3, 9, 9), target, layer="other")
+    page = shown(explorer.to_html())
+    explorer.close()
+    for panel in (".hv-gradient", ".hv-heat"):
+        page.locator(panel).get_by_text("no gradient arrives here").wait_for()
+        expect(page.locator(panel).get_by_role("button", name="go to one")).to_be_visible()
+    page.locator(".hv-gradient").get_by_role("button", name="go to one").click()
+    expect(page.locator(".hv-name")).to_have_text("one")
+    expect(page.locator(".hv-way:visible")).to_have_count(0)
+    expect(page.locator(".hv-gradient .hv-words")).not_to_contain_text("no gradient arrives")
