@@ -769,6 +769,56 @@ def test_a_backward_is_heard_until_the_gradient_has_come_to_the_model():
     assert "sqrt().backward()" in Path(found.file).read_text().splitlines()[found.line - 1]
 
 
+def overwriting(output: torch.Tensor) -> torch.Tensor:
+    chances = output.sigmoid()
+    loss = chances.log().mean()
+    chances.add_(1)
+    return -loss
+
+
+def test_what_the_loss_overwrites_is_named_by_its_line():
+    model = net()
+    with pytest.raises(RuntimeError), hookviz.diagnose(model) as findings:
+        overwriting(model(pictures())).backward()
+    for found in (findings[0], hookviz.diagnose(model, pictures(), overwriting)[0]):
+        assert (found.kind, found.operation) == ("in place", "add")
+        assert "chances.add_(1)" in found.code and "gradient of log (" in found.message
+
+
+def test_a_zero_convolution_is_told_alone():
+    """Neither the BatchNorms behind it nor the scale of what they are given are another cause."""
+    model = net()
+    for _ in range(30):
+        model(pictures())
+    nn.init.zeros_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    model[0].requires_grad_(False)  # so it is not by design
+    for findings in (
+        hookviz.diagnose(model, pictures(), cross_entropy),
+        guarded(model, cross_entropy),
+    ):
+        assert [e.kind for e in findings if e.severity == "warning"] == ["zero weights"]
+
+
+def test_what_returns_its_output_detached_is_named_once():
+    model = net()
+    own = model[0].forward
+    model[0].forward = lambda x: own(x).detach()
+    for findings in (
+        hookviz.diagnose(model, pictures(), cross_entropy),
+        guarded(model, cross_entropy),
+    ):
+        (found,) = [each for each in findings if each.severity == "warning"]
+        assert found.layer == "0" and "own(x).detach()" in found.code
+
+
+def test_frozen_weights_are_noted():
+    model = net()
+    model[0].requires_grad_(False)
+    (found,) = guarded(model, cross_entropy)
+    assert (found.severity, found.layer) == ("note", "0") and "2 of 6 parameters" in found.message
+
+
 def test_a_buffer_that_grows_is_as_it_was_afterwards():
     model = nn.Sequential(Rounded(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(400, 4))
     hookviz.diagnose(model, pictures(), cross_entropy)

@@ -102,7 +102,10 @@ def test_a_drag_on_the_colourbar_chooses_the_range(page, explorer):
     assert (canvas_pixels(canvas) == whole).all()
 
 
-@pytest.mark.parametrize("method", ["gradcam", "hirescam", "eigencam"])
+OTHERS = [pytest.param(each, marks=pytest.mark.heavy) for each in ("hirescam", "eigencam")]
+
+
+@pytest.mark.parametrize("method", ["gradcam", *OTHERS])
 def test_the_overlay_is_the_one_that_python_draws(page, explorer, method):
     page.get_by_label("heatmap", exact=True).select_option(method)
     next_frame(page)
