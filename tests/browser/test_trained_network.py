@@ -89,6 +89,7 @@ def labels(page):
     return [text for text in spans.all_inner_texts() if text]
 
 
+@pytest.mark.heavy
 def test_blocks_are_told_apart(shown):
     """A transformer's blocks by number; a lone convolution in front by its name."""
     transformer, digit = hookviz.models.demo_transformer(), hookviz.models.demo_digits()[7]
@@ -139,6 +140,7 @@ def test_a_page_keeps_the_stage(shown):
     explorer.close()
 
 
+@pytest.mark.heavy
 def test_the_channel_that_answers_to_the_eye(chrome, cat, shots):
     """A click on the cat's eye and one key: the channel with the largest value there."""
     path, explorer = cat

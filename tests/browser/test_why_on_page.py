@@ -203,6 +203,7 @@ def test_the_weights_of_the_shown_layer(shown, shots):
     page.screenshot(path=shots / "weights-colour.png", full_page=True)
 
 
+@pytest.mark.heavy
 def test_rounded_numbers_are_within_what_is_told(shown):
     html = written(max_bytes=2.2e6)
     facts = blocks(html)["facts"]["facts"]
@@ -232,6 +233,7 @@ def running():
     return written(network=True)
 
 
+@pytest.mark.heavy
 def test_a_page_that_runs_its_network_tells_why_of_another_picture(running, shown, shots):
     """The terms are of the page's own run: of the picture that is shown, and with its edits."""
     page = shown(running)
