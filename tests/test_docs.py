@@ -177,6 +177,17 @@ def test_code_runs(page: Path, own_folder: Path) -> None:
     gc.collect()  # a page's watch writes its last records before its folder goes
 
 
+def test_code_fits_into_its_column() -> None:
+    """Of `docs/static/hookviz.css`, in a window of 1400 pixels."""
+    lines = [
+        (block.page, line)
+        for page in PAGES
+        for block in blocks(page)
+        for line in block.code.split("\n")
+    ]
+    assert [(page, line) for page, line in lines if len(line) > 108] == []
+
+
 def test_what_is_left_out_is_listed() -> None:
     left = [block for page in PAGES for block in blocks(page) if block.left_out]
     assert [(block.page, block.heading) for block in left] == LEFT_OUT

@@ -69,18 +69,12 @@ class HookManager(Block):
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         super().__init__()
         self._hooks = list(hooks)
-        self._handles: list[RemovableHandle] = []
 
     def _begin(self) -> None:
         self.exit_stack.enter_context(_CleanCopies())
         self.exit_stack.enter_context(force_eager())
-        self.exit_stack.callback(self._remove)
         for hook in self._hooks:
             self.add(*hook)
-
-    def _remove(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
 
     @defer_interrupts  # a hook without its handle could never be removed
     def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
@@ -95,7 +89,7 @@ class HookManager(Block):
             _note(handle)
             if hook.first:
                 _prepend(target._forward_hooks)
-        self._handles.append(handle)
+        self.exit_stack.callback(handle.remove)
 
 
 class _Hook:

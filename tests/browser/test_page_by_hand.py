@@ -309,6 +309,11 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     for row, column in ((2, 3), (5, 25), (26, 12)):  # away from crosshair and box
         y, x = top + (row + 0.5) * side, left + (column + 0.5) * side
         assert (picture[round(y), round(x)] == shown[row, column]).all()
+    # The channel's number stands in front of "of 96, sorted by".
+    rank = page.locator(".hv-number-now").first.bounding_box()
+    left, top = (round(2 * (rank[each] - title[each] + 12)) for each in ("x", "y"))
+    wide, high = (round(2 * rank[each]) for each in ("width", "height"))
+    assert np.ptp(picture[top : top + high, left : left + wide]) > 100
 
 
 def test_the_view_is_in_the_address(chrome, explorer_page, page):
