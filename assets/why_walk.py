@@ -35,7 +35,8 @@ WIDE = 1100
 def explored(**options: Any) -> Any:
     """Explore the photograph of a cat, uncropped."""
     model, weights = hookviz.pretrained("efficientnet_lite0")
-    mean, deviation = (model.pretrained_cfg[name] for name in ("mean", "std"))
+    known: Any = model.pretrained_cfg
+    mean, deviation = known["mean"], known["std"]
     whole = transforms.Compose(
         [transforms.ToTensor(), transforms.Normalize(list(mean), list(deviation))]
     )
@@ -106,7 +107,7 @@ def go(
             why.locator(".hv-why-from button").filter(has_text=way).first.click()
 
 
-def clips(page: Any) -> list[dict[str, float]]:
+def clips(page: Any) -> list[Any]:
     """Return the places on the page of the input and the map beside it, and of the panel."""
     found = []
     for first, last in ((".hv-input", ".hv-activation"), (".hv-why", ".hv-why")):

@@ -32,7 +32,7 @@ MODELS = {
     "wide_resnet50_2": 32,
 }
 
-QUICK = {"resnet18", "shufflenet_v2_x0_5", "squeezenet1_1"}
+QUICK = {"resnet18", "squeezenet1_1"}
 
 
 def built(name: str) -> tuple[nn.Module, torch.Tensor]:

@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest begin, so that no worker is left alone with one of them at the end.
-LONG = ("network_export", "docs", "code", "explorer", "hooks_tutorial", "healthy", "interrupts")
+LONG = ("code", "explorer", "network_export", "docs", "hooks_tutorial", "records", "interrupts")
 FIRST = ["tests/browser", *(f"tests/test_{name}.py" for name in LONG), "tests/limits/test_long.py"]
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from heavy import heavy_but
 from torch import nn
 from torchvision.models.detection import (
     FCOS,
@@ -250,7 +251,7 @@ def plain(model, layer, given, expression):
     return float(score.detach()), slopes
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", heavy_but({"fasterrcnn"}, REAL))
 def test_a_box_of_a_real_detector_is_the_target(name):
     """Each box's expression is its score; the gradient is that of plain PyTorch."""
     torch.manual_seed(0)

@@ -185,7 +185,7 @@ def test_such_heatmaps_are_not_offered_where_nothing_attends_or_refused():
     explorer.close()
     swin = torchvision.models.SwinTransformer([4, 4], 12, [2], [2], [4, 4], num_classes=3)
     explorer = hookviz.explore(scattered(swin), picture(), face="plain")
-    with pytest.raises(ValueError, match="not all patches look at all"):
+    with pytest.raises(ValueError, match="some layers do not attend over all patches"):
         explorer.heatmap = "rollout"
     assert explorer.heatmap == "gradcam"
     explorer.heatmap = "norm"

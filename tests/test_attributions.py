@@ -114,6 +114,7 @@ def test_integrated_gradients_by_hand(baselines):
         torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.heavy
 def test_integrated_gradients_are_complete():
     start = torch.full_like(X, 0.1)
     given = attribute(MODEL, X, method="integrated_gradients", n_steps=200, baselines=start)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchvision
+from heavy import heavy_but
 from reference import assert_exact, true_outputs
 from torch import nn
 
@@ -21,6 +22,7 @@ SIZES = {
     "mobilenet_v3_small": 64,
     "resnet50": 64,
 }
+QUICK = {"squeezenet1_1", "mobilenet_v3_small"}
 
 
 class InPlaceFunction(nn.Module):
@@ -132,7 +134,7 @@ def check(model, x):
     return cache
 
 
-@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("name", heavy_but(QUICK, SIZES))
 def test_torchvision(name):
     torch.manual_seed(0)
     options = {"init_weights": False} if name == "inception_v3" else {}
@@ -148,6 +150,7 @@ def test_hand_made(kind, frozen):
     check(model, torch.randn(HAND_MADE[kind], requires_grad=frozen))
 
 
+@pytest.mark.heavy
 def test_train_mode_and_aux_heads():
     torch.manual_seed(0)
     model = torchvision.models.inception_v3(weights=None, init_weights=False, dropout=0.0).train()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
+import io
 import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,16 +27,26 @@ from hookviz.attribution import prepare_input
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-# How-tos that train, compile, write pages and figures: seconds each.
+# How-tos that train, compile, ablate, write pages and figures: seconds each.
 HOWTOS = (
+    "ablate",
+    "attention",
     "attributions",
+    "coming-from",
     "compiled",
+    "edit-gradients",
+    "filters",
+    "hands",
+    "judge",
+    "map",
     "network-page",
     "page",
     "paper",
+    "places",
     "port",
     "side-by-side",
     "survey",
+    "teach",
     "watch",
 )
 SLOW = {f"docs/howto/{name}.md" for name in HOWTOS}
@@ -135,15 +145,20 @@ LEFT_OUT = [
 ]
 
 
+@cache
+def photo() -> bytes:
+    """The photo.jpg that pages read."""
+    file = io.BytesIO()
+    hookviz.demo_images()[12].save(file, "JPEG")
+    return file.getvalue()
+
+
 @pytest.fixture
-def own_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None
-) -> Iterator[Path]:
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_methods: None) -> Path:
     """Pages write files, and read photo.jpg; what they put into HEATMAPS goes out again."""
     monkeypatch.chdir(tmp_path)
-    hookviz.demo_images()[12].save("photo.jpg")
-    yield tmp_path
-    gc.collect()  # a page's watch writes its last records before its folder goes
+    Path("photo.jpg").write_bytes(photo())
+    return tmp_path
 
 
 @pytest.mark.filterwarnings("ignore:.* went over max_bytes")  # which a page shows
@@ -158,6 +173,19 @@ def test_code_runs(page: Path, own_folder: Path) -> None:
             names |= PREPARED[key]()
         if not block.left_out:
             run(block, names)
+    names.clear()
+    gc.collect()  # a page's watch writes its last records before its folder goes
+
+
+def test_code_fits_into_its_column() -> None:
+    """Of `docs/static/hookviz.css`, in a window of 1400 pixels."""
+    lines = [
+        (block.page, line)
+        for page in PAGES
+        for block in blocks(page)
+        for line in block.code.split("\n")
+    ]
+    assert [(page, line) for page, line in lines if len(line) > 108] == []
 
 
 def test_what_is_left_out_is_listed() -> None:

@@ -9,6 +9,7 @@ from evaluate_heatmaps import OUT, evaluate, table
 
 import hookviz
 
+pytestmark = pytest.mark.heavy
 COUNT = 100
 
 

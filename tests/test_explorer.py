@@ -225,9 +225,9 @@ def test_two_thousand_channels():
     ("name", "size"),
     [
         ("segmentation.lraspp_mobilenet_v3_large", 64),
-        ("detection.ssdlite320_mobilenet_v3_large", 64),
+        pytest.param("detection.ssdlite320_mobilenet_v3_large", 64, marks=pytest.mark.heavy),
         pytest.param("detection.maskrcnn_resnet50_fpn", 64, marks=pytest.mark.heavy),
-        ("video.r3d_18", None),
+        pytest.param("video.r3d_18", None, marks=pytest.mark.heavy),
         pytest.param("googlenet", 64, marks=pytest.mark.heavy),
     ],
 )

@@ -70,6 +70,18 @@ WIRED = {
         "7",
         "binary_cross_entropy_with_logits",
     ),
+    "sigmoid in the loss": (
+        net,
+        lambda output: F.binary_cross_entropy_with_logits(output.sigmoid(), ONE_HOT),
+        "",
+        "binary_cross_entropy_with_logits",
+    ),
+    "sigmoid before a cross entropy": (
+        net,
+        lambda output: F.cross_entropy(torch.sigmoid(output), LABELS),
+        "",
+        "log_softmax",
+    ),
     "nll": (net, lambda output: F.nll_loss(output, LABELS), "", "nll_loss_forward"),
     "(N, 1)": (
         lambda: net(classes=1),
@@ -767,6 +779,56 @@ def test_a_backward_is_heard_until_the_gradient_has_come_to_the_model():
     found = next(each for each in findings if each.severity == "error")
     assert (found.kind, found.operation, found.phase) == ("inf", "sqrt", "backward")
     assert "sqrt().backward()" in Path(found.file).read_text().splitlines()[found.line - 1]
+
+
+def overwriting(output: torch.Tensor) -> torch.Tensor:
+    chances = output.sigmoid()
+    loss = chances.log().mean()
+    chances.add_(1)
+    return -loss
+
+
+def test_what_the_loss_overwrites_is_named_by_its_line():
+    model = net()
+    with pytest.raises(RuntimeError), hookviz.diagnose(model) as findings:
+        overwriting(model(pictures())).backward()
+    for found in (findings[0], hookviz.diagnose(model, pictures(), overwriting)[0]):
+        assert (found.kind, found.operation) == ("in place", "add")
+        assert "chances.add_(1)" in found.code and "gradient of log (" in found.message
+
+
+def test_a_zero_convolution_is_told_alone():
+    """Neither the BatchNorms behind it nor the scale of what they are given are another cause."""
+    model = net()
+    for _ in range(30):
+        model(pictures())
+    nn.init.zeros_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    model[0].requires_grad_(False)  # so it is not by design
+    for findings in (
+        hookviz.diagnose(model, pictures(), cross_entropy),
+        guarded(model, cross_entropy),
+    ):
+        assert [e.kind for e in findings if e.severity == "warning"] == ["zero weights"]
+
+
+def test_what_returns_its_output_detached_is_named_once():
+    model = net()
+    own = model[0].forward
+    model[0].forward = lambda x: own(x).detach()
+    for findings in (
+        hookviz.diagnose(model, pictures(), cross_entropy),
+        guarded(model, cross_entropy),
+    ):
+        (found,) = [each for each in findings if each.severity == "warning"]
+        assert found.layer == "0" and "own(x).detach()" in found.code
+
+
+def test_frozen_weights_are_noted():
+    model = net()
+    model[0].requires_grad_(False)
+    (found,) = guarded(model, cross_entropy)
+    assert (found.severity, found.layer) == ("note", "0") and "2 of 6 parameters" in found.message
 
 
 def test_a_buffer_that_grows_is_as_it_was_afterwards():

@@ -19,6 +19,7 @@ import torch
 import torchcam.methods
 import torchvision
 from captum.attr import LayerActivation, LayerGradCam, LayerGradientXActivation
+from heavy import heavy_but
 from pytorch_grad_cam.utils.image import scale_cam_image
 from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 from reference import true_outputs
@@ -149,7 +150,7 @@ def pairs(name, method):
 
 
 @pytest.mark.parametrize("method", GRAD_CAM)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", heavy_but({"resnet18"}, MODELS))
 def test_formula_of_grad_cam(name, method):
     for layer, activation, gradient in pairs(name, method):
         if method in EIGEN and activation[0, 0].numel() > 1024:
@@ -165,7 +166,7 @@ def test_formula_of_grad_cam(name, method):
 
 
 @pytest.mark.parametrize("method", TORCHCAM)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", heavy_but({"resnet18", "vgg11"}, MODELS))
 def test_formula_of_torchcam(name, method):
     for layer, activation, gradient in pairs(name, method):
         ours = hookviz.attribution.HEATMAPS[method](activation, gradient)
@@ -199,7 +200,7 @@ def by_captum(method, name, layer):
 
 
 @pytest.mark.parametrize("method", ["gradcam", "hirescam", "gradient", "activation"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", heavy_but({"resnet18"}, MODELS))
 def test_captum(name, method):
     for layer, record in captured(name).items():
         ours, theirs = hookviz.heatmap(record, method), by_captum(method, name, layer)
@@ -211,7 +212,10 @@ RUNS = [(name, method) for name in PLAIN for method in TORCHCAM]
 RUNS.remove(("mobilenet_v3_small", "xgradcam"))
 
 
-@pytest.mark.parametrize(("name", "method"), RUNS)
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [pytest.param(*run, marks=[pytest.mark.heavy] * (run[0] != "resnet18")) for run in RUNS],
+)
 def test_torchcam(name, method):
     model, image = network(name)
     layers = list(LAYERS[name])
@@ -238,7 +242,7 @@ def run_grad_cam(method, name, layer):
 
 
 @pytest.mark.parametrize("method", ["gradcam", "hirescam", "layercam"])
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", heavy_but({"resnet18"}, PLAIN))
 def test_grad_cam(name, method):
     for layer, record in captured(name).items():
         theirs, *_ = run_grad_cam(method, name, layer)

@@ -9,6 +9,8 @@ import ast
 import copy
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import ipywidgets
@@ -26,6 +28,22 @@ BOOK = nbformat.read(TUTORIAL, as_version=4)
 NUMBERS = range(1, 15)
 
 
+@contextmanager
+def remembered(*modules: nn.Module) -> Iterator[None]:
+    """Run a module's own forward once, as long as its input stays the same tensor."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in modules:
+            last: dict[str, torch.Tensor] = {}
+
+            def forward(x, own=module.forward, last=last):
+                if last.get("x") is not x:
+                    last.update(x=x, y=own(x))
+                return last["y"]
+
+            patch.setattr(module, "forward", forward, raising=False)
+        yield
+
+
 class Lesson(dict):
     """The notebook's names after its cells have run; `shown` is what the cells would display."""
 
@@ -35,7 +53,15 @@ class Lesson(dict):
         transform = TransformerManager().transform_cell
         for cell in BOOK.cells:
             if cell.cell_type == "code":
-                self.shown.append(self.run(transform(cell.source)))
+                with self.quicker(cell.source):
+                    self.shown.append(self.run(transform(cell.source)))
+
+    def quicker(self, source):
+        """Sixty forwards that differ from one layer on need not run those before it anew."""
+        if not source.startswith("truth = torch.tensor("):
+            return nullcontext()
+        demo = self["demo"]
+        return remembered(demo.stem, demo.layer1, demo.layer2[0])
 
     def run(self, source):
         """Run a cell; returns the value of its last line, if that is an expression."""

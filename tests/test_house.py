@@ -232,13 +232,18 @@ def there():
 
 hookviz.capture
 print(there())
-hookviz.diagnose(torch.nn.Conv2d(1, 1, 3), torch.ones(1, 1, 4, 4))
+model, x = torch.nn.Conv2d(1, 1, 3), torch.ones(1, 1, 4, 4)
+hookviz.diagnose(model, x)
+watch = hookviz.watch(model)
+with watch:
+    model(x).sum().backward()
+print(watch.steps)
 print([name for name in there() if name in ("torchvision", "matplotlib", "ipywidgets")])
 print(all(callable(getattr(hookviz, name)) for name in ("capture", "trace", "heatmap", "explore")))
 """
 
 
 def test_what_does_not_show_is_light():
-    """Capture alone knows torch alone, and a tensor needs no torchvision."""
+    """Capture alone knows torch alone; diagnosis and training need no pictures."""
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
-    assert done.stdout.split("\n")[:3] == ["[]", "[]", "True"], done.stderr
+    assert done.stdout.split("\n")[:4] == ["[]", "[0]", "[]", "True"], done.stderr

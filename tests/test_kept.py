@@ -142,7 +142,7 @@ def test_changed_weights_are_told(branching):
     kept = kept_of(model, x)
     with torch.no_grad():
         model.two.weight.mul_(2)
-    with pytest.raises(ValueError, match="has other weights by now"):
+    with pytest.raises(ValueError, match="has new weights since the run"):
         kept.value("two", 1, (1, 2))
 
 

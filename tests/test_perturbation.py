@@ -200,7 +200,10 @@ def assert_close(found, expected):
     torch.testing.assert_close(found, expected, atol=1e-4 * expected.max().item(), rtol=0)
 
 
-@pytest.fixture(params=["demo stem", "demo layer3", "resnet layer2"])
+DEEPER = [pytest.param(each, marks=pytest.mark.heavy) for each in ("demo layer3", "resnet layer2")]
+
+
+@pytest.fixture(params=["demo stem", *DEEPER])
 def case(request, resnet):
     """A model, an input, the name of a layer that ends in a ReLU, and the samples' classes."""
     name, layer = request.param.split()

@@ -190,14 +190,10 @@ NETS = st.fixed_dictionaries(
 PHASES = [phase for phase in Phase if phase is not Phase.explain]  # that takes minutes
 
 
-@settings(
-    max_examples=150,
-    derandomize=True,
-    deadline=None,
-    phases=PHASES,
-    suppress_health_check=list(HealthCheck),
+NETWORKS = settings(
+    derandomize=True, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck)
 )
-@given(
+drawn = given(
     net=NETS,
     training=st.booleans(),
     frozen=st.lists(st.booleans(), min_size=3, max_size=3),
@@ -205,7 +201,22 @@ PHASES = [phase for phase in Phase if phase is not Phase.explain]  # that takes 
     asks=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_any_network(net, training, frozen, batch, asks, seed):
+
+
+@settings(NETWORKS, max_examples=40)
+@drawn
+def test_any_network(**network):
+    check(**network)
+
+
+@pytest.mark.heavy
+@settings(NETWORKS, max_examples=150)
+@drawn
+def test_any_of_many_networks(**network):
+    check(**network)
+
+
+def check(net, training, frozen, batch, asks, seed):
     torch.manual_seed(seed)
     model = Net(**net).train(training)
     for number, parameter in enumerate(model.parameters()):

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from heavy import heavy_but
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -21,7 +22,7 @@ WRAPPERS = {
 }
 
 
-@pytest.fixture(params=WRAPPERS)
+@pytest.fixture(params=heavy_but({"DataParallel", "compiled"}, WRAPPERS))
 def wrapped(request):
     return WRAPPERS[request.param](hookviz.demo_model())
 

@@ -582,7 +582,7 @@ def test_errors_say_what_to_do():
         ValueError, match=r"kinds='forwards' is not a kind of hook; the kinds are: forwar"
     ):
         hookviz.remove_hooks(model, kinds="forwards")
-    with pytest.raises(TypeError, match=r"of=3 is nothing to find a hook by: give the function"):
+    with pytest.raises(TypeError, match=r"of=3 does not name a hook: give the function"):
         hookviz.remove_hooks(model, of=3)
     for ask in (hookviz.hooks, hookviz.remove_hooks):
         with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, not type"):

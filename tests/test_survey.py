@@ -201,7 +201,7 @@ def test_quantiles():
         assert (share - q).abs().max() < 0.03, q
     assert torch.equal(layer.quantile(1), values.amax(1))
     assert layer.quantile(0.5, 2) == layer.quantile(0.5)[2]
-    with pytest.raises(ValueError, match="q=50 is not a share"):
+    with pytest.raises(ValueError, match="q=50 is not a quantile"):
         layer.quantile(50)
 
 

@@ -95,7 +95,7 @@ def test_all_of_torchvision_and_of_registers(method):
 def test_errors():
     swin = torchvision.models.SwinTransformer([4, 4], 12, [2, 2], [2, 4], [4, 4], num_classes=3)
     maps = hookviz.attention(swin.eval(), picture())
-    with pytest.raises(ValueError, match="not all patches look at all"):
+    with pytest.raises(ValueError, match="some layers do not attend over all patches"):
         hookviz.heatmap(maps, "rollout")
     with pytest.raises(ValueError, match="Unknown heatmap of attention .*; close to it"):
         hookviz.heatmap(maps, "gradcam")

@@ -219,7 +219,13 @@ def test_values_against_a_computation_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("alexnet", 64), ("vgg11", 32), ("resnet18", 64), ("squeezenet1_1", 64)]
+    ("name", "size"),
+    [
+        pytest.param("alexnet", 64, marks=pytest.mark.heavy),
+        pytest.param("vgg11", 32, marks=pytest.mark.heavy),
+        ("resnet18", 64),
+        ("squeezenet1_1", 64),
+    ],
 )
 def test_in_place_networks(name, size):
     torch.manual_seed(0)

@@ -388,8 +388,8 @@ class Attention(TablePage, Mapping[str, Tensor]):
         """Heads that look at one token whatever the query, and layers that look everywhere alike.
 
         A head has collapsed if one key gets 0.95 of all weight, over samples and queries; a layer
-        is uniform if each head's entropy is above 0.99 of the largest possible. What has fewer than
-        four keys is not judged.
+        is uniform if each head's entropy is above 0.99 of the largest possible. Heads with fewer
+        than four keys are left out.
         """
         rows = [each for each in self.records() if each["keys"] >= 4]
         collapsed = [each for each in rows if has_collapsed(each)]
@@ -481,7 +481,7 @@ class Attention(TablePage, Mapping[str, Tensor]):
         on_patches = self.grid is not None and self.prefix(name) is not None
         shown = self.patches(name, query) if on_patches else self[name]
         if not 0 <= sample < len(shown):
-            raise ValueError(f"sample={sample} is not there: {name!r} has {len(shown)}.")
+            raise ValueError(f"sample={sample} is out of range: {name!r} has {len(shown)}.")
         return shown[sample].detach().float().cpu().numpy()
 
     def save(self, path: str | os.PathLike) -> None:
@@ -576,7 +576,9 @@ def _range(values: Sequence[float | None]) -> str:
 
 
 def rollout(maps: Attention) -> Tensor:
-    """Attention rollout: how much of each patch has flowed to the class token; knows of no class.
+    """Attention rollout: how much of each patch has flowed to the class token.
+
+    It is the same for every class.
 
     The row of the class token in ``Â_L … Â_2 Â_1`` with ``Â = (mean over heads of A + I) / 2``,
     Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.1.
@@ -654,9 +656,8 @@ def _square(maps: Attention) -> dict[str, Tensor]:
     sizes = {(len(each), each.shape[-1]) for each in found.values()}
     if len(sizes) != 1:
         raise ValueError(
-            f"In {maps.model} not all patches look at all in every layer: such a heatmap needs "
-            "tokens that stay the same from layer to layer, as in ViT; see a layer's own with "
-            "patches() or figure()."
+            f"In {maps.model} some layers do not attend over all patches: such a heatmap needs the "
+            "same tokens in every layer, as in ViT; see one layer with patches() or figure()."
         )
     return found
 

@@ -125,7 +125,7 @@ class Flip:
         off = [self._off(channels)] if channels else []
         logits = needed_logits(self._output((*self._session.edits, *off)), None)
         if logits.shape[1] < 2:
-            raise ValueError("The model has one output, so that no other class can be the answer.")
+            raise ValueError("The model has one output, so no other class can become the answer.")
         row = min(self._sample, len(logits) - 1)
         return probabilities(logits[row : row + 1])[0]
 

@@ -242,8 +242,8 @@ def ablationcam(
         As for `scorecam`.
     layer : str or torch.nn.Module
         One layer, which returns a tensor. Its output is ablated before any in-place operation; if
-        the layer runs several times, in the last call. Of a vision transformer's tokens only the
-        patches are ablated, not the class token.
+        the layer runs several times, in the last call. In a vision transformer only the patches are
+        ablated, not the class token.
     batch_size : int
         Number of channels that are ablated at a time, each in a row of its own.
 

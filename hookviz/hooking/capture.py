@@ -59,7 +59,7 @@ def capture(
         floating-point tensors.
     max_bytes : int, optional
         Budget for all copies. Room for a tensor's gradient is set aside with the
-        tensor. Of tensors beyond it only shape and statistics are kept.
+        tensor. Beyond it only shapes and statistics are kept.
 
     Returns
     -------

@@ -87,6 +87,8 @@ class ModuleCallStack(Generic[T]):
     def end(self, module: nn.Module) -> T | None:
         """Pop a module that has ended, and return its note; None if it has none."""
         stack = self._stacks.get(threading.get_ident(), [])
+        if stack and stack[-1][0] is module:
+            return stack.pop()[1]
         if not any(each is module for each, _ in stack):
             return None
         while True:

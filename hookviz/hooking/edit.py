@@ -210,7 +210,7 @@ def edit(
         its positions. A function gets a copy of the whole tensor and returns the new one, of the
         same shape, or None to leave it.
     channels : int, slice, sequence of int, or bool tensor ``(C,)``, optional
-        Which channels change; None is all. Of a parameter: its first dimension.
+        Which channels change; None is all. For a parameter: indices of its first dimension.
     where : slice or tuple of slices, or bool tensor of the layer's spatial size, optional
         Which positions of the maps, or of the input, change: rows and columns; for a 1d layer
         along its length; for a volume also its depth; for a transformer's tokens, rows and

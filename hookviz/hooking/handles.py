@@ -128,18 +128,19 @@ def _prepend(hooks: OrderedDict) -> None:
 
 # Modules keep hooks in OrderedDicts, which go into copies and pickles of a module.
 
-_ours: dict[int, set[int]] = {}  # id of such a dict -> the keys of our hooks in it
+_ours: set[tuple[int, int]] = set()  # id of such a dict, and the key of a hook of ours in it
 
 
 def _note(handle: RemovableHandle) -> None:
     for reference in (handle.hooks_dict_ref, *handle.extra_dict_ref):
-        _ours.setdefault(id(reference()), set()).add(handle.id)
+        _ours.add((id(reference()), handle.id))
 
 
 def _reduced(hooks: OrderedDict) -> tuple[Any, ...]:
     """Copy or pickle an OrderedDict without hookviz's hooks."""
-    ours = _ours.get(id(hooks), ())
-    return *hooks.__reduce__()[:4], iter([i for i in hooks.items() if i[0] not in ours])
+    own = id(hooks)
+    others = [item for item in hooks.items() if (own, item[0]) not in _ours]
+    return *hooks.__reduce__()[:4], iter(others)
 
 
 class _CleanCopies:

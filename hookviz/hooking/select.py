@@ -23,6 +23,8 @@ CONVOLUTIONS: tuple[type[nn.Module], ...] = (
 """The types that ``layers=None`` selects; lazy, parametrized and user-made convolutions are
 subclasses. `is_convolution` also finds quantized ones."""
 
+_CONVOLUTION_NAMES = {kind.__name__ for kind in CONVOLUTIONS}
+
 _FUNCTIONS = {f"conv{kind}{dimensions}d" for kind in ("", "_transpose") for dimensions in (1, 2, 3)}
 """Names of the functions in ``torch`` and ``torch.nn.functional`` that compute a convolution."""
 
@@ -63,12 +65,11 @@ def check_model(model: nn.Module) -> None:
 
 def is_convolution(module: nn.Module) -> bool:
     """Return whether the module is a convolution, quantized and scripted ones included."""
-    names = {kind.__name__ for kind in CONVOLUTIONS}
     if isinstance(module, torch.jit.ScriptModule):
-        return type_name(module) in names
+        return type_name(module) in _CONVOLUTION_NAMES
     # Quantized convolutions are not subclasses, and their package is not imported here.
     return isinstance(module, CONVOLUTIONS) or any(
-        kind.__name__ in names and kind.__module__.startswith("torch.ao.nn.quantized")
+        kind.__name__ in _CONVOLUTION_NAMES and kind.__module__.startswith("torch.ao.nn.quantized")
         for kind in type(module).__mro__
     )
 

@@ -269,12 +269,12 @@ class StorageMap(Generic[V]):
 
     def get(self, tensor: Tensor) -> V | None:
         """Return the value of a tensor's storage; None if it has none."""
-        reference, value = self._held.get(_key(tensor), (None, None))
-        return None if reference is None or _gone(reference) else value
+        held = self._held.get(_key(tensor))
+        return None if held is None or _gone_sparse(held[0]) else held[1]
 
     def __contains__(self, tensor: Tensor) -> bool:
         held = self._held.get(_key(tensor))
-        return held is not None and not _gone(held[0])
+        return held is not None and not _gone_sparse(held[0])
 
     def __setitem__(self, tensor: Tensor, value: V) -> None:
         try:
@@ -318,6 +318,11 @@ def _key(tensor: Tensor) -> int:
 
 def _gone(reference: StorageWeakRef | weakref.ref) -> bool:
     return reference.expired() if isinstance(reference, StorageWeakRef) else reference() is None
+
+
+def _gone_sparse(reference: StorageWeakRef | weakref.ref) -> bool:
+    # A storage that is looked up lives, and the reference under its address is to it.
+    return type(reference) is weakref.ref and reference() is None
 
 
 def sharing_memory(tensors: Iterable[Tensor], others: Iterable[Tensor]) -> list[Tensor]:

@@ -96,16 +96,16 @@ def innermost_call(
 
 def refuse_without_weights(model: nn.Module) -> None:
     """Raise ``ValueError`` for a layer that has no weights, or whose weights have no values."""
-    for name, parameter in model.named_parameters():
+    without = {name: p for name, p in model.named_parameters() if is_lazy(p) or p.is_meta}
+    for name, parameter in without.items():
         if is_lazy(parameter):
             raise ValueError(
                 f"Layer {name.rpartition('.')[0]!r} is lazy and has no weights yet: run "
-                "model(x) once, so that what you see is what you will use."
+                "model(x) once to make them."
             )
-    # Offloaded weights (accelerate) are on the meta device, too, until the layer runs.
-    offloaded = any(hasattr(module, "_hf_hook") for module in model.modules())
-    for name, parameter in model.named_parameters():
-        if parameter.is_meta and not offloaded:
+    for name in without:
+        # Offloaded weights (accelerate) are on the meta device, too, until the layer runs.
+        if not any(hasattr(module, "_hf_hook") for module in model.modules()):
             raise ValueError(
                 f"{name!r} is on the meta device and has no values: load the weights first, for "
                 "example with model.to_empty(device='cpu') and model.load_state_dict(...)."

@@ -23,7 +23,7 @@ import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
-from ..hooking.select import check_model, is_convolution, module_names, unwrapped
+from ..hooking.select import check_model, is_convolution, unwrapped
 from ..hooking.tensors import map_tensors, tensors_in
 
 CHANNELS = 1, 3, 4
@@ -328,7 +328,9 @@ def _channels_taken(model: nn.Module) -> int:
 
 
 def first_convolution(model: nn.Module) -> nn.Module | None:
-    return next((m for m in module_names(model) if is_convolution(m)), None)
+    # A ScriptModule may list anything as a module.
+    modules = (m for m in model.modules() if isinstance(m, nn.Module))
+    return next((m for m in modules if is_convolution(m)), None)
 
 
 def dimensions(convolution: nn.Module) -> int:
@@ -658,15 +660,16 @@ def where_inputs_go(model: nn.Module) -> tuple[torch.device, torch.dtype]:
 
     Those of an offloaded model (accelerate) are elsewhere until it runs: its hooks say where to.
     """
-    weights = [p for p in model.parameters() if p.is_floating_point()]
-    first = next((p for p in weights if not p.is_meta), None)
-    dtype = weights[0].dtype if weights else torch.float32
-    where = (
-        getattr(getattr(m, "_hf_hook", None), "execution_device", None) for m in model.modules()
-    )
+    weights = (p for p in model.parameters() if p.is_floating_point())
+    first = next(weights, None)
+    dtype = torch.float32 if first is None else first.dtype
+    hooks = (vars(module).get("_hf_hook") for module in model.modules())
+    where = (getattr(hook, "execution_device", None) for hook in hooks)
     hooked = next((device for device in where if device is not None), None)
     if hooked is not None:
         return torch.device(hooked), dtype
+    if first is not None and first.is_meta:
+        first = next((p for p in weights if not p.is_meta), None)
     return torch.device("cpu") if first is None else first.device, dtype
 
 
@@ -719,8 +722,8 @@ def _refuse_too_long(picture: Image.Image, name: str) -> None:
     if max(picture.size) > 100 * min(picture.size) and max(picture.size) > 1000:
         raise ValueError(
             f"{name!r} is {picture.width}×{picture.height} pixels, more than 100 times as long as "
-            "it is wide, and resizing by the shorter side would blow it up: crop it first, or "
-            "give transform=."
+            "it is wide, and resizing by the shorter side would make it too large: crop it first, "
+            "or give transform=."
         )
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,16 +64,17 @@ class Operation:
 
     def __init__(self, function: Any, args: Any, kwargs: Any, frame: FrameType | None) -> None:
         self.function, self.args, self.kwargs, self._frame = function, args, kwargs, frame
+        self._schema = _schema(function)
         self.output: Any = None
         self.call: ModuleCall | None = None
         self.again, self.phase, self._forward = False, "forward", _Label()
         self.notes: dict[Listener, Any] = {}
         self._ran = False
 
-    @cached_property
+    @property
     def name(self) -> str:
         """Torch's name without the marks of variants: ``"log"``, ``"convolution"``."""
-        return self.function.overloadpacket.__name__.strip("_").removeprefix("native_")
+        return self._schema.name
 
     @property
     def title(self) -> str:
@@ -84,7 +85,7 @@ class Operation:
     @cached_property
     def argument(self) -> dict[str, Any]:
         """All arguments by torch's names, defaults included."""
-        defaults, _ = _schema(self.function)
+        defaults = self._schema.defaults
         return defaults | dict(zip(defaults, self.args, strict=False)) | self.kwargs
 
     @cached_property
@@ -95,22 +96,20 @@ class Operation:
     @cached_property
     def reads(self) -> list[Tensor]:
         """The tensors that it may read: all inputs but ``out=``."""
-        outs = _outs(self.function)
+        outs = self._schema.outs
+        if not outs:
+            return self.inputs
         return tensors([v for k, v in self.argument.items() if k not in outs])
 
     @property
     def mutates(self) -> bool:
         """True if it writes into an input tensor, or changes its shape."""
-        return _schema(self.function)[1]
+        return self._schema.mutates
 
-    @cached_property
+    @property
     def written(self) -> list[Tensor]:
         """The input tensors that it overwrites."""
-        if torch.Tag.inplace_view in self.function.tags or not self.mutates:
-            return []
-        schema = self.function._schema.arguments
-        changes = [each.name for each in schema if each.alias_info and each.alias_info.is_write]
-        return tensors([self.argument[name] for name in changes])
+        return tensors([self.argument[name] for name in self._schema.writes])
 
     @property
     def outputs(self) -> list[Tensor]:
@@ -172,17 +171,27 @@ class Operation:
             return function(*self.args, **self.kwargs)
 
 
-@cache
-def _schema(function: Any) -> tuple[dict[str, Any], bool]:
-    """Return an operation's arguments with their defaults, and whether it writes into them."""
-    schema = function._schema
-    return {each.name: each.default_value for each in schema.arguments}, schema.is_mutable
+class _Schema(NamedTuple):
+    """Facts about an operation that are the same for all its runs."""
+
+    name: str
+    defaults: dict[str, Any]  # by the names of all arguments
+    mutates: bool
+    outs: frozenset[str]  # the names of its ``out=`` arguments
+    writes: tuple[str, ...]  # the names of the arguments whose numbers it overwrites
 
 
 @cache
-def _outs(function: Any) -> frozenset[str]:
-    """Return the names of an operation's ``out=`` arguments."""
-    return frozenset(each.name for each in function._schema.arguments if each.is_out)
+def _schema(function: Any) -> _Schema:
+    arguments = function._schema.arguments
+    written = [each.name for each in arguments if each.alias_info and each.alias_info.is_write]
+    return _Schema(
+        function.overloadpacket.__name__.strip("_").removeprefix("native_"),
+        {each.name: each.default_value for each in arguments},
+        function._schema.is_mutable,
+        frozenset(each.name for each in arguments if each.is_out),
+        () if torch.Tag.inplace_view in function.tags else tuple(written),
+    )
 
 
 class Listener:
@@ -486,4 +495,10 @@ def tensors(values: Any) -> list[Tensor]:
         values = values.values()
     elif not isinstance(values, (list, tuple)):
         return []
-    return [tensor for each in values for tensor in tensors(each)]
+    found: list[Tensor] = []
+    for each in values:
+        if isinstance(each, Tensor):
+            found.append(each)
+        elif isinstance(each, (list, tuple, dict)):
+            found += tensors(each)
+    return found

@@ -86,7 +86,8 @@ def preserved_state(model: nn.Module, *, keep_mode: bool = False) -> Iterator[No
     with _random_state(parameters), torch.inference_mode(False), torch.enable_grad():
         try:
             for module in [] if keep_mode else modules:
-                module.training = False
+                if module.training:  # setting a module's attribute is slow
+                    module.training = False
             yield
         finally:
             for module in sharded:

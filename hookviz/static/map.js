@@ -281,7 +281,7 @@ export class NetworkMap {
     const { last, join, shape, own, lines } = this.wordsOf(unit);
     const folded = unit.kind !== "node";
     const layers = new Set(unit.nodes.map((n) => this.found.nodes[n].layer).filter(Boolean)).size;
-    const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? `then ${last.after.join(", ")}` : "", last.failed ? "the forward failed here" : ""];
+    const said = [unit.name || own, folded ? `${unit.type}, ${layers} layers, folded` : unit.type, shape, last.after.length && !folded ? word("then {}").replace("{}", last.after.join(" → ")) : "", last.failed ? "the forward failed here" : ""];
     const words = [...new Set(said)].filter(Boolean).map(word).join(", ");
     const wide = this.sizeOf(unit).width - (join ? 10 : 8);
     const pictured = join ? "" : this.pictured(unit);

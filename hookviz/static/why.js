@@ -254,8 +254,8 @@ export class Why {
     setText(this.sum, `${short(number(value))} = ${word("bias")} ${short(number(bias))} ${whole.join(" ")}`);
     const after = found.after.map((/** @type {[string, string]} */ [name, now]) => `${name} ${short(number(now))}`);
     const where = position.length ? word(` at (${position.join(", ")})`) : "";
-    if (found.mixed) after.push(word(`${found.mixed} (of several values)`));
-    const then = after.length ? word(`; then ${after.join(" → ")}`) : "";
+    if (found.mixed) after.push(word("{} (of several values)").replace("{}", found.mixed));
+    const then = after.length ? word("; then {}").replace("{}", after.join(" → ")) : ""; // operations keep torch's names
     const rounded = found.bound ? word(`; rounded in this page, ± ${short(found.bound)} at most`) : "";
     const row = sample === this.app.at.sample || found.sample === undefined ? "" : word(`, row ${sample} of its batch`);
     const note = found.note ? `. ${found.note}` : "";

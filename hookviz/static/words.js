@@ -26,7 +26,7 @@ const LANGUAGES = {
     input: "Eingabe",
     heatmap: "Heatmap",
     alone: "allein",
-    "over input": "über der Eingabe",
+    "over input": "überlagert",
     "all layers": "alle Schichten",
     "the heatmaps of all layers": "die Heatmaps aller Schichten",
     colours: "Farben",
@@ -44,7 +44,7 @@ const LANGUAGES = {
     "class that the gradient is of": "Klasse, deren Gradient gezeigt wird",
     "any class …": "andere Klasse …",
     "find a layer": "Schicht suchen",
-    "find a layer: name, type, size …": "Schicht suchen: Name, Typ, Größe …",
+    "find a layer: name, type, size …": "Schicht: Name, Typ, Größe …",
     "colour of a layer:": "Farbe einer Schicht:",
     "what the colour of a layer says": "was die Farbe einer Schicht bedeutet",
     "size of activations": "Größe der Aktivierungen",
@@ -314,7 +314,7 @@ const LANGUAGES = {
     "{n} layer": "{} Schicht",
     "{n} layers": "{} Schichten",
     "input {}×{}": "Eingabe {}×{}",
-    "{} kept": "{} behalten",
+    "{} kept": "{} gespeichert",
     "no gradient: the scores are computed without a graph, as by int8 layers":
       "kein Gradient: die Ausgabe entsteht ohne Graph, wie bei int8-Schichten",
     "no class scores, so no gradient: click the output in the notebook, or give target=hookviz.output[…]":

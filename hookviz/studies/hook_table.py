@@ -548,8 +548,8 @@ def _test(of: Any) -> Chooses:
         key = hook_function(of).key
         return lambda hook, function: function.key == key
     raise TypeError(
-        f"of={of!r} is nothing to find a hook by: give the function that was set, its name, who "
-        "made it ('user', 'captum'), or a hook of hookviz.hooks(model)."
+        f"of={of!r} does not name a hook: give the function that was set, its name, who made "
+        "it ('user', 'captum'), or a hook of hookviz.hooks(model)."
     )
 
 

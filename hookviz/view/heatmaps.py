@@ -361,7 +361,7 @@ def shown_sides(view: View) -> Sides:
         view = view.sides[0]
     record, layer = view.cache[view.settings.layer], view.settings.layer
     if isinstance(record, AttentionRecord):
-        raise ValueError(f"Layer {layer!r} is attention, of which this is not shown.")
+        raise ValueError(f"Layer {layer!r} is attention, which has no map of this kind.")
     at = view.settings
     method = at.heatmap if at.heatmap in cached_methods() else "gradcam"
 

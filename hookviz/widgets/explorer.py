@@ -628,7 +628,7 @@ class Explorer(LiveWidget, SettingTraits):
         Parameters
         ----------
         layer : str, optional
-            The shown one if left out. Of attention, ``"blocks.3.attn.heads"``, channels are heads:
+            The shown one if left out. In attention, ``"blocks.3.attn.heads"``, channels are heads:
             ``change`` is a number, by which the weights are multiplied.
         change, where
             As for `hookviz.edit`; 0 is off.
@@ -662,8 +662,8 @@ class Explorer(LiveWidget, SettingTraits):
     def flip(self) -> Flip:
         """Switch channels of the shown layer off, in the shown order, until the answer changes.
 
-        Those that are not needed for it are switched on again. What remains off is one edit:
-        `undo` takes it out.
+        Those that are not needed for it are switched on again. The others are one edit: `undo`
+        takes it out.
 
         Returns
         -------
@@ -793,7 +793,7 @@ class Explorer(LiveWidget, SettingTraits):
             A convolution or a linear layer; the shown one if left out.
         channel : int, optional
             The output channel that is taken apart by input channel; of a linear layer the row,
-            such as a class. Of the shown layer the shown channel, if left out.
+            such as a class. If left out, the shown channel of the shown layer.
         position : sequence of int, optional
             Row and column: the input channels are sorted by what they add to the value there, see
             `hookviz.contributions`, of the shown sample and without edits. ``()`` for a linear

@@ -113,6 +113,7 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     assert notebook.errors == []
 
 
+@pytest.mark.heavy
 def test_a_pixel_of_a_segmentation(opened, shots):
     notebook, app, said = opened(SEGMENTS)
     output = app.locator(".hv-output")
@@ -176,6 +177,7 @@ model = Poses().eval()
 explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64), class_names=['', 'person'])"""
 
 
+@pytest.mark.heavy
 def test_a_keypoint(opened, shots):
     notebook, app, said = opened(POSES)
     points = app.locator(".hv-input button.hv-point")

@@ -68,6 +68,7 @@ TRAINED = (
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_a_trained_head_from_a_clicked_patch(open_canvas, shots):
     notebook, app = open_canvas(TRAINED)

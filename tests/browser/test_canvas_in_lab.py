@@ -106,6 +106,7 @@ def test_it_takes_over_and_the_traits_follow(open_notebook, twin, shots):
     assert notebook.errors == []
 
 
+@pytest.mark.heavy
 def test_an_explorer_without_a_canvas_beside_it(open_notebook):
     """The style of core widgets stays with them: both look as they do alone."""
     other = MAKE.replace("explorer =", "other =")
@@ -175,8 +176,8 @@ FAILS = "throw new Error('no canvas')"
 @pytest.mark.parametrize(
     "broken",
     [
-        f'patch.object(Canvas, "_esm", "{FAILS}").start();',
         f'patch.object(Canvas, "_esm", "export default {{initialize() {{{FAILS}}}}}").start();',
+        pytest.param(f'patch.object(Canvas, "_esm", "{FAILS}").start();', marks=pytest.mark.heavy),
     ],
 )
 def test_where_it_does_not_run_the_plain_face_stays(open_notebook, broken):

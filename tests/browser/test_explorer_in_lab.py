@@ -15,18 +15,23 @@ TOUR = Path(__file__).resolve().parents[2] / "notebooks" / "explore_resnet.ipynb
 PICTURE = ".hookviz img.smooth"  # the plain face's one picture
 
 
-def of_the_tour():
-    """The tour's first cells, and their explorer, made here."""
-    cells = [cell for cell in nbformat.read(TOUR, 4).cells if cell.cell_type == "code"]
+def twin():
+    """The explorer of the tour's first picture, made here."""
     model, weights = hookviz.pretrained("efficientnet_lite0")
     cat = hookviz.models.photographs()["chelsea"]
-    return [cell.source for cell in cells[:2]], hookviz.explore(model, cat, weights=weights)
+    return hookviz.explore(model, cat, weights=weights)
 
 
-def of_the_demo():
-    """The same of the demo model."""
-    code = "import hookviz\nhookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])"
-    return [code], hookviz.explore(hookviz.demo_model(), hookviz.demo_images()[6])
+@pytest.fixture(scope="module")
+def reference():
+    explorer = twin()
+    yield explorer
+    explorer.close()
+
+
+def cells_of_tour(count):
+    cells = [cell for cell in nbformat.read(TOUR, 4).cells if cell.cell_type == "code"]
+    return [cell.source for cell in cells[:count]]
 
 
 @pytest.mark.heavy
@@ -36,17 +41,16 @@ def test_whole_tour(open_notebook):
     assert notebook.errors == []
 
 
-@pytest.mark.parametrize("made", [of_the_demo, pytest.param(of_the_tour, marks=pytest.mark.heavy)])
-def test_tour(open_notebook, shots, made):
+@pytest.mark.heavy
+def test_tour(open_notebook, shots, reference):
     """The plain face: sliders and menus move one picture, told by its alternative text."""
-    cells, reference = made()
-    notebook = open_notebook(cells)
+    notebook = open_notebook(cells_of_tour(2))
     page = notebook.page
     widget = page.locator(".hookviz-explorer").first
     widget.scroll_into_view_if_needed()
     wait_for_names(widget)
     picture = widget.locator(PICTURE)
-    page.screenshot(path=shots / f"tour-light-{made.__name__}.png")
+    page.screenshot(path=shots / "tour-light.png")
 
     def agrees():
         return picture.get_attribute("alt") == reference.frame.description
@@ -86,8 +90,7 @@ def test_tour(open_notebook, shots, made):
     for theme in notebook.themes[1:]:
         notebook.theme(theme)
         widget.scroll_into_view_if_needed()
-        page.screenshot(path=shots / f"tour-{theme}-{made.__name__}.png")
-    reference.close()
+        page.screenshot(path=shots / f"tour-{theme}.png")
     assert notebook.errors == []
 
 

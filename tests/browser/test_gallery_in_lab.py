@@ -134,6 +134,7 @@ save.on_click(keep)
 save"""
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_the_camera_and_its_refusal(open_notebook, shots, tmp_path):
     """Frame after frame is explored until it is stopped: the last one stays, the light is out."""

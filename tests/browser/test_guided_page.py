@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+from front_end import next_frame
 
 import hookviz
 from hookviz.classroom import Step
@@ -129,6 +130,11 @@ def test_all_that_a_german_page_says_is_german(shown):
     explorer.close()
     page.locator(".hv-tile").first.wait_for()
     said = set(page.evaluate(SAID))
+    cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    for width in (1000, 1200, 1400):
+        page.set_viewport_size({"width": width, "height": 900})
+        next_frame(page)
+        assert page.locator(".hv-panel .hv-cap .hv-label").evaluate_all(cut) == 0, width
     page.locator(".hv-activation .hv-frame").click()
     for key, part in (
         ("b", ".hv-by"),

@@ -83,6 +83,7 @@ PINS = (
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_pins_and_code(open_canvas, twin, shots):
     """What is pinned here is in Python, and the code of the view is in the clipboard."""

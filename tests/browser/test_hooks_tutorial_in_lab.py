@@ -24,6 +24,7 @@ def cells_of(*words):
     return [code for code in cells if any(word in code for word in words)]
 
 
+@pytest.mark.heavy
 def test_a_lesson_and_its_exercises(open_notebook):
     """Its tools, its picture, a lesson with sliders, and all of its exercises."""
     needed = ("# @title Tools", "import gc\n", "# @title The picture", "def square(", "def chain(")

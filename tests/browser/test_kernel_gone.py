@@ -78,6 +78,7 @@ def test_the_face_says_that_the_kernel_is_gone(open_canvas, lab, end, shots):
     notebook.page.screenshot(path=shots / f"kernel-gone-{end.__name__}.png")
 
 
+@pytest.mark.heavy
 def test_an_answer_that_never_comes_tells_of_it(open_canvas, lab):
     """Also where no front end tells of the kernel's state: the new one knows nothing of us."""
     deaf = """from hookviz.widgets.canvas import Canvas

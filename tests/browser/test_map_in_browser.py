@@ -267,6 +267,7 @@ def test_two_fingers_zoom_the_map_and_one_moves_it(shown, explorer_page):
     assert page.evaluate(STATE)["zoom"] == now["zoom"]
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_in_a_notebook(open_canvas, shots):
     make = (

@@ -244,6 +244,7 @@ def as_drawn(boxes, wanted):
     return len(shown) > 4
 
 
+@pytest.mark.heavy
 def test_the_map_shows_this_pages_own_run(written, shown, shots):
     page = shown(written, color_scheme="light")
     page.locator(".hv-tile").first.wait_for()
@@ -482,6 +483,7 @@ BOXED = """() => Array.from(document.querySelectorAll(".hv-box"), (box) => [
 ]).reverse()"""
 
 
+@pytest.mark.heavy
 def test_boxes_of_a_detector_follow_the_input(shown, shots):
     torch.manual_seed(1)
     model = Queries().eval()
@@ -619,6 +621,7 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
 
 
+@pytest.mark.heavy
 def test_the_order_by_ablation(written, shown, shots):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()
@@ -755,6 +758,7 @@ PASTE = """async ([type, text]) => {
 }"""
 
 
+@pytest.mark.heavy
 def test_a_picture_is_pasted(written, shown):
     page = shown(written)
     page.locator(".hv-tile").first.wait_for()

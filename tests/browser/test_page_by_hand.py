@@ -102,7 +102,10 @@ def test_a_drag_on_the_colourbar_chooses_the_range(page, explorer):
     assert (canvas_pixels(canvas) == whole).all()
 
 
-@pytest.mark.parametrize("method", ["gradcam", "hirescam", "eigencam"])
+OTHERS = [pytest.param(each, marks=pytest.mark.heavy) for each in ("hirescam", "eigencam")]
+
+
+@pytest.mark.parametrize("method", ["gradcam", *OTHERS])
 def test_the_overlay_is_the_one_that_python_draws(page, explorer, method):
     page.get_by_label("heatmap", exact=True).select_option(method)
     next_frame(page)
@@ -306,6 +309,11 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     for row, column in ((2, 3), (5, 25), (26, 12)):  # away from crosshair and box
         y, x = top + (row + 0.5) * side, left + (column + 0.5) * side
         assert (picture[round(y), round(x)] == shown[row, column]).all()
+    # The channel's number stands in front of "of 96, sorted by".
+    rank = page.locator(".hv-number-now").first.bounding_box()
+    left, top = (round(2 * (rank[each] - title[each] + 12)) for each in ("x", "y"))
+    wide, high = (round(2 * rank[each]) for each in ("width", "height"))
+    assert np.ptp(picture[top : top + high, left : left + wide]) > 100
 
 
 def test_the_view_is_in_the_address(chrome, explorer_page, page):

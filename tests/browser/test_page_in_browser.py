@@ -160,7 +160,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
     assert "Gradients in this page are of moon" in page.locator(".hv-notes").inner_text()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.heavy)])
 def test_in_a_sandboxed_frame(shown, shots, theme, explorer_page):
     inner = explorer_page.read_text()
     frame = f'<iframe sandbox="allow-scripts" width="1200" height="800" srcdoc="{escape(inner)}">'

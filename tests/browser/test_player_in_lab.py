@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from front_end import wait_for
 from playwright.sync_api import expect
 
@@ -51,6 +52,7 @@ def test_it_plays_in_its_frame_and_python_leads_it(open_notebook, shots):
     assert notebook.errors == []
 
 
+@pytest.mark.heavy
 def test_hostile_names_stay_text(open_notebook):
     notebook = open_notebook(
         [

@@ -32,6 +32,7 @@ def saved(path):
     return wait_for(read, "the notebook to be saved")
 
 
+@pytest.mark.heavy
 def test_exported_it_is_one_picture(open_notebook, lab, chrome, tmp_path):
     notebook = open_notebook([CELL])
     still = notebook.page.locator("[id^=hookviz-still]")

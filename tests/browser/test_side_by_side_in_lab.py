@@ -58,6 +58,7 @@ def test_two_pictures_move_together(open_notebook, shots):
     assert notebook.errors == []
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_before_and_after_fine_tuning(open_notebook, shots):
     notebook = open_notebook([CANVAS_ON, *FINE_TUNED])

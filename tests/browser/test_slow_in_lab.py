@@ -67,6 +67,7 @@ def shown(open_notebook: Any) -> Any:
     assert notebook.errors == []
 
 
+@pytest.mark.heavy
 def test_keys_are_held_while_the_class_changes(shown):
     notebook, app, said = shown
     page = notebook.page
@@ -165,6 +166,7 @@ SHOW_AGAIN = """
 """
 
 
+@pytest.mark.heavy
 def test_a_view_that_ends_at_once_has_told_its_last_change(open_notebook):
     notebook = open_notebook([ON, MAKE, "explorer"])
     page, app = notebook.page, notebook.page.locator(".hookviz-app")
@@ -210,6 +212,7 @@ INTERRUPT = """
 """
 
 
+@pytest.mark.heavy
 def test_a_stop_of_a_large_picture(open_notebook, lab):
     """The bar names the way to stop; then the explorer that stood before answers as it did."""
     notebook = open_notebook([ON, SLOW, "explorer"])

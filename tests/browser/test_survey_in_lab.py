@@ -35,6 +35,7 @@ def survey():
     return names["survey"]
 
 
+@pytest.mark.heavy
 def test_beside_the_explorer_and_alone(open_notebook, survey, shots):
     notebook = open_notebook([MAKE, SHOW, "survey.show(channel=15)"])
     page = notebook.page

@@ -157,8 +157,10 @@ def test_it_plays_to_the_end(shown, trace):
     assert place(page) == 2
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [700, 1100])
+OTHERS = [pytest.param(*each, marks=pytest.mark.heavy) for each in ((700, "dark"), (1100, "light"))]
+
+
+@pytest.mark.parametrize(("width", "theme"), [(700, "light"), (1100, "dark"), *OTHERS])
 def test_nothing_jumps(opened, shots, trace, width, theme):
     page = opened(width, theme)
     colours = palette if theme == "light" else dark_or_same

@@ -31,6 +31,7 @@ print(f'trained {{step}} steps')"""
 STEPS = 12
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_live(open_notebook, shots, tmp_path):
     end = tmp_path / "end"

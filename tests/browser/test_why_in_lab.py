@@ -141,6 +141,7 @@ def within(panel):
     assert outside == []
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(WIDGETS < 8, reason="the classic Notebook 6 has no anywidget")
 def test_the_weights(open_canvas, shots):
     layers = "['stem.0', 'layer3.1.conv2', 'head.2']"

@@ -10,6 +10,7 @@ import pytest
 import torch
 from front_end import wait_for
 from seen import blocks
+from torch import nn
 
 import hookviz
 
@@ -77,6 +78,20 @@ def check(why, model, x):
     return wanted
 
 
+def test_operations_keep_their_names_in_german(shown):
+    torch.manual_seed(0)
+    pooled = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), *pooled).eval()
+    made = hookviz.explore(model, torch.rand(1, 3, 12, 12))
+    html = made.to_html(language="de")
+    made.close()
+    why = opened(shown(html))
+    wait_for(lambda: why.locator(".hv-why-term").count() > 2, "the terms")
+    words = why.locator("> .hv-dim").first.inner_text()
+    assert "; dann batch_norm " in words
+    assert "→ mean (aus mehreren Werten)" in words
+
+
 def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     html = written()
     model, x = hookviz.demo_model(), hookviz.demo_images()[6]
@@ -86,6 +101,10 @@ def test_exact_numbers_and_the_way_back_to_the_pixels(shown, shots):
     assert wanted.layer == LAYER and wanted.channel == CHANNEL
     after = [name for name, _ in wanted.after]
     assert f"then {after[0]} " in why.inner_text()
+    page.set_viewport_size({"width": 390, "height": 844})
+    cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert why.locator(".hv-why-from button").evaluate_all(cut) == 0
+    page.set_viewport_size({"width": 1280, "height": 900})
     assert why.locator("input[type=checkbox]").count() == 0  # nothing runs here
     page.screenshot(path=shots / "why-page.png")
 
@@ -184,6 +203,7 @@ def test_the_weights_of_the_shown_layer(shown, shots):
     page.screenshot(path=shots / "weights-colour.png", full_page=True)
 
 
+@pytest.mark.heavy
 def test_rounded_numbers_are_within_what_is_told(shown):
     html = written(max_bytes=2.2e6)
     facts = blocks(html)["facts"]["facts"]
@@ -213,6 +233,7 @@ def running():
     return written(network=True)
 
 
+@pytest.mark.heavy
 def test_a_page_that_runs_its_network_tells_why_of_another_picture(running, shown, shots):
     """The terms are of the page's own run: of the picture that is shown, and with its edits."""
     page = shown(running)

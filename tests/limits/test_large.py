@@ -216,6 +216,7 @@ def test_mosaics_of_very_many_channels(count):
     assert abs(int(level) - 252 * values[-1, 0, 0]) <= 1
 
 
+@pytest.mark.heavy
 def test_a_model_of_500_convolutions(tmp_path):
     model = network("500 convolutions")
     explorer = opened(model, pictures(1, 48))
@@ -281,6 +282,7 @@ def test_noise_of_2048_pixels_a_side_which_nothing_compresses():
     explorer.close()
 
 
+@pytest.mark.heavy
 def test_a_signal_of_200000_values(tmp_path):
     model = nn.Sequential(
         nn.Conv1d(2, 16, 9), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 3)

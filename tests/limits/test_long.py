@@ -103,7 +103,7 @@ def test_steps(rounds):
     assert_flat(f"{rounds} steps", f"{rounds // 10} steps", counts, memory)
 
 
-@few_and(200, few=20)
+@few_and(200, few=10)
 def test_explorers_opened_and_closed(rounds):
     counts, memory = [], []
     image = pictures(1, 48)
@@ -214,7 +214,7 @@ def test_links_to_a_closed_explorer_are_undone(kernel):
     kernel.run("for e in explorers(): e.close()")
 
 
-@few_and(200, few=20)
+@few_and(200, few=10)
 def test_moves_of_a_slider_in_a_kernel(kernel, rounds):
     kernel.run("explorer = hookviz.explore(model, image)\nexplorer", {"cellId": "s"})
     ids = "[control(explorer, name).model_id for name in ('layer', 'channel')]"

@@ -22,7 +22,6 @@ CASES = all_cases()
 QUICK = {
     "torchvision/squeezenet1_1",
     "torchvision/lraspp_mobilenet_v3_large",
-    "torchvision/ssdlite320_mobilenet_v3_large",
     "timm/starnet_s050",
 }
 SAMPLE = [

@@ -83,7 +83,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
         than `LayerDifference.tolerance`: 16 roundings of the coarser type and 8 times the
         difference of its inputs. So what a layer only passes on is not its own. Is it a block, of
         whose layers each passes its inputs on, then it arises in the block's own code: an addition,
-        an interpolation between its layers. Whether the ``inputs_differ`` already, the layer says.
+        an interpolation between its layers. Its ``inputs_differ`` is True if its inputs differ.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class Comparison(TablePage, Sequence[LayerDifference]):
             Unknown layer.
         """
         if self._explore is None:
-            raise ValueError("These are numbers alone: ask hookviz.compare() for them again.")
+            raise ValueError("This comparison holds no tensors: run hookviz.compare() again.")
         return self._explore(layers)
 
     def figure(self) -> Figure:

@@ -107,6 +107,8 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if each.kind != "vanishing"]
     if any(each.evidence.get("slope") == 0 for each in found):  # the operation is named
         found = [each for each in found if not _without_slope(each)]
+    if any(each.kind == "zero weights" and each.severity == "warning" for each in found):
+        found = [e for e in found if e.kind not in ("input scale", "batchnorm", "constant", "dead")]
     if any(_too_large(each) for each in found):
         found = [each for each in found if not _of_large_numbers(each)]
     return found

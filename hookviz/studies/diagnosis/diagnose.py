@@ -74,7 +74,7 @@ def diagnose(
     Raises
     ------
     FileNotFoundError, ValueError, TypeError
-        The input is none that a model takes. What the model itself raises is a finding; in a
+        No model takes such an input. An error of the model itself is a finding; in a
         ``with`` block it is raised, too.
 
     Notes
@@ -83,7 +83,7 @@ def diagnose(
 
     - ``"nan"``, ``"inf"``: the first operation that made one of finite numbers, or the parameter,
       buffer or input that held it; told only if it left a layer, came to the output or reached a
-      weight. What passes it on is counted, not told. Masks of −Inf are not told.
+      weight. Operations that pass it on are counted, not listed. Masks of −Inf are not listed.
     - ``"half precision"``: results above half of the type's largest number, or more than a tenth
       of a tensor's numbers that become 0 in the type.
     - ``"dead"``, ``"constant"``, ``"saturated"``: more than half of a layer's channels are zero,

@@ -33,12 +33,19 @@ from ..graph.page import drawing
 from .checks import causes_alone, findings_in, looked_at
 from .findings import Diagnosis, Finding, Ignored, checked, without
 from .loss import LOOKED, LossListener, held_by, idle_samples, optimizers, wiring
-from .model_error import WRONG_ARGUMENTS, no_grad_at, no_graph, place_of, raised_outside
+from .model_error import (
+    WRONG_ARGUMENTS,
+    no_grad_at,
+    no_graph,
+    overwritten,
+    place_of,
+    raised_outside,
+)
 from .nonfinite import SETTLING, SKIPPED, gradient_scale, lost_in_loss, nan_and_inf
 from .observation import Observation, batch_of, examine, plain_values
 from .operations import OUTSIDE, OperationRecord, away_from, moments
 from .train_eval import modes_apart
-from .unused import cut_off
+from .unused import cut_off, not_learning
 from .values import LINEAR, off_scale, one_under_many_names
 
 CHECK_EVERY = 16
@@ -304,7 +311,9 @@ class Guard(HookManager, Diagnosis):
             cut = self._loss.cut
             if calls and "does not require grad" in str(error):
                 cut = self._cut_at(calls[-1])
+            write = None if stepped else self._loss.overwritten(error)
             outside = raised_outside(error, within, cut, stepped=stepped)
+            outside = outside if write is None else overwritten(error, *write)
             self.set_findings([outside, *self], self.looked_at)
 
     def _look(self, calls: list[RecordedCall]) -> None:
@@ -317,6 +326,7 @@ class Guard(HookManager, Diagnosis):
         known.samples, self._nodes = batch_of(tensors)
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
         found += one_under_many_names(known)
+        found += not_learning(self._parameters) if self._graded else ()
         wired = [each.facts["wired"] for each in known.operations if "wired" in each.facts]
         lacking = self._lacking() or self._uneven or _suspicious(self._names)
         found += self._idle_samples()

@@ -34,6 +34,7 @@ from .operations import (
     Ends,
     OperationContext,
     OperationRecord,
+    culprit,
     ends_of,
     look_at_wiring,
     origin_of,
@@ -263,6 +264,8 @@ class LossListener(Listener):
             return
         given = [self._writers.get(t) or self._given(t, operation) for t in operation.inputs]
         found = _Measured(record_of(operation, len(self._measured)), made, given)
+        if operation.mutates and given:
+            found.record.facts["overwrote"] = given[0].record if given[0] is not None else None
         self._measured.append(found)
         for each in operation.outputs:
             self._writers[each] = found
@@ -295,6 +298,12 @@ class LossListener(Listener):
                 known = origin is not None and origin.name != "output" and not origin.constant
                 return origin if known else None, records
         return None, records
+
+    def overwritten(self, error: BaseException) -> tuple[OperationRecord, str, str] | None:
+        """Return what wrote over a tensor that the backward of the loss needs, and who needs it."""
+        for each in self._measured:
+            each.read()
+        return culprit([each.record for each in self._measured], error, self._root)
 
     # A loss without a way to the model
 
@@ -375,6 +384,7 @@ _BEFORE_A_LOSS = 16
 _ENDS = {made for name, made in WIRED if "softmax" in name}
 _HEARD = {"softmax", "log_softmax", "nll_loss_forward", "clone", "to_copy", *PAIRED}
 _HEARD |= {"mul", "exp", "xlogy"}  # parts of kl_div
+_HEARD |= {made for _, made in WIRED}
 
 
 LOOKED = "the optimizer"

@@ -55,7 +55,7 @@ def raised(seen: Observation) -> Iterator[Finding]:
             words.append(f", and takes {wants}")
     message = "".join(words) + f": {first_line(error)}"
     if seen.write is not None:
-        yield _overwritten(seen, *seen.write)
+        yield overwritten(seen.error, *seen.write)
         return
     yield Finding(
         kind,
@@ -127,7 +127,9 @@ WRONG_ARGUMENTS = re.compile(
 IN_PLACE = re.compile("modified by an inplace operation|leaf Variable that requires grad")
 
 
-def _overwritten(seen: Observation, write: OperationRecord, needing: str, at: str) -> Finding:
+def overwritten(
+    error: BaseException | None, write: OperationRecord, needing: str, at: str
+) -> Finding:
     """Report an in-place error: the operation that wrote, and the one that needed the old value."""
     owner = f" in {write.layer!r}" if write.layer and write.layer != OUTSIDE else ""
     return Finding(
@@ -138,7 +140,7 @@ def _overwritten(seen: Observation, write: OperationRecord, needing: str, at: st
         f"Write a new tensor in that line: x = x + 1, x.relu(), inplace=False; or give "
         f"it a clone() of what {needing} returned.",
         **{**write.place, "phase": "backward"},
-        evidence={"error": first_line(seen.error) if seen.error is not None else ""},
+        evidence={"error": first_line(error) if error is not None else ""},
     )
 
 

@@ -229,7 +229,7 @@ SAYS = re.compile("modified by an inplace operation")
 
 
 def culprit(
-    operations: Sequence[OperationRecord], error: Exception, score: Tensor | None
+    operations: Sequence[OperationRecord], error: BaseException, score: Tensor | None
 ) -> tuple[OperationRecord, str, str] | None:
     """Return the operation that wrote, and name and line of the one that needs the old value.
 

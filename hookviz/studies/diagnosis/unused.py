@@ -77,18 +77,7 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
     """Parameters that no gradient reached, by layer and with the reason."""
     every = dict(next(iter(seen.names)).named_parameters())
     frozen = {name for name, parameter in every.items() if not parameter.requires_grad}
-    if frozen:
-        whole = len(frozen) == len(every)
-        yield Finding(
-            "no gradient",
-            "warning" if whole else "note",
-            f"{len(frozen)} of {len(every)} parameters are frozen (requires_grad=False), such as "
-            f"{min(frozen)!r}: they are not trained.",
-            "Call requires_grad_() on the layers that are to learn.",
-            "" if whole else min(frozen).rpartition(".")[0],
-            phase="backward",
-            evidence={"parameters": sorted(frozen)},
-        )
+    yield from not_learning(every)
     if seen.error is not None:
         return
     if not seen.backward:
@@ -110,7 +99,9 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
         # A model may choose in eval mode where it draws, or rounds softly, in training; and a
         # detector detaches what it proposes, and learns it by a loss that it has in training.
         training = next(iter(seen.names)).training
-        answers = not training and (advice is _SOFT or (seen.chosen and why == _UNTRACKED))
+        untracked = not any(look.tracked for look in seen.calls if look.module is module)
+        detached = untracked and (cut is None or cut.name == "detach")
+        answers = not training and (advice is _SOFT or (seen.chosen and detached))
         nothing = "Nothing, if that is so in eval mode alone; in training mode look again."
         if meant := _meant(module, name, seen, learns, steps):
             nothing = f"Nothing, if that is meant: {meant}."
@@ -128,6 +119,24 @@ def no_gradient(seen: Observation) -> Iterator[Finding]:
             evidence={"parameters": sorted(_parameters(module, name) - frozen)},
         )
     yield from _no_slope(seen)
+
+
+def not_learning(every: Mapping[str, nn.Parameter]) -> Iterator[Finding]:
+    """Tell of parameters, by their names, that are frozen."""
+    frozen = [name for name, parameter in every.items() if not parameter.requires_grad]
+    if not frozen:
+        return
+    whole, first = len(frozen) == len(every), min(frozen)
+    yield Finding(
+        "no gradient",
+        "warning" if whole else "note",
+        f"{len(frozen)} of {len(every)} parameters are frozen (requires_grad=False), such as "
+        f"{first!r}: they are not trained.",
+        "Call requires_grad_() on the layers that are to learn.",
+        "" if whole else first.rpartition(".")[0],
+        phase="backward",
+        evidence={"parameters": sorted(frozen)},
+    )
 
 
 FEW = 16
@@ -326,6 +335,11 @@ def _reason(
         if off:
             why = f"it ran under torch.no_grad() at {line_of(*off[0])}"
             return why, _REMOVE, OperationRecord(-1, "", name, file=off[0][0], line=off[0][1])
+        cuts = (each.record for each in seen.cuts if each.record.name == "detach")
+        if own := next(
+            (each for each in cuts if each.layer in _names_within(module, name, seen)), None
+        ):
+            return _detached(own), _REMOVE, own
         return _UNTRACKED, _REMOVE, None
     last = max((seen.calls.index(look) for look in calls), default=-1)
     within = _names_within(module, name, seen)
@@ -344,13 +358,18 @@ def _reason(
         if cut.name == "no_grad":
             return f"its output goes through torch.no_grad() {there}", _REMOVE, cut
         if cut.name == "detach":
-            return f"its output is detached {there}", _REMOVE, cut
+            return _detached(cut), _REMOVE, cut
         return f"{cut.name} {there} returns truths or whole numbers, without a slope", _SOFT, cut
     return (
         "the score does not depend on its output",
         "Use its output in what the loss is computed from, or remove the layer.",
         None,
     )
+
+
+def _detached(cut: OperationRecord) -> str:
+    line = f" at {cut.where}" if cut.where else ""
+    return f"its output is detached in {_place_of(cut)}{line}"
 
 
 _SOFT = (

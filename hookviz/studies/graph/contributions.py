@@ -48,9 +48,9 @@ def contributions(
         What the model takes: whatever `hookviz.explore` does.
     layer : str or torch.nn.Module
     channel : int
-        Which of the layer's output channels; of a linear layer which output, such as a class.
+        Which of the layer's output channels; for a linear layer which output, such as a class.
     position : sequence of int
-        Where in the map: row and column, or one number for each of its dimensions. Of a linear
+        Where in the map: row and column, or one number for each of its dimensions. For a linear
         layer ``()``, or which token.
     sample : int
         Which of the batch.

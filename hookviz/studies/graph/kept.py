@@ -231,7 +231,7 @@ class KeptRun:
         if kept.refused:
             raise ValueError(f"{named} {kept.refused}")
         if kept.weights != _versions(kept):
-            raise ValueError(f"{named} has other weights by now: run the model again.")
+            raise ValueError(f"{named} has new weights since the run: run the model again.")
         assert kept.returned is not None and kept.layout is not None and kept.given is not None
         linear = kept.arguments is None
         try:

@@ -81,10 +81,10 @@ class Provenance:
             targets = [each for each in operation.outputs if all(each is not one for one in given)]
         if not targets:
             return  # views
-        if operation.function not in self._rules:
-            traced = TracedOperation(_NoPlanes(), operation)
-            self._rules[operation.function] = rules.rule_of(traced)
-        rule = self._rules[operation.function]
+        rule = self._rules.get(operation.function, self)
+        if rule is self:
+            rule = rules.rule_of(TracedOperation(_NoPlanes(), operation))
+            self._rules[operation.function] = rule
         read = [] if rule is rules.unread else operation.reads
         if rule is rules.overwritten:
             read = [each for each in read if each is not operation.argument.get("self")]
@@ -304,7 +304,10 @@ class Provenance:
         return self._numbers[sources]
 
     def _united(self, numbers: Iterable[int]) -> Sources:
-        return frozenset().union(*(self._sets[each] for each in numbers))
+        different = set(numbers)
+        if len(different) == 1:
+            return self._sets[different.pop()]
+        return frozenset().union(*(self._sets[each] for each in different))
 
 
 class _Planes:
@@ -385,9 +388,11 @@ def _fills(tensor: Tensor) -> bool:
         count = tensor.untyped_storage().nbytes() // tensor.element_size()
     except (RuntimeError, NotImplementedError):  # a sparse one has none of its own
         return True
+    if tensor.numel() != count or tensor.is_contiguous():
+        return tensor.numel() == count
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
     reach = 1 + sum((size - 1) * stride for size, stride in pairs)
-    return tensor.numel() == reach == count
+    return reach == count
 
 
 def _numbers_in(sets: Tensor) -> list[int]:

@@ -285,7 +285,7 @@ def receptive_field(
         It stays as it is, to the bit.
     inputs
         As for `hookviz.explore`. Its size matters at the borders and where layers depend on
-        it; its values do not. Of a batch the first one is taken.
+        it; its values do not. The first sample of a batch is used.
     layer : str or torch.nn.Module, or as ``layers=`` of `hookviz.capture`
         One layer by its name or as a module; or a pattern, a list, a type or a predicate for
         several, and None for every convolution, at hardly more work than for one.
@@ -310,8 +310,8 @@ def receptive_field(
     -----
     Norms by their own statistics (GroupNorm, InstanceNorm) see the whole input, as do
     squeeze-and-excitation and attention. A mask of −Inf hides, or of the least number; one of −100,
-    as in Swin, does not, since a large score overcomes it. Of several tensors the first
-    floating-point one is the input whose pixels are meant.
+    as in Swin, does not, since a large score overcomes it. If there are several tensors,
+    the pixels are those of the first floating-point one.
 
     Examples
     --------

@@ -627,7 +627,9 @@ class LayerSurvey:
             ``q`` is not from 0 to 1.
         """
         if not 0 <= q <= 1:
-            raise ValueError(f"q={q} is not a share: give 0 for the smallest to 1 for the largest.")
+            raise ValueError(
+                f"q={q} is not a quantile: give 0 for the smallest to 1 for the largest."
+            )
         if channel is not None:
             self._check(channel)
         largest = self.data["values"][0].double()

@@ -96,8 +96,8 @@ def as_data_set(given: Any) -> Any:
         return PictureFolder(given)
     if isinstance(given, DataLoader):
         raise TypeError(
-            "A DataLoader may shuffle, and does not say which input has which index: give its "
-            ".dataset, and num_workers= and batch_size= here."
+            "A DataLoader may shuffle, so its inputs have no fixed index: give its .dataset, and "
+            "num_workers= and batch_size= here."
         )
     sized = hasattr(given, "__len__") and hasattr(given, "__getitem__")
     if isinstance(given, (IterableDataset, Mapping)) or not sized:

@@ -483,8 +483,8 @@ class _Work(HookManager):
         maps = as_maps(first.detach(), module, self._grid.of(first.shape))
         if len(maps) != len(self._indices) or not maps.numel():
             raise ValueError(
-                f"it returns shape {tuple(first.shape)} for {len(self._indices)} inputs, which "
-                "does not say what is whose."
+                f"it returns shape {tuple(first.shape)} for {len(self._indices)} inputs: one "
+                "row is needed for each."
             )
         return at_least_float32(maps).to(self._device)
 

@@ -454,7 +454,7 @@ class Survey(PatchMixin):
         """
         if not 0 < fraction <= 1:
             raise ValueError(
-                f"fraction={fraction} is not a fraction of the inputs: give 0 < share <= 1."
+                f"fraction={fraction} is not a fraction of the inputs: give 0 < fraction <= 1."
             )
         labels = self.channels.data["labels"]
         highest = int(labels.max()) if labels.numel() else -1
