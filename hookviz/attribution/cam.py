@@ -280,11 +280,13 @@ def first_eigenvectors(products: Tensor) -> Tensor:
     size = products.shape[-1]
     start = torch.arange(1.0, size + 1).to(products).sin()
     vectors = start[:, None].expand(len(products), size, 1)
-    # Their trace is the sum of the eigenvalues: with it as 1, four steps stay within the range.
-    steady = products / products.diagonal(dim1=1, dim2=2).sum(1)[:, None, None].clamp(min=1e-300)
+    # The trace sums the eigenvalues: with it as 1, four steps stay in the range.
+    traces = products.diagonal(dim1=1, dim2=2).sum(1)[:, None, None]
+    steady = products / traces.clamp(min=1e-300)
     for _ in range(50 if size > 100 else 0):
         before, vectors = vectors, steady @ (steady @ (steady @ (steady @ vectors)))
-        vectors = vectors / torch.linalg.vector_norm(vectors, dim=1, keepdim=True).clamp(min=1e-300)
+        lengths = torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
+        vectors = vectors / lengths.clamp(min=1e-300)
         if torch.linalg.vector_norm(vectors - before, dim=1).max() < 1e-9:
             return vectors
     return torch.linalg.eigh(products).eigenvectors[..., -1:]
