@@ -70,6 +70,18 @@ WIRED = {
         "7",
         "binary_cross_entropy_with_logits",
     ),
+    "sigmoid in the loss": (
+        net,
+        lambda output: F.binary_cross_entropy_with_logits(output.sigmoid(), ONE_HOT),
+        "",
+        "binary_cross_entropy_with_logits",
+    ),
+    "sigmoid before a cross entropy": (
+        net,
+        lambda output: F.cross_entropy(torch.sigmoid(output), LABELS),
+        "",
+        "log_softmax",
+    ),
     "nll": (net, lambda output: F.nll_loss(output, LABELS), "", "nll_loss_forward"),
     "(N, 1)": (
         lambda: net(classes=1),

@@ -407,6 +407,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     page.locator(".hv-output canvas").first.wait_for()
     page.get_by_text("no class scores, so no gradient: click the output").wait_for()
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("there is no score, so no gradient")
+    expect(page.get_by_role("combobox", name="class that the gradient is of")).to_be_visible()
     with torch.no_grad():
         classes = model(x)["out"][0].argmax(0)
     click_place(page, ".hv-output", 5, 20, (24, 32))

@@ -384,6 +384,7 @@ _BEFORE_A_LOSS = 16
 _ENDS = {made for name, made in WIRED if "softmax" in name}
 _HEARD = {"softmax", "log_softmax", "nll_loss_forward", "clone", "to_copy", *PAIRED}
 _HEARD |= {"mul", "exp", "xlogy"}  # parts of kl_div
+_HEARD |= {made for _, made in WIRED}
 
 
 LOOKED = "the optimizer"
