@@ -41,8 +41,13 @@ def run(kernel):
     [
         "HBox([new(), new()])",
         "box = HBox([VBox([new()]), new()])\nbox",
-        "box = HBox([new(), new()])\ndisplay(box)",
-        "HBox([new(), new()], layout={'width': '300px'});",
+        *(
+            pytest.param(each, marks=pytest.mark.heavy)
+            for each in (
+                "box = HBox([new(), new()])\ndisplay(box)",
+                "HBox([new(), new()], layout={'width': '300px'});",
+            )
+        ),
     ],
 )
 def test_a_box_of_the_cell_is_closed_with_what_is_in_it(run, cell):

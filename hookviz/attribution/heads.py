@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType
 from typing import Any
 
@@ -141,6 +141,9 @@ def _row(tensor: Tensor, query: int) -> Tensor:
 # Which layers
 
 
+Words = Callable[[type], set[str]]
+
+
 def with_attention(model: nn.Module, layers: Layers) -> Layers:
     """Return the layers of an explorer: with None, a transformer's blocks, too.
 
@@ -150,7 +153,8 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
         return layers
     core, _ = unwrapped(model)
     names = {module: known[0] for module, known in module_names(core).items()}
-    attending = [name for module, name in names.items() if name and _attends(module)]
+    words = lru_cache(None)(_words)
+    attending = [name for module, name in names.items() if name and _attends(module, words)]
     if not attending:
         return None
     blocks = {core.get_submodule(name) for name in blocks_of_attention(attending).values()}
@@ -159,25 +163,27 @@ def with_attention(model: nn.Module, layers: Layers) -> Layers:
 
 def may_attend(module: nn.Module) -> bool:
     """Return whether the code of a module, or of one in it, looks like attention."""
-    return any(_attends(each) or _softens(each) for each in module.modules())
+    words = lru_cache(None)(_words)  # of each class once
+    return any(_attends(each, words) or _softens(each, words) for each in module.modules())
 
 
-def _attends(module: nn.Module) -> bool:
+def _attends(module: nn.Module, words: Words) -> bool:
     if isinstance(module, nn.MultiheadAttention):
         return True
     if type(module).__module__.startswith("torch.nn."):
         return False
     named = any(part in type(module).__name__.lower() for part in ("attention", "attn"))
-    heads = any(isinstance(getattr(module, each, None), int) for each in HEADS)
-    return (named and heads) or "scaled_dot_product_attention" in _words(type(module))
+    if named and any(isinstance(getattr(module, each, None), int) for each in HEADS):
+        return True
+    return "scaled_dot_product_attention" in words(type(module))
 
 
-def _softens(module: nn.Module) -> bool:
+def _softens(module: nn.Module, words: Words) -> bool:
     """Return whether a module's own code makes a softmax, and two linear layers or more are in it.
 
     They may be the queries and keys.
     """
-    if "softmax" not in _words(type(module)):
+    if "softmax" not in words(type(module)):
         return False
     return sum(isinstance(each, nn.Linear) for each in module.children()) > 1
 

@@ -11,6 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -367,14 +368,23 @@ class ModelInputs:
 
     def __init__(self, model: nn.Module) -> None:
         self.model, _ = unwrapped(model)
-        names = module_names(model)
-        self._layers = {name for every in names.values() for name in every}
-        self.first = next((module for module in names if is_convolution(module)), None)
+        self._given = model
+
+    @cached_property
+    def first(self) -> nn.Module | None:
+        return next(filter(is_convolution, self.model.modules()), None)
+
+    def _is_layer(self, name: str) -> bool:
+        """Return whether a module has this name, which says an input otherwise."""
+        head = name.partition(".")[0]
+        if not any(head in module._modules for module in self.model.modules()):
+            return False  # all names are seldom needed, and each stroke of a brush is an edit
+        return any(name in every for every in module_names(self._given).values())
 
     def split(self, layers: Any) -> tuple[Any, list[str]]:
         """Return the layers without the names of inputs, and those names."""
         entries = layers if isinstance(layers, (list, tuple)) else [layers]
-        inputs = [each for each in entries if is_input(each) and each not in self._layers]
+        inputs = [each for each in entries if is_input(each) and not self._is_layer(each)]
         if not inputs:
             return layers, []
         return [each for each in entries if each not in inputs], inputs

@@ -353,7 +353,7 @@ export class App {
     const scored = this.source.write ? "its score as the target" : "making it the target needs the notebook";
     if (boxes.bars.length) this.parts.predictions.show(boxes.bars, box ?? target, scored);
     else this.parts.predictions.show(facts.predictions, wanted === null ? target : asked, what);
-    const dense = facts.answer && facts.target.name !== "nothing";
+    const dense = facts.answer && (facts.target.name !== "nothing" || this.source.write); // the field takes a target
     visible(this.parts.answers, facts.predictions.length > 0 || facts.classes.count > 0 || boxes.bars.length > 0 || Boolean(dense));
     const written = Boolean(this.source.write) && facts.classes.count === 0;
     visible(this.parts.anyClass.root, facts.classes.count > facts.predictions.length || written);

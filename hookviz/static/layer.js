@@ -175,9 +175,10 @@ export class Layer {
    * @returns {Range | null}
    */
   robust(channel, { high }) {
-    const values = this.arrays.percentiles.values;
-    const at = (/** @type {number} */ row) => Math.abs(values[row * this.count + channel] ?? 0);
-    const end = Math.max(at(2), at(3));
+    const own = /** @type {any} */ (this.arrays).slopeEnds?.(channel);
+    const values = own ? [] : this.arrays.percentiles.values;
+    const [low, most] = own ?? [2, 3].map((row) => values[row * this.count + channel] ?? 0);
+    const end = Math.max(Math.abs(low), Math.abs(most));
     return end > 0 && 2 * end < high ? { low: -end, high: end, precision: "double" } : null;
   }
 

@@ -157,6 +157,10 @@ export function layerArrays(maps, gradients, shape, orders) {
     });
     return { shape: [ends.length, count], values };
   });
+  // Of one channel at a time: a new picture shows one.
+  const size = maps.length / count;
+  const ends = (/** @type {number} */ channel) => gradients && percentilesOf(gradients.subarray(channel * size, (channel + 1) * size), 1).map((each) => each[0]);
+  Object.defineProperty(found, "slopeEnds", { value: ends });
   return found;
 }
 

@@ -42,7 +42,8 @@ function sinc(x) {
 }
 
 /**
- * For each new pixel where its weights begin, and the weights as whole numbers.
+ * For each new pixel where its weights begin, how many there are, and the weights as whole numbers,
+ * `taps` places a pixel. Typed arrays: a photograph is resized several times as fast as by lists.
  * @param {number} before
  * @param {number} after
  * @param {string} name
@@ -52,7 +53,9 @@ function weightsOf(before, after, name) {
   const scale = before / after;
   const wide = Math.max(scale, 1);
   const support = own * wide;
-  return Array.from({ length: after }, (_, i) => {
+  const taps = Math.ceil(2 * support) + 2;
+  const [froms, counts, wholes] = [new Int32Array(after), new Int32Array(after), new Int32Array(after * taps)];
+  for (let i = 0; i < after; i++) {
     const centre = (i + 0.5) * scale;
     const from = Math.max(Math.trunc(centre - support + 0.5), 0);
     const to = Math.min(Math.trunc(centre + support + 0.5), before);
@@ -60,12 +63,14 @@ function weightsOf(before, after, name) {
     const raw = Array.from({ length: to - from }, (_, k) => weight((k + from - centre + 0.5) * inverse));
     let total = 0;
     for (const each of raw) total += each;
-    const whole = raw.map((each) => {
+    froms[i] = from;
+    counts[i] = raw.length;
+    for (const [k, each] of raw.entries()) {
       const fixed = (total === 0 ? each : each / total) * 2 ** BITS;
-      return Math.trunc(fixed < 0 ? fixed - 0.5 : fixed + 0.5);
-    });
-    return { from, whole };
-  });
+      wholes[i * taps + k] = Math.trunc(fixed < 0 ? fixed - 0.5 : fixed + 0.5);
+    }
+  }
+  return { froms, counts, wholes, taps };
 }
 
 /**
@@ -79,18 +84,21 @@ function weightsOf(before, after, name) {
  * @param {number} stride In the source.
  * @param {number} step In what is made.
  */
-function pass(source, made, weights, count, first, last, stride, step) {
+function pass(source, made, { froms, counts, wholes, taps }, count, first, last, stride, step) {
   for (let line = 0; line < count; line++) {
     const start = first(line);
     let to = last(line);
-    for (const { from, whole } of weights) {
-      let sum = 2 ** (BITS - 1);
-      let place = start + from * stride;
-      for (const each of whole) {
-        sum += each * /** @type {number} */ (source[place]);
+    for (let pixel = 0; pixel < froms.length; pixel++) {
+      let sum = 1 << (BITS - 1); // of 32 bits, as Pillow's
+      let place = start + /** @type {number} */ (froms[pixel]) * stride;
+      const begin = pixel * taps;
+      const end = begin + /** @type {number} */ (counts[pixel]);
+      for (let k = begin; k < end; k++) {
+        sum = (sum + Math.imul(/** @type {number} */ (wholes[k]), /** @type {number} */ (source[place]))) | 0;
         place += stride;
       }
-      made[to] = Math.min(Math.max(Math.floor(sum / 2 ** BITS), 0), 255);
+      const value = sum >> BITS;
+      made[to] = value < 0 ? 0 : value > 255 ? 255 : value;
       to += step;
     }
   }

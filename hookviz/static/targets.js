@@ -65,7 +65,7 @@ function termOf(text, facts) {
 /** @param {any} facts */
 function knownTargets({ net, classes }) {
   const names = net.answers.filter((/** @type {string} */ _, /** @type {number} */ n) => net.inputs[`weights:${n}`]);
-  if (names.length) return `: index ${names.join(" or ")}, and end in .sum() or .mean() if it is not one number.`;
+  if (names.length) return `: index ${names.join(", ")}, and end in .sum() or .mean() if it is not one number.`;
   return `: write a class by name or by number, 0 to ${classes.count - 1}.`;
 }
 

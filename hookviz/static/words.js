@@ -256,6 +256,17 @@ const LANGUAGES = {
       "ein Klick macht den Wert zum Ziel, Umschalt+Klick zieht ihn ab; mit der Tastatur Enter am gewählten Ort",
     "mean as target": "Mittel als Ziel",
     "the mean of this map is the target; Shift+click subtracts it": "das Mittel dieser Karte ist das Ziel; Umschalt+Klick zieht es ab",
+    "{} is not a target of this page: write a class by name or by number, 0 to {}.":
+      "{} ist kein Ziel dieser Seite: schreiben Sie den Namen oder die Nummer einer Klasse, 0 bis {}.",
+    "{} is not a target of this page: index {}, and end in .sum() or .mean() if it is not one number.":
+      "{} ist kein Ziel dieser Seite: indizieren Sie {}, und enden Sie mit .sum() oder .mean(), wenn es nicht eine Zahl ist.",
+    "{} is {} numbers, not one: index it, or end in .sum() or .mean().": "{} sind {} Zahlen, nicht eine: indizieren Sie weiter, oder enden Sie mit .sum() oder .mean().",
+    "{} has {} indices, and the output {} dimensions.": "{} hat {} Indizes, und die Ausgabe {} Dimensionen.",
+    "{}: this page has sample {} alone, so the first index is {}.": "{}: diese Seite hat nur Beispiel {}; der erste Index ist also {}.",
+    "{}: '{}' is neither a number nor a slice.": "{}: '{}' ist weder eine Zahl noch ein Bereich.",
+    "{}: '{}' chooses none of {}.": "{}: '{}' wählt keinen von {}.",
+    "{}: index {} is outside 0 to {}.": "{}: der Index {} liegt nicht zwischen 0 und {}.",
+    "of classes alone: choose one as the target": "nur von Klassen: wählen Sie eine als Ziel",
     "making a value the target needs the notebook": "einen Wert zum Ziel machen kann nur das Notebook",
     "{}: a click makes its score the target": "{}: ein Klick macht seinen Wert zum Ziel",
     "{}; making it the target needs the notebook": "{}; zum Ziel machen kann es nur das Notebook",

@@ -94,7 +94,7 @@ def layer_list(view: View) -> list[dict[str, Any]]:
     found = []
     for cell in view.layer_overview:
         words = view.words[cell.name]
-        numbers = {name: _json(value) for name, value in asdict(cell).items()}
+        numbers = {name: _json(value) for name, value in vars(cell).items()}
         numbers["nans"] += numbers.pop("gradient_nans")
         numbers["infs"] += numbers.pop("gradient_infs")
         for own in ("weighted", "away", "zero_weights"):

@@ -38,6 +38,8 @@ FAILED = pytest.StashKey[bool]()
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     reruns = config.pluginmanager.hasplugin("rerunfailures")
+    # It ends the kernel that all share, and the next one imports torch anew: nothing comes behind.
+    items.sort(key=lambda item: "test_kernel_gone.py" in item.nodeid)
     for item in items:
         if "browser" in Path(item.fspath).parts:
             item.add_marker("browser")

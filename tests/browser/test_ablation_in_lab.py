@@ -155,3 +155,36 @@ def test_off_until_the_answer_changes(open_canvas, hold, shots):
     wait_for(lambda: [each.split("\n")[-1] for each in bars.all_inner_texts()] == plain, "the bars")
     twin.close()
     assert notebook.errors == []
+
+
+def test_edits_while_the_order_is_worked_out_on_a_slow_line(open_canvas, hold, shots):
+    """Each edit ends the work, whenever it comes; no share stands without work behind it."""
+    notebook, app = open_canvas(ONE, "explorer", first=ON)
+    page = notebook.page
+    order = app.get_by_role("combobox", name="order of the channels")
+    working = app.get_by_text(re.compile(r"\d+ % switched off"))
+    stopped = app.get_by_text("stopped: the network has changed")
+    button = app.locator(".hv-ablation button:visible", has_text=re.compile("stop|again|find"))
+    off = app.get_by_role("button", name="off", exact=True)
+    chips = app.locator(".hv-edits button")
+    with delayed(page, 300):
+        page.evaluate("() => { globalThis.looking = 0; }")
+        hold.touch()
+        order.select_option("ablation")
+        for number in range(4):
+            working.wait_for()
+            app.locator(".hv-tile").nth(10 + 3 * number).click()
+            off.click()
+            if number == 2:
+                page.keyboard.press("Control+z")
+                off.click()
+            hold.unlink()
+            stopped.wait_for()
+            wait_for(lambda: chips.count() == number + 1, "the edit")  # noqa: B023
+            assert working.count() == 0
+            hold.touch()
+            button.click()
+        hold.unlink()
+        wait_for(lambda: order.input_value() == "ablation", "the order in the end")
+        wait_for(lambda: working.count() == 0, "no share")
+    assert notebook.errors == []

@@ -407,6 +407,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     page.locator(".hv-output canvas").first.wait_for()
     page.get_by_text("no class scores, so no gradient: click the output").wait_for()
     expect(page.locator(".hv-gradient .hv-words")).to_have_text("there is no score, so no gradient")
+    expect(page.get_by_role("combobox", name="class that the gradient is of")).to_be_visible()
     with torch.no_grad():
         classes = model(x)["out"][0].argmax(0)
     click_place(page, ".hv-output", 5, 20, (24, 32))
@@ -447,7 +448,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     field.press("Enter")
     target = out[0, 1:3, 4].sum()
     check_gradients(page, model, other, target)
-    wait_for(lambda: "sum" in page.url, "the target in the address")
+    wait_for(lambda: "sum" in page.evaluate("location.hash"), "the target in the address")
     page.reload()
     check_gradients(page, model, x, target)
     for wrong, words in {

@@ -239,23 +239,26 @@ class Heads(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.stem, self.one, self.other = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+        self.stem, self.head, self.other = (nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
 
     def forward(self, x):
         x = self.stem(x).relu()
-        return {"one": self.one(x), "other": self.other(x)}
+        return {"one": self.head(x), "other": self.other(x)}
 
 
 def test_where_no_gradient_arrives_a_button_leads_to_where_one_does(shown):
     torch.manual_seed(0)
     target = hookviz.output["one"][0, 1].sum()
     explorer = hookviz.explore(Heads(), torch.rand(1, 3, 9, 9), target, layer="other")
-    page = shown(explorer.to_html())
+    said = {"en": ("no gradient arrives here", "go to head")}
+    said["de"] = "hier kommt kein Gradient an", "gehe zu head"  # a name, not "Kopf"
+    pages = {language: explorer.to_html(language=language) for language in said}
     explorer.close()
-    for panel in (".hv-gradient", ".hv-heat"):
-        page.locator(panel).get_by_text("no gradient arrives here").wait_for()
-        expect(page.locator(panel).get_by_role("button", name="go to one")).to_be_visible()
-    page.locator(".hv-gradient").get_by_role("button", name="go to one").click()
-    expect(page.locator(".hv-name")).to_have_text("one")
-    expect(page.locator(".hv-way:visible")).to_have_count(0)
-    expect(page.locator(".hv-gradient .hv-words")).not_to_contain_text("no gradient arrives")
+    for language, (none, way) in said.items():
+        page = shown(pages[language])
+        for panel in (".hv-gradient", ".hv-heat"):
+            page.locator(panel).get_by_text(none).wait_for()
+            expect(page.locator(panel).get_by_role("button", name=way)).to_be_visible()
+        page.locator(".hv-gradient").get_by_role("button", name=way).click()
+        expect(page.locator(".hv-way:visible")).to_have_count(0)
+        expect(page.locator(".hv-gradient .hv-words")).not_to_contain_text(none)

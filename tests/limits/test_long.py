@@ -88,7 +88,7 @@ def few_and(many, few):
     return pytest.mark.parametrize("rounds", [few, pytest.param(many, marks=pytest.mark.heavy)])
 
 
-@few_and(1000, few=50)
+@few_and(1000, few=100)
 def test_steps(rounds):
     explorer = hookviz.explore(MODEL, pictures(3, 64))
     counts, memory = [], []
