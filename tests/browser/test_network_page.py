@@ -448,7 +448,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     field.press("Enter")
     target = out[0, 1:3, 4].sum()
     check_gradients(page, model, other, target)
-    wait_for(lambda: "sum" in page.url, "the target in the address")
+    wait_for(lambda: "sum" in page.evaluate("location.hash"), "the target in the address")
     page.reload()
     check_gradients(page, model, x, target)
     for wrong, words in {
