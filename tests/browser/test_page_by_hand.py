@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, next_frame, wait_for
+from front_end import canvas_pixels, next_frame, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -352,6 +353,28 @@ def test_the_view_is_in_the_address(chrome, explorer_page, page):
     expect(other.locator(".hv-name")).to_have_text("layer2.0.conv1")
     expect(other.locator(".hv-number-now").first).to_have_text("4")
     other.close()
+
+
+def test_the_order_at_a_place_follows_the_place(page, explorer):
+    """By value: the tiles stand anew after each click, and "best here" shows the first of them."""
+    maps = explorer.cache["layer2.0.conv1"].activation[0]
+    height, width = maps.shape[1:]
+    page.get_by_label("order of the channels").select_option("value")
+    largest = maps.argmax(0)
+    other = (largest != largest[2, 3]).nonzero()[-1].tolist()
+    for row, column in ((2, 3), other):
+        here = maps[:, row, column]
+        u, v = (column + 0.5) / width, (row + 0.5) / height
+        point(frame(page, "activation"), v, u, click=True)
+        wanted = here.argsort(descending=True)[:8].tolist()
+        tiles = page.locator(".hv-tile")
+        for rank, channel in enumerate(wanted):
+            expect(tiles.nth(rank)).to_have_attribute(
+                "aria-label", re.compile(f"^channel {channel}\\b")
+            )
+        page.keyboard.press("b")
+        slider = page.get_by_role("slider", name="channel", exact=True)
+        expect(slider).to_have_attribute("aria-valuetext", f"channel {wanted[0]} of {len(maps)}")
 
 
 def test_by_keyboard_a_class_keeps_the_focus(page):
