@@ -316,3 +316,20 @@ def test_the_panel_answers_for_layers_that_were_not_captured(branching, monkeypa
     assert float(without["true"]) != 0
     assert weights["layer"] == "last"
     explorer.close()
+
+
+@pytest.mark.parametrize("layer", ["layer3.1.conv2", "head.2"])
+def test_an_edited_layer_is_refused_as_edited(layer):
+    """Its output is the edit's; the original run answers, and so do all other layers."""
+    model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
+    explorer = hookviz.explore(model, picture, layers=["layer1.0.conv1", layer], layer=layer)
+    explorer.place = (0.4, 0.4)
+    before = explorer.contributions(channel=3).value
+    explorer.edit(layer, channels=[4])
+    with pytest.raises(ValueError, match="is edited.* take the edit out, or choose the original"):
+        explorer.contributions(channel=4)
+    explorer.version = "original"
+    assert explorer.contributions(channel=3).value == before
+    explorer.version = "edited"
+    assert explorer.contributions("layer1.0.conv1", channel=3).value
+    explorer.close()

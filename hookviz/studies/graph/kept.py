@@ -228,8 +228,9 @@ class KeptRun:
         if kept.beyond:
             alone = KeptRun(self._session, only=[kept.module], layers=self._layers)
             return alone.value(layer, channel, position, sample, call, onward=onward)
+        edited = any(each.layer == layer for each in self._session.edits)
         if kept.refused:
-            raise ValueError(f"{named} {kept.refused}")
+            raise ValueError(f"{named} {_EDITED if edited else kept.refused}")
         if kept.weights != _versions(kept):
             raise ValueError(f"{named} has new weights since the run: run the model again.")
         assert kept.returned is not None and kept.layout is not None and kept.given is not None
@@ -253,7 +254,7 @@ class KeptRun:
         value = float(kept.returned[index])
         if not _adds_up(value, terms, kept.returned):
             said = "does more than multiply and add: it is not linear in its input."
-            raise ValueError(f"{named} {said}")
+            raise ValueError(f"{named} {_EDITED if edited else said}")
         after = self._after(kept, kept.layout.offset(index)) if onward else []
         return Value(kept.place, sample, channel, tuple(position), value, terms, after, own)
 
@@ -785,6 +786,10 @@ class _Keeper(Listener):
 NOT_LINEAR = (
     "is neither a convolution nor a linear layer: contributions need a layer that is linear in its "
     "input."
+)
+_EDITED = (
+    "is edited, so its output is no longer a sum of its products: take the edit out, or choose the "
+    "original run."
 )
 _MORE = "does more than a convolution: it is not linear in its input."
 
