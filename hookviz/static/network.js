@@ -415,6 +415,11 @@ export class NetworkSource {
     return pair && this.running.heat(at.heatmap, answer, facts, pair);
   }
 
+  /** Whether the target is values of the output that are no class scores. */
+  get beyondClasses() {
+    return Boolean(this.goal && !this.goal.weights.classes);
+  }
+
   /**
    * Why such a heatmap is missing; empty if it is not.
    * @param {any} at
@@ -422,7 +427,7 @@ export class NetworkSource {
    */
   refusal(at, facts) {
     if (this.version(at) === "difference") return "of one run: choose edited or original";
-    if (this.goal && !this.goal.weights.classes) return OF_CLASSES;
+    if (this.beyondClasses) return OF_CLASSES;
     return at.heatmap !== "occlusion" && facts.shape.length !== 3 ? "no map that could lie over the picture" : "";
   }
 
@@ -547,8 +552,7 @@ export class NetworkSource {
    */
   ablate(at, told) {
     const [facts, answer] = [this.callOf(at.layer, 0), this.answers.edited];
-    const other = this.goal && !this.goal.weights.classes;
-    if (other) return queueMicrotask(() => told({ share: 0, order: null, none: OF_CLASSES }));
+    if (this.beyondClasses) return queueMicrotask(() => told({ share: 0, order: null, none: OF_CLASSES }));
     if (this.lastCall(at.layer) || !facts.channels)
       return queueMicrotask(() => told({ share: 0, order: null, none: "not worked out in a page for this layer" }));
     return this.running.ablate(
