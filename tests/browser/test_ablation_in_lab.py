@@ -44,15 +44,22 @@ def hold(lab):
     path.unlink(missing_ok=True)
 
 
+def controls(app):
+    """The menu of orders, the work's progress and button, "off", and the edits."""
+    return (
+        app.get_by_role("combobox", name="order of the channels"),
+        app.get_by_text(re.compile(r"\d+ % switched off")),
+        app.locator(".hv-ablation button:visible", has_text=re.compile("stop|again|find")),
+        app.get_by_role("button", name="off", exact=True),
+        app.locator(".hv-edits button"),
+    )
+
+
 def test_what_the_screen_shows_is_what_a_click_acts_upon(open_canvas, hold, shots):
     notebook, app = open_canvas(FOUR, "explorer", first=ON)
     page = notebook.page
-    order = app.get_by_role("combobox", name="order of the channels")
+    order, working, button, off, chips = controls(app)
     number = app.locator(".hv-heading .hv-number-now").first
-    working = app.get_by_text(re.compile(r"\d+ % switched off"))
-    button = app.locator(".hv-ablation button:visible", has_text=re.compile("stop|again|find"))
-    off = app.get_by_role("button", name="off", exact=True)
-    chips = app.locator(".hv-edits button")
     with delayed(page, 100):
         page.evaluate("() => { globalThis.looking = 0; }")
         # While it is worked out, the channel on the screen goes off; the work was of another run.
@@ -161,12 +168,8 @@ def test_edits_while_the_order_is_worked_out_on_a_slow_line(open_canvas, hold, s
     """Each edit ends the work, whenever it comes; no share stands without work behind it."""
     notebook, app = open_canvas(ONE, "explorer", first=ON)
     page = notebook.page
-    order = app.get_by_role("combobox", name="order of the channels")
-    working = app.get_by_text(re.compile(r"\d+ % switched off"))
+    order, working, button, off, chips = controls(app)
     stopped = app.get_by_text("stopped: the network has changed")
-    button = app.locator(".hv-ablation button:visible", has_text=re.compile("stop|again|find"))
-    off = app.get_by_role("button", name="off", exact=True)
-    chips = app.locator(".hv-edits button")
     with delayed(page, 300):
         page.evaluate("() => { globalThis.looking = 0; }")
         hold.touch()
