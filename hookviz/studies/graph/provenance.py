@@ -81,10 +81,10 @@ class Provenance:
             targets = [each for each in operation.outputs if all(each is not one for one in given)]
         if not targets:
             return  # views
-        rule = self._rules.get(operation.function, self)
-        if rule is self:
-            rule = rules.rule_of(TracedOperation(_NoPlanes(), operation))
-            self._rules[operation.function] = rule
+        if operation.function not in self._rules:
+            traced = TracedOperation(_NoPlanes(), operation)
+            self._rules[operation.function] = rules.rule_of(traced)
+        rule = self._rules[operation.function]
         read = [] if rule is rules.unread else operation.reads
         if rule is rules.overwritten:
             read = [each for each in read if each is not operation.argument.get("self")]
