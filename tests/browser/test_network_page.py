@@ -370,7 +370,9 @@ def as_torch_of(model, x, target):
 
 
 def click_place(page, panel, row, column, size, *, shift=False):
-    box = page.locator(f"{panel} canvas").first.bounding_box()
+    canvas = page.locator(f"{panel} canvas").first
+    canvas.wait_for()  # it is hidden while its map is on its way
+    box = canvas.bounding_box()
     x = box["x"] + box["width"] * (column + 0.5) / size[1]
     if shift:
         page.keyboard.down("Shift")
@@ -428,6 +430,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     page.get_by_role("button", name="mean as target").click()
     check_gradients(page, model, x, out[0, 2].mean())
     menu.select_option("1 0")
+    expect(page.locator(".hv-output .hv-label")).to_have_text('output["depth"]')
     click_place(page, ".hv-output", 8, 9, (24, 32))
     depth = hookviz.output["depth"][0, 8, 9]
     check_gradients(page, model, x, depth)  # no gradient at the other head
