@@ -165,12 +165,12 @@ def test_who_is_closed_when_a_cell_runs_again(kernel):
 
 def test_a_closed_explorer_says_why(kernel):
     kernel.run("old = hookviz.explore(model, image)", {"cellId": "c"})
-    kernel.run("new = hookviz.explore(model, image)", {"cellId": "c"})
+    kernel.run("again = hookviz.explore(model, image)", {"cellId": "c"})
     for use in ("old.figure()", "old.cache", "old.channel = 3", "old.layer = 'stem.0'", "old"):
         said, *_ = kernel.run(use, {"cellId": "d"})  # ipywidgets 7 shows the text of `old`, too
         assert "This explorer is closed, because the cell that made it ran again: run" in said, use
-    kernel.run("new.close()")
-    assert kernel.run("new.channel = 4")[0].endswith("make a new one with hookviz.explore().")
+    kernel.run("again.close()")
+    assert kernel.run("again.channel = 4")[0].endswith("make a new one with hookviz.explore().")
 
 
 def test_links_to_a_closed_explorer_are_undone(kernel):
