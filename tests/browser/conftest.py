@@ -173,6 +173,7 @@ def blank(
         if spare or page.is_closed() or request.node.stash.get(FAILED, True):
             closed.append(page)
             continue
+        page.evaluate("() => localStorage.clear()")
         page.goto("about:blank")
         page.set_viewport_size(VIEW)
         page.emulate_media(media="null")
