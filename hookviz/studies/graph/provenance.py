@@ -275,7 +275,8 @@ class Provenance:
             lead = max((n + 1 for n, size in enumerate(sets.shape) if size > 1), default=0)
             lead += tensor.ndim - sets.ndim
             ones = [1] * (tensor.ndim - lead)
-            flat = sets.expand(*tensor.shape[:lead], *ones).reshape(-1)
+            # A copy: a part of other memory would be read from that memory's begin.
+            flat = sets.expand((*tensor.shape[:lead], *ones)).reshape(-1).clone()
             self._shadows[tensor] = _Shadow(width, flat, prod(tensor.shape[lead:]))
             return
         shadow = self._shadows.get(tensor) or _Shadow(width, NOTHING)
