@@ -586,8 +586,8 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
 
 
-# The network waits from the run of this number on, until it is released: however quick it is.
-HOLD = """(first) => {
+# The network waits from the run of this number on, until it is told to go on: however quick it is.
+RUNS_WAIT = """(first) => {
   const { postMessage } = Worker.prototype;
   const kept = [];
   let count = 0;
@@ -596,7 +596,7 @@ HOLD = """(first) => {
     if (count < first) postMessage.apply(this, given);
     else kept.push(() => postMessage.apply(this, given));
   };
-  globalThis.release = () => {
+  globalThis.goOn = () => {
     Worker.prototype.postMessage = postMessage;
     for (const each of kept) each();
   };
@@ -622,13 +622,13 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
         edited = hookviz.attribution.occlusion(model, picture, number)
     work = page.locator(".hv-heat .hv-ablation")
-    page.evaluate(HOLD, 7)
+    page.evaluate(RUNS_WAIT, 7)
     page.get_by_label("heatmap", exact=True).select_option("occlusion")
     some = re.compile(r"^[1-5] of 225 runs$")
     work.get_by_text(some).wait_for()
     work.get_by_role("button", name="stop").click()
     page.locator(".hv-heat").get_by_text("stopped", exact=True).wait_for()
-    page.evaluate("release()")
+    page.evaluate("goOn()")
     page.screenshot(path=shots / "network-page-occlusion-stopped.png")
     assert some.match(work.locator("[role=status]").inner_text())
     work.get_by_role("button", name="go on").click()
@@ -648,11 +648,11 @@ def test_the_order_by_ablation(written, shown, shots):
     page.reload()
     page.locator("h2, .hv-heading", has_text=layer).first.wait_for()
     page.locator(".hv-tile").first.wait_for()
-    page.evaluate(HOLD, 3)
+    page.evaluate(RUNS_WAIT, 3)
     order = page.get_by_role("combobox", name="order of the channels")
     order.select_option("ablation")
     page.get_by_text(re.compile(r"\d+ % switched off")).wait_for()
-    page.evaluate("release()")
+    page.evaluate("goOn()")
     expect(page.locator(".hv-by")).to_contain_text("rank 1 of")
     assert order.input_value() == "ablation"
     number = page.locator(".hv-heading .hv-number-now").first
