@@ -654,6 +654,93 @@ DROP = """async (text) => {
 }"""
 
 
+# The next picture's file is read when it is released, and the worker's answers arrive by hand.
+HOLD = """() => {
+  const bitmap = createImageBitmap;
+  globalThis.createImageBitmap = (...given) => {
+    globalThis.createImageBitmap = bitmap;
+    const released = new Promise((go) => { globalThis.release = go; });
+    globalThis.held = released.then(() => bitmap(...given));
+    return held;
+  };
+  globalThis.arrived = [];
+  const post = Worker.prototype.postMessage;
+  Worker.prototype.postMessage = function (message, ...others) {
+    if (!this.held) {
+      const take = this.onmessage;
+      this.onmessage = (event) => arrived.push(() => take.call(this, event));
+      this.held = true;
+    }
+    post.call(this, message, ...others);
+  };
+}"""
+RELEASE = """async () => {
+  release();
+  await held;
+  await new Promise((done) => setTimeout(done)); // after all that follows from it
+}"""
+# One answer arrives, while the browser gives no frame: what is drawn is drawn at once.
+ARRIVE = """async () => {
+  const frame = requestAnimationFrame;
+  globalThis.requestAnimationFrame = () => 0;
+  arrived.shift()();
+  await new Promise((done) => setTimeout(done));
+  globalThis.requestAnimationFrame = frame;
+}"""
+
+
+def drop(page, picture):
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    page.evaluate(DROP, base64.b64encode(file.getvalue()).decode())
+
+
+def test_nothing_late_is_shown(written, shown):
+    """The newest picture wins, whichever is read or run first; its maps wait for no frame."""
+    page = shown(written)
+    page.locator(".hv-tile").first.wait_for()
+    first, *others = (
+        canvas_pixels(page.locator(f".hv-{panel} canvas").first)
+        for panel in ("input", "activation")
+    )
+    pictures = [hookviz.demo_images()[number] for number in (9, 13, 20)]
+
+    def shows(panel, wanted):
+        return lambda: np.array_equal(
+            canvas_pixels(page.locator(f".hv-{panel} canvas").first)[..., :3], wanted
+        )
+
+    page.evaluate(HOLD)
+    slow, newer, last = pictures
+    drop(page, slow)
+    wait_for(lambda: page.evaluate("'release' in globalThis"), "the first file to be read")
+    drop(page, newer)
+    wait_for(shows("input", np.asarray(newer)), "the second picture")
+    page.evaluate(RELEASE)
+    assert shows("input", np.asarray(newer))()
+    wait_for(lambda: page.evaluate("arrived.length === 1"), "the second picture's maps")
+    drop(page, last)
+    wait_for(shows("input", np.asarray(last)), "the last picture")
+    page.evaluate(ARRIVE)  # of the second, which is not wanted any more
+    assert shows("activation", others[0][..., :3])()
+    wait_for(lambda: page.evaluate("arrived.length === 1"), "the last picture's maps")
+    assert shows("activation", others[0][..., :3])()
+    page.evaluate(ARRIVE)
+    assert not shows("activation", others[0][..., :3])()
+    assert not page.evaluate("Boolean(document.querySelector('.hv-waiting'))")
+    x = prepare_input(last, hookviz.demo_model()).args[0]
+    assert np.array_equal(values(page, "input"), x.numpy())
+
+    page.evaluate("delete globalThis.release")
+    page.evaluate(HOLD)
+    drop(page, slow)
+    wait_for(lambda: page.evaluate("'release' in globalThis"), "the first file to be read again")
+    page.get_by_role("button", name="first", exact=True).click()
+    wait_for(shows("input", first[..., :3]), "the page's own picture")
+    page.evaluate(RELEASE)
+    assert shows("input", first[..., :3])()
+
+
 # Until eight frames of the camera were seen: what changed from one drawing to the next.
 FRAMES = """() => new Promise((done) => {
   const panels = ["input", "activation", "heat"].map((name) => `.hv-${name} canvas`);

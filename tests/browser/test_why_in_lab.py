@@ -35,6 +35,7 @@ def test_why_a_value(open_canvas, shots):
     total = why.locator(".hv-why-sum")
     wait_for(lambda: re.search(r"= bias .* \(88 others\)", total.inner_text()), "the sum")
     assert "layer3.1.conv2, channel 17 at" in why.inner_text()
+    before = total.inner_text().partition(" (")[0]
 
     why.locator(".hv-why-picture").nth(1).hover()
     cell = why.locator(".hv-why-cell")
@@ -55,6 +56,11 @@ def test_why_a_value(open_canvas, shots):
     chips.first.click()
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
     wait_for(lambda: chips.count() == 2, "the trail")
+
+    app.get_by_role("button", name="off", exact=True).click()
+    wait_for(lambda: "; its edits (off) make it 0; then batch_norm" in why.inner_text(), "the edit")
+    assert total.inner_text().startswith(before)  # the value before the edit
+    assert terms.count() == 8
     assert notebook.errors == []
 
 
