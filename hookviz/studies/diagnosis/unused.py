@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
@@ -254,7 +255,8 @@ def cut_off(cut: OperationRecord | None) -> Finding:
 
 def _no_slope(seen: Observation) -> Iterator[Finding]:
     """Find layers to which a gradient comes that is 0, since what follows has no slope."""
-    some = seen.sloped or any(seen.gradient_norms.values())
+    finite = seen.score is None or math.isfinite(seen.score)  # else that is the cause
+    some = (seen.sloped and finite) or any(seen.gradient_norms.values())
     for cut in seen.cuts:
         behind = [m for m, n in seen.names.items() if n in cut.behind]
         norms = {
