@@ -100,6 +100,7 @@ def check(model, *args, layers=None, rounds=3):
     randomize(model, torch.Generator().manual_seed(0), biases=True)
     inputs = args[0] if len(args) == 1 else tuple(args)
     graph = hookviz.graph(model, inputs, layers)
+    assert graph.error == ""
     names = dict.fromkeys(node.layer for node in graph.nodes if node.layer not in ("", "input"))
     truth = Held(model, args, list(names)).sources(rounds)
     told = {place: set(graph.sources(*place)) for place in truth}
@@ -182,8 +183,14 @@ def unrolled(net, x):
     return net.b(y)
 
 
+def by_a_number(net, x):
+    y = net.a(x)
+    found = torch.cat([y.flatten(), x.flatten()])
+    return net.c(y * found[2].clone() + found[-1].clone())
+
+
 SMALL = [twice, swapped, partly_overwritten, whole_overwritten, gated, by_views, pooled_apart]
-SMALL += [unused, zeros_like, unrolled]
+SMALL += [unused, zeros_like, unrolled, by_a_number]
 
 
 @pytest.mark.parametrize("forward", SMALL, ids=lambda forward: forward.__name__)

@@ -71,6 +71,20 @@ def test_a_sum_of_scores_is_alike_for_all_samples():
     assert findings.healthy and "alike" in repr(findings)
 
 
+def test_a_loss_far_from_the_truth_is_alike_for_all_samples():
+    """As with a sum of scores: an L1 loss whose answers are all too small has one slope."""
+    torch.manual_seed(0)
+    model, x = ending_in_a_norm().train(), digits()[0][:4]
+    model.append(nn.Linear(10, 1))
+    model.insert(-1, nn.BatchNorm1d(10))
+    loss = lambda output: nn.functional.huber_loss(output, torch.full((4, 1), 500.0))  # noqa: E731
+    with hookviz.diagnose(model) as guarded:
+        loss(model(x)).backward()
+    for findings in (hookviz.diagnose(model, x, loss), guarded):
+        assert findings.healthy and not alarms(findings)
+    assert "alike" in repr(hookviz.diagnose(model, x, loss))
+
+
 @pytest.fixture(scope="module")
 def lite0() -> nn.Module:
     """EfficientNet-Lite0 with ImageNet's weights, from the package index."""

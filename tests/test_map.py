@@ -136,3 +136,15 @@ def test_heads_stand_for_the_module_that_attends():
         assert header["sizes"][node["layer"]] == [6, 6]
     before = [nodes[n]["layer"] for n in found[1]["sources"]]
     assert before == ["conv_proj", found[0]["layer"], "encoder.layers.encoder_layer_0.mlp.3"]
+
+
+def test_a_head_that_is_off_leaves_the_map_whole():
+    picture = hookviz.models.demo_digits()[7]
+    name = "encoder.layers.encoder_layer_1.self_attention.heads"
+    explorer = hookviz.explore(hookviz.models.demo_transformer(), picture, layer=name, channel=1)
+    whole = [node.name for node in graph_in(explorer._now).nodes]
+    explorer.edit(change=0)
+    graph = graph_in(explorer._now)
+    assert graph.error == ""
+    assert {*whole} <= {node.name for node in graph.nodes}
+    explorer.close()

@@ -26,7 +26,7 @@ import { Why } from "./why.js";
  * @typedef {import("./panel.js").Panel} Panel
  * @typedef {{values: any, shape: number[], none?: string, beyond?: string}} Heat
  * @typedef {{
- *   facts: any, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<() => void>,
+ *   facts: any, live: boolean, gone?: string, refused?: number, waiting?: string, wanted?: number | null, asking?: string | null, listeners: Set<(now?: boolean) => void>,
  *   layer: (at: any) => Layer | null,
  *   heat: (at: any, layer: string, targetClass: number | null) => Heat | null,
  *   picture: (place: [number, number]) => any,
@@ -87,7 +87,7 @@ export class App {
         this.state.set({ ends: null, slopeEnds: null });
       this.schedule();
     });
-    this.again = () => this.schedule();
+    this.again = (/** @type {boolean} */ now = false) => (now ? this.drawNow() : this.schedule());
     source.listeners.add(this.again);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.schedule());
     this.parts.chip.addEventListener("click", () => this.set({ layer: this.facts.verdict.layer }));
@@ -263,6 +263,12 @@ export class App {
 
   schedule() {
     if (!this.frame) this.frame = requestAnimationFrame(() => this.draw());
+  }
+
+  /** Without waiting for a frame: what is seen at the next one is drawn by then. */
+  drawNow() {
+    cancelAnimationFrame(this.frame);
+    this.draw();
   }
 
   /** Nothing is drawn any more. */

@@ -49,6 +49,7 @@ export class Layout {
     this.ribbon = new Ribbon(
       (layer) => set({ layer }),
       (health) => set({ health }),
+      go.again,
     );
     this.layers = slider("layer", (place) => set({ layer: source.facts.layers[place].name }));
     this.heading = new Heading(

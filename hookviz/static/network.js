@@ -51,10 +51,12 @@ export class NetworkSource {
     this.live = true;
     /** @type {((app: import("./app.js").App) => string) | undefined} */
     this.link = undefined;
-    /** @type {Set<() => void>} */
+    /** @type {Set<(now?: boolean) => void>} */
     this.listeners = new Set();
     this.input = input;
     this.original = input;
+    this.given = 0; // inputs that were asked for, each with its number
+    this.taken = 0; // number of the one that is shown
     /** @type {Factor[]} */
     this.edits = [];
     this.latest = 0; // edit's key
@@ -156,8 +158,9 @@ export class NetworkSource {
     throw new Error(`No layer of this page is called '${name}'; there are: ${near.join(", ")}, …`);
   }
 
-  tell() {
-    for (const listener of [...this.listeners]) listener();
+  /** @param {boolean} [now] Whether to draw at once, without waiting for a frame. */
+  tell(now = false) {
+    for (const listener of [...this.listeners]) listener(now);
   }
 
   /**
@@ -201,7 +204,7 @@ export class NetworkSource {
 
   async work() {
     await null; // all that one drawing asks for is one run
-    const next = [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
+    const next = this.next;
     try {
       if (next) next.add(await this.runner.run(next.feeds, [...next.wanted]));
       this.failed = next ? "" : this.failed;
@@ -213,8 +216,13 @@ export class NetworkSource {
     this.going = null;
     if (!next) return;
     this.arrived();
-    this.tell();
     this.pump();
+    this.tell(!this.next); // the worker goes on before anything is drawn
+  }
+
+  /** The answer of which something is wanted. */
+  get next() {
+    return [this.answers.edited, this.answers.original].find((each) => each.wanted.size);
   }
 
   /** What follows from the answers that are there. */
@@ -640,6 +648,29 @@ export class NetworkSource {
   }
 
   /**
+   * A picture that is still read: where one that was asked for later is shown already, that stays.
+   * @param {Promise<Rgb>} reading
+   */
+  async read(reading) {
+    this.given += 1;
+    const own = this.given;
+    try {
+      const picture = await reading;
+      if (own < this.taken) return;
+      this.show(picture);
+      this.taken = own;
+    } catch (error) {
+      if (own > this.taken) throw error;
+    }
+  }
+
+  /** What is still read comes too late. */
+  overtake() {
+    this.given += 1;
+    this.taken = this.given;
+  }
+
+  /**
    * @param {Input} input
    * @param {boolean} kept
    */
@@ -653,6 +684,7 @@ export class NetworkSource {
   /** The input before this one. */
   undo() {
     const before = this.past.pop();
+    this.overtake();
     if (before) this.use(before, false);
   }
 
@@ -669,6 +701,7 @@ export class NetworkSource {
     next.edited.add(await this.runner.run(next.edited.feeds, this.wantedOf("edited")));
     if (this.edits.length) next.original.add(await this.runner.run(next.original.feeds, this.wantedOf("original")));
     if (this.answers !== answers || !on()) return;
+    this.overtake();
     this.input = input;
     this.changed(next);
   }
@@ -722,6 +755,7 @@ export class NetworkSource {
   }
 
   again() {
+    this.overtake();
     if (this.input !== this.original) this.use(this.original, true);
   }
 }

@@ -2,7 +2,6 @@
 
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { put } from "./levels.js";
-import { word } from "./words.js";
 
 /** @typedef {import("./state.js").State} State */
 
@@ -78,8 +77,7 @@ export class Panel {
    */
   tell(text, on = false, way = null) {
     setText(this.words, text);
-    const said = way === null ? "" : word("go to {}").replace("{}", () => way || "(model)"); // "head" is a name here, no word
-    if (this.way.textContent !== said) this.way.textContent = said;
+    setText(this.way, way === null ? "" : `go to ${way || "(model)"}`);
     this.way.dataset.layer = way ?? "";
     visible(this.way, way !== null && Boolean(this.onWay));
     this.words.classList.toggle("hv-tag", on && Boolean(text));

@@ -7,9 +7,9 @@
  */
 export function pictureOf(rgb, { height, width, size, words, fed }) {
   const pixels = new Uint8ClampedArray(4 * height * width);
-  for (let i = 0; i < height * width; i++) {
-    pixels.set(rgb.subarray(3 * i, 3 * i + 3), 4 * i);
-    pixels[4 * i + 3] = 255;
+  for (let from = 0, to = 0; to < pixels.length; from += 3, to += 4) {
+    for (let c = 0; c < 3; c++) pixels[to + c] = /** @type {number} */ (rgb[from + c]);
+    pixels[to + 3] = 255;
   }
   return { pixels, height, width, size, words, fed };
 }

@@ -101,7 +101,7 @@ export function publicObject(facts, source) {
     /** @param {Blob} blob A picture's file. */
     setInput: (blob) =>
       inTurn(async (from) => {
-        from.show(await pixelsOf(blob));
+        await from.read(pixelsOf(blob));
         await settled(from);
       }),
 

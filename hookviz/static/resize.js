@@ -42,30 +42,42 @@ function sinc(x) {
 }
 
 /**
- * For each new pixel where its weights begin, how many there are, and the weights as whole numbers,
- * `taps` places a pixel. Typed arrays: a photograph is resized several times as fast as by lists.
+ * A part of a side: pixels from `first` on.
+ * @typedef {{first: number, count: number}} Part
+ */
+
+/**
+ * For each new pixel of a part where its weights begin, how many there are, and the weights as whole
+ * numbers, `taps` places a pixel. Typed arrays: a photograph is resized several times as fast as by
+ * lists.
  * @param {number} before
  * @param {number} after
  * @param {string} name
+ * @param {Part} part
  */
-function weightsOf(before, after, name) {
+function weightsOf(before, after, name, { first, count }) {
   const { support: own, weight } = FILTERS[name] ?? /** @type {any} */ (FILTERS.bilinear);
   const scale = before / after;
   const wide = Math.max(scale, 1);
   const support = own * wide;
   const taps = Math.ceil(2 * support) + 2;
-  const [froms, counts, wholes] = [new Int32Array(after), new Int32Array(after), new Int32Array(after * taps)];
-  for (let i = 0; i < after; i++) {
-    const centre = (i + 0.5) * scale;
+  const [froms, counts, wholes] = [new Int32Array(count), new Int32Array(count), new Int32Array(count * taps)];
+  const raw = new Float64Array(taps);
+  const inverse = 1 / wide;
+  for (let i = 0; i < count; i++) {
+    const centre = (first + i + 0.5) * scale;
     const from = Math.max(Math.trunc(centre - support + 0.5), 0);
-    const to = Math.min(Math.trunc(centre + support + 0.5), before);
-    const inverse = 1 / wide;
-    const raw = Array.from({ length: to - from }, (_, k) => weight((k + from - centre + 0.5) * inverse));
+    const many = Math.min(Math.trunc(centre + support + 0.5), before) - from;
     let total = 0;
-    for (const each of raw) total += each;
+    for (let k = 0; k < many; k++) {
+      const each = weight((k + from - centre + 0.5) * inverse);
+      raw[k] = each;
+      total += each;
+    }
     froms[i] = from;
-    counts[i] = raw.length;
-    for (const [k, each] of raw.entries()) {
+    counts[i] = many;
+    for (let k = 0; k < many; k++) {
+      const each = /** @type {number} */ (raw[k]);
       const fixed = (total === 0 ? each : each / total) * 2 ** BITS;
       wholes[i * taps + k] = Math.trunc(fixed < 0 ? fixed - 0.5 : fixed + 0.5);
     }
@@ -74,62 +86,76 @@ function weightsOf(before, after, name) {
 }
 
 /**
- * One dimension is resized; `stride` is from pixel to pixel along it, `lines` where each line begins.
+ * One side is resized: `lines` across it, each of as many new pixels as there are weights.
  * @param {Uint8Array} source
  * @param {Uint8Array} made
  * @param {ReturnType<typeof weightsOf>} weights
- * @param {number} count Lines.
- * @param {(line: number) => number} first In the source.
- * @param {(line: number) => number} last In what is made.
- * @param {number} stride In the source.
- * @param {number} step In what is made.
+ * @param {number} lines
+ * @param {{line: number, pixel: number}} from Bytes from one to the next, in the source.
+ * @param {{line: number, pixel: number}} to And in what is made.
  */
-function pass(source, made, { froms, counts, wholes, taps }, count, first, last, stride, step) {
-  for (let line = 0; line < count; line++) {
-    const start = first(line);
-    let to = last(line);
+function pass(source, made, { froms, counts, wholes, taps }, lines, from, to) {
+  const stride = from.pixel;
+  for (let line = 0; line < lines; line++) {
+    let place = to.line * line;
     for (let pixel = 0; pixel < froms.length; pixel++) {
-      let sum = 1 << (BITS - 1); // of 32 bits, as Pillow's
-      let place = start + /** @type {number} */ (froms[pixel]) * stride;
+      let red = 1 << (BITS - 1); // of 32 bits, as Pillow's
+      let [green, blue] = [red, red];
+      let at = from.line * line + /** @type {number} */ (froms[pixel]) * stride;
       const begin = pixel * taps;
       const end = begin + /** @type {number} */ (counts[pixel]);
       for (let k = begin; k < end; k++) {
-        sum = (sum + Math.imul(/** @type {number} */ (wholes[k]), /** @type {number} */ (source[place]))) | 0;
-        place += stride;
+        const weight = /** @type {number} */ (wholes[k]);
+        red = (red + Math.imul(weight, /** @type {number} */ (source[at]))) | 0;
+        green = (green + Math.imul(weight, /** @type {number} */ (source[at + 1]))) | 0;
+        blue = (blue + Math.imul(weight, /** @type {number} */ (source[at + 2]))) | 0;
+        at += stride;
       }
-      const value = sum >> BITS;
-      made[to] = value < 0 ? 0 : value > 255 ? 255 : value;
-      to += step;
+      made[place] = byteOf(red);
+      made[place + 1] = byteOf(green);
+      made[place + 2] = byteOf(blue);
+      place += to.pixel;
     }
   }
 }
 
+/** @param {number} sum */
+function byteOf(sum) {
+  const value = sum >> BITS;
+  return value < 0 ? 0 : value > 255 ? 255 : value;
+}
+
 /**
+ * A part of what a picture becomes: only that is computed.
  * @param {Rgb} picture
- * @param {number} height
+ * @param {number} height Of all.
  * @param {number} width
  * @param {string} filter
+ * @param {Part} rows
+ * @param {Part} columns
  * @returns {Rgb}
  */
-export function resized(picture, height, width, filter) {
-  if (filter === "nearest") return nearest(picture, height, width);
-  let now = picture;
-  if (width !== now.width) {
-    const made = new Uint8Array(3 * now.height * width);
-    const weights = weightsOf(now.width, width, filter);
-    const before = 3 * now.width;
-    const at = (/** @type {number} */ size) => (/** @type {number} */ line) => Math.trunc(line / 3) * size + (line % 3);
-    pass(now.pixels, made, weights, 3 * now.height, at(before), at(3 * width), 3, 3);
-    now = { pixels: made, height: now.height, width };
+function resized(picture, height, width, filter, rows, columns) {
+  if (filter === "nearest") return cut(nearest(picture, height, width), rows, columns);
+  const down = weightsOf(picture.height, height, filter, rows);
+  const top = /** @type {number} */ (down.froms[0]);
+  const last = rows.count - 1;
+  const bottom = /** @type {number} */ (down.froms[last]) + /** @type {number} */ (down.counts[last]);
+  const needed = height === picture.height ? rows : { first: top, count: bottom - top };
+  const row = 3 * columns.count;
+  let wide;
+  if (width === picture.width) wide = cut(picture, needed, columns);
+  else {
+    const pixels = picture.pixels.subarray(3 * picture.width * needed.first);
+    wide = { pixels: new Uint8Array(row * needed.count), height: needed.count, width: columns.count };
+    const right = weightsOf(picture.width, width, filter, columns);
+    pass(pixels, wide.pixels, right, needed.count, { line: 3 * picture.width, pixel: 3 }, { line: row, pixel: 3 });
   }
-  if (height !== now.height) {
-    const made = new Uint8Array(3 * height * width);
-    const weights = weightsOf(now.height, height, filter);
-    const row = 3 * width;
-    pass(now.pixels, made, weights, row, (line) => line, (line) => line, row, row);
-    now = { pixels: made, height, width };
-  }
-  return now;
+  if (height === picture.height) return wide;
+  const made = new Uint8Array(row * rows.count);
+  const froms = down.froms.map((from) => from - top);
+  pass(wide.pixels, made, { ...down, froms }, columns.count, { line: 3, pixel: row }, { line: 3, pixel: row });
+  return { pixels: made, height: rows.count, width: columns.count };
 }
 
 /**
@@ -151,26 +177,48 @@ function nearest(picture, height, width) {
 }
 
 /**
+ * The middle of a side; all of it, if it is not longer.
+ * @param {number} whole
+ * @param {number} part
+ * @returns {Part}
+ */
+function middleOf(whole, part) {
+  return whole > part ? { first: evenRound((whole - part) / 2), count: part } : { first: 0, count: whole };
+}
+
+/**
+ * @param {Rgb} picture
+ * @param {Part} rows
+ * @param {Part} columns
+ * @returns {Rgb}
+ */
+function cut(picture, rows, columns) {
+  const { pixels, height, width } = picture;
+  if (rows.count === height && columns.count === width) return picture;
+  const made = new Uint8Array(3 * rows.count * columns.count);
+  for (let y = 0; y < rows.count; y++) {
+    const from = 3 * ((y + rows.first) * width + columns.first);
+    made.set(pixels.subarray(from, from + 3 * columns.count), 3 * y * columns.count);
+  }
+  return { pixels: made, height: rows.count, width: columns.count };
+}
+
+/**
  * The middle of a picture; where it is smaller, black around it.
  * @param {Rgb} picture
  * @param {number} height
  * @param {number} width
  * @returns {Rgb}
  */
-export function cropped(picture, height, width) {
-  const start = (/** @type {number} */ whole, /** @type {number} */ part) =>
-    whole >= part ? evenRound((whole - part) / 2) : -Math.floor((part - whole) / 2);
-  const top = start(picture.height, height);
-  const left = start(picture.width, width);
+function cropped(picture, height, width) {
+  const inner = cut(picture, middleOf(picture.height, height), middleOf(picture.width, width));
+  if (inner.height === height && inner.width === width) return inner;
   const pixels = new Uint8Array(3 * height * width);
-  for (let y = 0; y < height; y++) {
-    const row = y + top;
-    if (row < 0 || row >= picture.height) continue;
-    const first = Math.max(-left, 0);
-    const many = Math.min(picture.width - Math.max(left, 0), width - first);
-    const from = 3 * (row * picture.width + Math.max(left, 0));
-    pixels.set(picture.pixels.subarray(from, from + 3 * many), 3 * (y * width + first));
-  }
+  const top = Math.floor((height - inner.height) / 2);
+  const left = Math.floor((width - inner.width) / 2);
+  const row = 3 * inner.width;
+  for (let y = 0; y < inner.height; y++)
+    pixels.set(inner.pixels.subarray(row * y, row * (y + 1)), 3 * ((y + top) * width + left));
   return { pixels, height, width };
 }
 
@@ -188,13 +236,15 @@ function evenRound(value) {
  */
 export function prepared(picture, steps) {
   let now = picture;
-  for (const step of steps) {
+  for (const [number, step] of steps.entries()) {
     if (step.kind === "gray") now = grey(now);
     else if (step.kind === "crop") now = cropped(now, sizeAt(step.size, 0), sizeAt(step.size, 1));
     else {
-      const [height, width] = sizeAfter(now, step.size);
-      if (height !== now.height || width !== now.width)
-        now = resized(now, /** @type {number} */ (height), /** @type {number} */ (width), step.filter);
+      const [height, width] = /** @type {[number, number]} */ (sizeAfter(now, step.size));
+      if (height === now.height && width === now.width) continue;
+      const next = steps[number + 1];
+      const [rows, columns] = [height, width].map((side, axis) => middleOf(side, next?.kind === "crop" ? sizeAt(next.size, axis) : side));
+      now = resized(now, height, width, step.filter, /** @type {Part} */ (rows), /** @type {Part} */ (columns));
     }
   }
   return now;

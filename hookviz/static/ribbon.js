@@ -10,13 +10,14 @@ import { middle, percent, short } from "./numbers.js";
 
 const MEASURES = ["gradient", "activation", "zeros", "silent"];
 
-/** The ribbon; `onChoose` gets a layer's name. */
+/** The ribbon; `onChoose` gets a layer's name, and `onRoom` is called when its width has changed. */
 export class Ribbon {
   /**
    * @param {(name: string) => void} onChoose
    * @param {(measure: string) => void} onMeasure
+   * @param {() => void} onRoom
    */
-  constructor(onChoose, onMeasure) {
+  constructor(onChoose, onMeasure, onRoom) {
     this.cells = el("div", {
       class: "hv-cells",
       role: "listbox",
@@ -40,6 +41,12 @@ export class Ribbon {
     this.legend.append(this.from, this.bar, this.to);
     this.root = el("div", { class: "hv-ribbon" }, this.cells, this.blocks);
     this.drawn = "";
+    /** @type {number | null} */
+    this.wide = null; // measured when it changes: to ask is to lay out anew
+    new ResizeObserver(() => {
+      this.wide = this.cells.clientWidth;
+      onRoom();
+    }).observe(this.cells);
     this.cells.addEventListener("click", (/** @type {MouseEvent} */ event) => {
       const cell = /** @type {HTMLElement} */ (event.target).closest(".hv-layer");
       if (cell instanceof HTMLElement) onChoose(cell.dataset.layer ?? "");
@@ -54,7 +61,8 @@ export class Ribbon {
    */
   show(layers, now, measure, palette) {
     measure = measureOf(layers, measure);
-    const room = Math.round(this.cells.clientWidth / 40);
+    this.wide ??= this.cells.clientWidth;
+    const room = Math.round(this.wide / 40);
     const key = `${room} ${measure} ${layers.map((layer) => `${layer.name} ${layer.gradient}`).join()}`;
     if (key !== this.drawn) {
       this.drawn = key;
@@ -98,7 +106,7 @@ export class Ribbon {
       return cell;
     });
     this.cells.replaceChildren(...cells);
-    this.blocks.replaceChildren(...blocksOf(layers, this.cells.clientWidth));
+    this.blocks.replaceChildren(...blocksOf(layers, this.wide ?? 0));
     setText(this.from, scale.from);
     setText(this.to, scale.to);
     const stops = [0, 0.25, 0.5, 0.75, 1].map((share) => colour(palette, share));

@@ -491,6 +491,7 @@ const LANGUAGES = {
     " at ({})": " bei ({})",
     "{} (of several values)": "{} (aus mehreren Werten)",
     "; then {}": "; dann {}",
+    "; its edits ({}) make it {}": "; seine Änderungen ({}) machen {} daraus",
     "; rounded in this page, ± {} at most": "; auf dieser Seite gerundet, höchstens ± {}",
     "by {}": "durch {}",
     directly: "direkt",
@@ -658,13 +659,17 @@ let table = null;
 let patterns = [];
 /** @type {Map<string, string>} */
 const translated = new Map();
+/** @type {Set<string>} What layers and classes are called: a layer "head" is no head. */
+let ownNames = new Set();
 
 /**
  * Choose the language of all that is said from now on.
  * @param {string | undefined} language Such as "de"; one that is not here is English.
+ * @param {Iterable<string>} [names] What stays as it is.
  */
-export function speak(language) {
+export function speak(language, names = []) {
   table = LANGUAGES[language ?? ""] ?? null;
+  ownNames = new Set(names);
   translated.clear();
   // The longest comes first: "channel {}" would take all that "channel {} of {}" is for.
   const longest = Object.entries(table ?? {}).sort(([one], [other]) => other.length - one.length);
@@ -678,12 +683,20 @@ export function speak(language) {
 }
 
 /**
+ * Speak a view's language; its layers and classes keep their names.
+ * @param {{language?: string, layers: Array<{name: string}>, classes: {names: string[]}}} facts
+ */
+export function speakFor({ language, layers, classes }) {
+  speak(language, [...layers.map(({ name }) => name), ...classes.names]);
+}
+
+/**
  * A text in the chosen language.
  * @param {string} text
  * @returns {string}
  */
 export function word(text) {
-  if (!table || !text) return text;
+  if (!table || !text || ownNames.has(text)) return text;
   const known = table[text] ?? translated.get(text);
   if (known !== undefined) return known;
   const said = inWords(text);

@@ -36,14 +36,20 @@ def scales(seen: Observation) -> Iterator[Finding]:
     for each in _judged("gradient", gradients, advice, leaves):
         found = replace(each, evidence={**each.evidence, "lost": seen.suspect})
         layer = seen.modules.get(each.layer)
-        if each.kind == "vanishing" and not seen.judged and _centres(layer):
-            found = replace(found, severity="note", advice=_ALIKE)
+        if each.kind == "vanishing" and _centres(layer) and not (seen.judged and not seen.alike):
+            advised = _SLOPE_ALIKE if seen.judged else _ALIKE
+            found = replace(found, severity="note", advice=advised)
         yield found
 
 
 _ALIKE = (
     "Give the loss, lambda output: loss(output, y): without it the gradient is that of a sum of "
     "scores, alike for all samples, and BatchNorm takes out what is alike."
+)
+_SLOPE_ALIKE = (
+    "Nothing, if the answers are still far from the truth: the slope of an L1 or Huber loss is "
+    "alike for all samples there, and BatchNorm takes out what is alike; a truth that is scaled to "
+    "about 0 ends it sooner."
 )
 
 

@@ -154,6 +154,8 @@ class Observation:
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
+    sloped: bool = False  # whether a gradient other than 0 came to the output
+    alike: bool = False  # whether one and the same gradient came to the output of all samples
     masked: OperationRecord | None = None  # the product with a mask of samples in the score
     taken: Taken = field(default_factory=lambda: Taken())
     zeroed: OperationRecord | None = None  # what made the score of a product with 0
@@ -317,8 +319,10 @@ class RunObserver(Listener):
     def _arrived_at_output(self, gradient: Tensor | None) -> None:
         if gradient is not None:
             with self.recorder.silent():
-                silent = ~(gradient.detach().reshape(len(gradient), -1) != 0).any(1)
-                self.found.idle = int(silent.sum())
+                rows = gradient.detach().reshape(len(gradient), -1)
+                self.found.idle = int((~(rows != 0).any(1)).sum())
+                self.found.sloped = self.found.idle < len(rows)
+                self.found.alike = bool((rows == rows[:1]).all())
 
     # Gradients
 
