@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, next_frame, point, wait_for
+from front_end import canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -21,17 +21,10 @@ PANELS = ("input", "activation", "gradient", "heat")
 
 @pytest.fixture
 def page(blank, explorer_page):
-    opened, errors = blank(), []
-
-    def note(error):
-        errors.append(str(error))
-
-    opened.on("pageerror", note)
-    opened.goto(explorer_page.as_uri())
-    opened.locator(".hv-tile").first.wait_for()
-    yield opened
-    opened.remove_listener("pageerror", note)
-    assert errors == []
+    with nothing_wrong(blank()) as opened:
+        opened.goto(explorer_page.as_uri())
+        opened.locator(".hv-tile").first.wait_for()
+        yield opened
 
 
 def frame(page, name):
