@@ -491,6 +491,7 @@ const LANGUAGES = {
     " at ({})": " bei ({})",
     "{} (of several values)": "{} (aus mehreren Werten)",
     "; then {}": "; dann {}",
+    "; its edits ({}) make it {}": "; seine Änderungen ({}) machen {} daraus",
     "; rounded in this page, ± {} at most": "; auf dieser Seite gerundet, höchstens ± {}",
     "by {}": "durch {}",
     directly: "direkt",
