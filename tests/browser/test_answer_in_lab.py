@@ -178,17 +178,20 @@ model = Poses().eval()
 explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64), class_names=['', 'person'])"""
 
 
+# Of each keypoint its target, and where its middle is in the picture, all at one instant.
+PLACES = """all => all.map((each) => {
+  const [box, frame] = [each, each.closest(".hv-frame")].map((one) => one.getBoundingClientRect());
+  const middle = [box.x + box.width / 2 - frame.x, box.y + box.height / 2 - frame.y];
+  return [each.dataset.target, middle.map((at) => Math.round((64 * at) / frame.width))];
+})"""
+
+
 @pytest.mark.heavy
 def test_a_keypoint(opened, shots):
     notebook, app, said = opened(POSES)
     points = app.locator(".hv-input button.hv-point")
     wait_for(lambda: points.count() == 4, "the keypoints")
-    places = {}
-    for each in points.all():
-        box, frame = each.bounding_box(), app.locator(".hv-input .hv-frame").bounding_box()
-        middle = box["x"] + box["width"] / 2 - frame["x"], box["y"] + box["height"] / 2 - frame["y"]
-        shares = [round(64 * at / frame["width"]) for at in middle]
-        places[each.get_attribute("data-target")] = shares
+    places = dict(points.evaluate_all(PLACES))
     wanted = [[[12, 20], [30, 44]], [[44, 20], [56, 44]]]
     for place, number in ((0, 1), (1, 0)):
         target = f'output[0]["keypoints_scores"][{place}, {number}]'

@@ -154,6 +154,7 @@ class Observation:
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
+    sloped: bool = False  # whether a gradient other than 0 came to the output
     alike: bool = False  # whether one and the same gradient came to the output of all samples
     masked: OperationRecord | None = None  # the product with a mask of samples in the score
     taken: Taken = field(default_factory=lambda: Taken())
@@ -320,6 +321,7 @@ class RunObserver(Listener):
             with self.recorder.silent():
                 rows = gradient.detach().reshape(len(gradient), -1)
                 self.found.idle = int((~(rows != 0).any(1)).sum())
+                self.found.sloped = self.found.idle < len(rows)
                 self.found.alike = bool((rows == rows[:1]).all())
 
     # Gradients

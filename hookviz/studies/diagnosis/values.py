@@ -346,14 +346,15 @@ _ADVICE = {
 def saturated(seen: Observation) -> Iterator[Finding]:
     """Sigmoids and tanhs at their ends, where hardly any gradient comes through.
 
-    An output and a gate live there once they are trained. Between layers with weights it is a
-    fault, and so is a gate that no input moves.
+    An output and a gate live there once they are trained. Between layers with weights, or before a
+    norm, it is a fault, and so is a gate that no input moves.
     """
     for operation in seen.operations:
         facts = operation.facts
         if facts.get("saturated", 0.0) <= 0.9:
             continue
-        fault = facts.get("feeds") or (facts.get("gates") and facts["stuck"])
+        between = facts.get("feeds") or facts.get("normed")
+        fault = between or (facts.get("gates") and facts["stuck"])
         yield Finding(
             "saturated",
             "warning" if fault else "note",
