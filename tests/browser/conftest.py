@@ -12,7 +12,14 @@ from chromium import FLAGS, executable
 from classic import Classic, ClassicNotebook
 from front_end import CANVAS_ON, DELAY, PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
 from lab import Lab, Tab
-from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    ViewportSize,
+    expect,
+    sync_playwright,
+)
 
 import hookviz
 
@@ -34,6 +41,8 @@ LATE = f"""() => {{
 }}"""
 
 FAILED = pytest.StashKey[bool]()
+
+VIEW = ViewportSize(width=1280, height=900)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -137,27 +146,69 @@ def trace() -> Any:
     return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
+@pytest.fixture(scope="session")
+def spare() -> list[Page]:
+    """The page that tests show files in by turns: a new one costs Chromium as much as a file."""
+    return []
+
+
 @pytest.fixture
-def shown(chrome: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def blank(
+    chrome: Browser, spare: list[Page], request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Page]]:
+    """Open an empty page, without a network; with `apart` or options it is the test's own."""
+    kept: list[Page] = []
+    closed: list[Page] = []
+
+    def opened(color_scheme: Any = "light", apart: bool = False, **options: Any) -> Page:
+        shared = spare and not apart and not options
+        page = spare.pop() if shared else chrome.new_page(viewport=VIEW, **options)
+        (closed if apart or options else kept).append(page)
+        page.context.set_offline(True)
+        page.emulate_media(color_scheme=color_scheme)
+        return page
+
+    yield opened
+    for page in kept:
+        if spare or page.is_closed() or request.node.stash.get(FAILED, True):
+            closed.append(page)
+            continue
+        page.evaluate("() => localStorage.clear()")
+        page.goto("about:blank")
+        page.set_viewport_size(VIEW)
+        page.emulate_media(media="null")
+        page.context.clear_permissions()
+        page.mouse.move(0, 0)  # where it was may show what will lie under it
+        spare.append(page)
+    for page in closed:
+        page.close()
+
+
+@pytest.fixture
+def shown(blank: Callable[..., Page], tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
     noted: list[str] = []
+    listeners = {
+        "console": lambda said: noted.append(said.text),
+        "pageerror": lambda error: noted.append(str(error)),
+        "request": lambda asked: noted.append(asked.url),
+    }
     opened: list[Any] = []
 
     def show(html: str, **options: Any) -> Any:
-        path = tmp_path / "view.html"
+        path = tmp_path / f"view{len(opened) or ''}.html"
         path.write_text(html, encoding="utf-8")
-        page = chrome.new_page(viewport={"width": 1280, "height": 900}, **options)
+        page: Any = blank(**options)
         opened.append(page)
-        page.context.set_offline(True)
-        page.on("console", lambda said: noted.append(said.text))
-        page.on("pageerror", lambda error: noted.append(str(error)))
-        page.on("request", lambda asked: noted.append(asked.url))
+        for event, note in listeners.items():
+            page.on(event, note)
         page.goto(path.as_uri())
         return page
 
     yield show
     for page in opened:
-        page.close()
+        for event, note in listeners.items():
+            page.remove_listener(event, note)
     # The test itself reads pixels back, which Chromium calls slow.
     fine = ("file:", "data:", "blob:", "Canvas2D: Multiple readback")
     assert [each for each in noted if not each.startswith(fine)] == []

@@ -210,8 +210,7 @@ def wait_for(
 
 def point(frame: Locator, down: float, right: float, click: bool = False, **how: Any) -> None:
     """Move the pointer to shares of a picture, or click there: wherever it stands by now."""
-    box = frame.bounding_box()
-    assert box, "The picture is not on the page."
+    box = wait_for(frame.bounding_box, "the picture to be seen")
     place = Position(x=right * box["width"], y=down * box["height"])
     (frame.click if click else frame.hover)(position=place, **how)
 

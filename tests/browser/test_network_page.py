@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, wait_for
+from front_end import canvas_pixels, point, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
 from torchvision import transforms
@@ -369,16 +369,10 @@ def as_torch_of(model, x, target):
     return {name: cache[name].gradient for name in cache}
 
 
-def click_place(page, panel, row, column, size, *, shift=False):
-    canvas = page.locator(f"{panel} canvas").first
-    canvas.wait_for()  # it is hidden while its map is on its way
-    box = canvas.bounding_box()
-    x = box["x"] + box["width"] * (column + 0.5) / size[1]
-    if shift:
-        page.keyboard.down("Shift")
-    page.mouse.click(x, box["y"] + box["height"] * (row + 0.5) / size[0])
-    if shift:
-        page.keyboard.up("Shift")
+def click_place(page, panel, row, column, size, **how):
+    page.locator(f"{panel} canvas").first.wait_for()  # it is hidden while its map is on its way
+    shares = (row + 0.5) / size[0], (column + 0.5) / size[1]
+    point(page.locator(f"{panel} .hv-frame"), *shares, click=True, **how)
 
 
 def check_gradients(page, model, x, target):
@@ -422,7 +416,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     expect(page.locator(".hv-name")).to_have_text("head")
     expect(page.locator(".hv-way:visible")).to_have_count(0)
     page.screenshot(path=shots / "network-page-pixel.png")
-    click_place(page, ".hv-output", 17, 3, (24, 32), shift=True)
+    click_place(page, ".hv-output", 17, 3, (24, 32), modifiers=["Shift"])
     check_gradients(page, model, x, first - out[0, int(classes[17, 3]), 17, 3])
 
     menu = page.get_by_role("combobox", name="map of the output")
@@ -570,8 +564,7 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     assert close(values(page, "gradient", "layer1.0.conv1"), cache["layer1.0.conv1"].gradient)
 
     page.get_by_role("button", name="brush", exact=True).click()
-    box = page.get_by_label("paint here").bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 4)
+    point(page.get_by_label("paint here"), 1 / 4, 1 / 2, click=True)
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
     painted = values(page, "input")
     changed = (painted != x.numpy()).any(1)[0]
@@ -593,6 +586,23 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
 
 
+# The network waits from the run of this number on, until it is told to go on: however quick it is.
+RUNS_WAIT = """(first) => {
+  const { postMessage } = Worker.prototype;
+  const kept = [];
+  let count = 0;
+  Worker.prototype.postMessage = function (...given) {
+    count += 1;
+    if (count < first) postMessage.apply(this, given);
+    else kept.push(() => postMessage.apply(this, given));
+  };
+  globalThis.goOn = () => {
+    Worker.prototype.postMessage = postMessage;
+    for (const each of kept) each();
+  };
+}"""
+
+
 def test_heatmaps_that_run_the_network(written, shown, shots):
     """As Python's; how far they are is said, and they can be stopped."""
     page = shown(written)
@@ -612,11 +622,15 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
         edited = hookviz.attribution.occlusion(model, picture, number)
     work = page.locator(".hv-heat .hv-ablation")
+    page.evaluate(RUNS_WAIT, 7)
     page.get_by_label("heatmap", exact=True).select_option("occlusion")
+    some = re.compile(r"^[1-5] of 225 runs$")
+    work.get_by_text(some).wait_for()
     work.get_by_role("button", name="stop").click()
     page.locator(".hv-heat").get_by_text("stopped", exact=True).wait_for()
+    page.evaluate("goOn()")
     page.screenshot(path=shots / "network-page-occlusion-stopped.png")
-    assert 0 <= int(work.inner_text().split()[0]) < 225
+    assert some.match(work.locator("[role=status]").inner_text())
     work.get_by_role("button", name="go on").click()
     wait_for(lambda: not work.is_visible(), "all windows")
     page.locator(".hv-heat canvas").first.wait_for()
@@ -633,12 +647,16 @@ def test_the_order_by_ablation(written, shown, shots):
     page.goto(f"{page.url.partition('#')[0]}#layer={layer}")
     page.reload()
     page.locator("h2, .hv-heading", has_text=layer).first.wait_for()
+    page.locator(".hv-tile").first.wait_for()
+    page.evaluate(RUNS_WAIT, 3)
     order = page.get_by_role("combobox", name="order of the channels")
     order.select_option("ablation")
     page.get_by_text(re.compile(r"\d+ % switched off")).wait_for()
-    wait_for(lambda: order.input_value() == "ablation", "the order")
+    page.evaluate("goOn()")
+    expect(page.locator(".hv-by")).to_contain_text("rank 1 of")
+    assert order.input_value() == "ablation"
     number = page.locator(".hv-heading .hv-number-now").first
-    wait_for(lambda: drops[int(number.inner_text())] >= drops.max() - 1e-4, "the first channel")
+    assert drops[int(number.inner_text())] >= drops.max() - 1e-4
     tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => +each.dataset.channel)")
     assert sorted(tiles) == [*range(len(drops))]
     assert (np.diff(drops[tiles]) < 1e-4).all()
