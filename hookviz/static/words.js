@@ -289,6 +289,8 @@ const LANGUAGES = {
     "{} is one value: the maps are 1×1.": "{} ist ein einziger Wert: die Karten sind 1×1.",
     "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.":
       "Hier geöffnet: die letzte Schicht, deren Heatmap ein Ort ist und nicht ein einziger Wert. Taste a: die Heatmaps aller Schichten.",
+    "This layer ran on parts of the input: map, heatmap and places are those of one part.":
+      "Diese Schicht lief auf Teilen der Eingabe: Karte, Heatmap und Stellen sind die eines Teils.",
     "Opened here: NaN or Inf begins in this layer.": "Hier geöffnet: NaN oder Inf beginnt in dieser Schicht.",
     "{} lies beyond what the target sees here: rows {}, columns {}":
       "{} liegt außerhalb dessen, was das Ziel hier sieht: Zeilen {}, Spalten {}",
@@ -582,6 +584,7 @@ const LANGUAGES = {
     "{} slices by input channel, {}": "{} Scheiben nach Eingabekanal, {}",
     "is cut from {}": "ist ausgeschnitten aus {}",
     "sees {}": "sieht {}",
+    "receptive field {}": "rezeptives Feld {}",
     "rows {}, columns {}": "Zeilen {}, Spalten {}",
     "transform given": "Transformation wie angegeben",
     "transform known from the weights": "Transformation aus den Gewichten bekannt",

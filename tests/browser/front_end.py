@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ import ipywidgets
 import nbformat
 import numpy as np
 from jupyter_client import BlockingKernelClient
-from playwright.sync_api import ConsoleMessage, Locator, Page, Position
+from playwright.sync_api import ConsoleMessage, Locator, Page, Position, ViewportSize
 
 TOKEN = "hookviz"
 PATIENCE = 180.0  # seconds until a wait is given up: a test that passes needs a part of one
+VIEW = ViewportSize(width=1280, height=900)
 WIDGETS = int(ipywidgets.__version__.partition(".")[0])  # 7 or 8
 
 
@@ -236,6 +238,25 @@ def next_frame(page: Page) -> None:
     page.evaluate(
         "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
     )
+
+
+@contextmanager
+def nothing_wrong(page: Page) -> Iterator[Page]:
+    """At the end: the page has logged nothing, raised nothing and asked no network for anything."""
+    noted: list[str] = []
+    listeners: dict[Any, Callable[[Any], None]] = {
+        "console": lambda said: noted.append(said.text),
+        "pageerror": lambda error: noted.append(str(error)),
+        "request": lambda asked: noted.append(asked.url),
+    }
+    for event, note in listeners.items():
+        page.on(event, note)
+    yield page
+    for event, note in listeners.items():
+        page.remove_listener(event, note)
+    # The test itself reads pixels back, which Chromium calls slow.
+    fine = ("file:", "data:", "blob:", "Canvas2D: Multiple readback")
+    assert [each for each in noted if not each.startswith(fine)] == []
 
 
 # A cell that turns the canvas on, until the kernel is swept.

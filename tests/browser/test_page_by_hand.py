@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from front_end import SAID, canvas_pixels, next_frame, point, wait_for
+from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -20,15 +20,11 @@ PANELS = ("input", "activation", "gradient", "heat")
 
 
 @pytest.fixture
-def page(chrome, explorer_page):
-    opened = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    errors = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.goto(explorer_page.as_uri())
-    opened.locator(".hv-tile").first.wait_for()
-    yield opened
-    opened.close()
-    assert errors == []
+def page(blank, explorer_page):
+    with nothing_wrong(blank()) as opened:
+        opened.goto(explorer_page.as_uri())
+        opened.locator(".hv-tile").first.wait_for()
+        yield opened
 
 
 def frame(page, name):
@@ -138,20 +134,17 @@ def test_it_prints(page):
     assert not page.locator(".hv-toggle").first.is_visible()
 
 
-def test_the_verdict_leads_to_the_layer(chrome, tmp_path):
+def test_the_verdict_leads_to_the_layer(shown):
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer3[0].conv1.weight[3] = torch.nan
     explorer = hookviz.explore(model, hookviz.demo_images()[6], layer="stem.0")
-    explorer.to_html(tmp_path / "nan.html", max_bytes=10e6)
+    page = shown(explorer.to_html(max_bytes=10e6))
     explorer.close()
-    page = chrome.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "nan.html").as_uri())
     verdict = page.get_by_role("button", name="NaN in 4 of 15 layers")
     verdict.focus()
     page.keyboard.press("Enter")
     page.locator(".hv-name", has_text="layer3.0.conv1").wait_for()
-    page.close()
 
 
 # Another order before the browser has read the layer.
@@ -163,16 +156,14 @@ AT_ONCE = """() => {
 }"""
 
 
-def test_silent_channels_are_found(chrome, tmp_path):
+def test_silent_channels_are_found(shown):
     """By the verdict, by the colour of the layers, and in an order; and they are called so."""
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer2[1].conv1.weight[1::2] = 0
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
-    explorer.to_html(tmp_path / "silent.html")
+    page = shown(explorer.to_html())
     explorer.close()
-    page = chrome.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "silent.html").as_uri())
     page.locator(".hv-chip").click()
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
     wait_for(lambda: page.locator(".hv-words.hv-tag").count() == 0, "the new layer's words")
@@ -195,7 +186,6 @@ def test_silent_channels_are_found(chrome, tmp_path):
     page.evaluate(AT_ONCE)
     page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
-    page.close()
 
 
 def test_a_click_shows_what_a_place_sees(page, explorer, shots):
