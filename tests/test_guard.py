@@ -296,6 +296,45 @@ def test_an_output_that_is_multiplied_by_0_is_told(form):
     assert "Take the factor 0 away" in found.advice and "test_guard.py" in found.at
 
 
+def perceptron(width: int, bias: float) -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 4))
+    nn.init.constant_(model[0].bias, bias)
+    return model
+
+
+@pytest.mark.parametrize("count", [2, 4, 15])
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_a_dead_layer_is_told_of_few_inputs(form, count):
+    """A channel has a number of each input alone; that all inputs get one answer tells enough."""
+    x = torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
+    loss = lambda output: F.cross_entropy(output, LABELS[:count])  # noqa: E731
+    for bias, dead in ((-100.0, True), (0.0, False)):  # as is advised
+        model = perceptron(32, bias)
+        findings = guarded(model, loss, x) if form == "guard" else hookviz.diagnose(model, x, loss)
+        told = [(each.kind, each.layer) for each in findings if each.severity != "note"]
+        assert told == ([("dead", "1")] if dead else []), findings
+
+
+class Gated(nn.Module):
+    """A gate of which all channels are zero: the rest answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.body = perceptron(32, -100.0), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x) * self.gate(x).sigmoid()
+
+
+def test_few_inputs_say_nothing_where_the_answers_differ_or_the_inputs_do_not():
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    assert hookviz.diagnose(Gated(), x, lambda output: F.cross_entropy(output, LABELS[:4])).healthy
+    alike = x[:1].expand(4, -1).clone()
+    for few in (x[:1], alike):
+        assert hookviz.diagnose(perceptron(32, -100.0), few).healthy
+
+
 def test_a_tanh_at_its_ends_before_a_norm_is_told():
     model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.BatchNorm1d(16), nn.Linear(16, 4))
     nn.init.normal_(model[0].weight, std=100.0)

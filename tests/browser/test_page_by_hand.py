@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, next_frame, point, wait_for
+from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -21,17 +21,10 @@ PANELS = ("input", "activation", "gradient", "heat")
 
 @pytest.fixture
 def page(blank, explorer_page):
-    opened, errors = blank(), []
-
-    def note(error):
-        errors.append(str(error))
-
-    opened.on("pageerror", note)
-    opened.goto(explorer_page.as_uri())
-    opened.locator(".hv-tile").first.wait_for()
-    yield opened
-    opened.remove_listener("pageerror", note)
-    assert errors == []
+    with nothing_wrong(blank()) as opened:
+        opened.goto(explorer_page.as_uri())
+        opened.locator(".hv-tile").first.wait_for()
+        yield opened
 
 
 def frame(page, name):
@@ -350,8 +343,9 @@ def test_the_view_is_in_the_address(chrome, explorer_page, page):
     for part in ("#layer=layer3.1.conv2", "channel=5", f"target={number}", "place=0.7"):
         assert part in page.url
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".hv-tools-of-view [role=status]").evaluate(SAID)
     page.get_by_role("button", name="copy link").click()
-    expect(page.locator(".hv-tools-of-view")).to_contain_text("copied")
+    wait_for(lambda: "copied" in page.evaluate("said"), "the link")
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == page.url
 
