@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, point, wait_for
+from front_end import VIEW, canvas_pixels, nothing_wrong, point, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
 from torchvision import transforms
@@ -51,6 +51,35 @@ def written():
     return page
 
 
+@pytest.fixture(scope="module")
+def opened(written, browser, tmp_path_factory):
+    """One page for tests that leave it as it was: to open one takes longer than most of them."""
+    path = tmp_path_factory.mktemp("network") / "page.html"
+    path.write_text(written, encoding="utf-8")
+    page = browser.browser.new_page(viewport=VIEW)
+    page.context.set_offline(True)
+    with nothing_wrong(page):
+        page.goto(path.as_uri())
+        page.locator(".hv-tile").first.wait_for()
+        yield page
+    page.close()
+
+
+@pytest.fixture
+def network(opened, failed):
+    """The same page, for tests that change its picture and its channels: both are put back."""
+    yield opened
+    if failed():
+        opened.reload()
+        opened.locator(".hv-tile").first.wait_for()
+        return
+    opened.evaluate("hookviz.reset()")
+    first = opened.get_by_role("button", name="first", exact=True)
+    if first.is_enabled():
+        first.click()
+    expect(first).to_be_disabled()
+
+
 def values(page, *asked):
     shape, kind, text = page.evaluate(READ, list(asked))
     assert kind == "Float32Array"
@@ -76,9 +105,8 @@ def as_torch(model, x, number, *edits):
     return logits, cache
 
 
-def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(written, shown):
-    page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(network):
+    page = network
     model = hookviz.demo_model()
     layers = page.evaluate("hookviz.layers")
     assert layers == [n for n, m in model.named_modules() if isinstance(m, torch.nn.Conv2d)]
@@ -170,23 +198,11 @@ def test_what_cannot_be_done_is_said(opened, call, words):
     assert len(opened.evaluate("hookviz.predictions()")) == 10  # and goes on
 
 
-@pytest.fixture(scope="module")
-def opened(written, browser, tmp_path_factory):
-    """One page for tests that leave it as it was."""
-    path = tmp_path_factory.mktemp("network") / "page.html"
-    path.write_text(written, encoding="utf-8")
-    page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(path.as_uri())
-    page.locator(".hv-tile").first.wait_for()
-    yield page
-    page.close()
-
-
 def test_on_a_phone_nothing_scrolls_sideways(opened):
     opened.set_viewport_size({"width": 390, "height": 800})
     across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     wait_for(lambda: opened.evaluate(across) == 0, "no sideways scroll")
-    opened.set_viewport_size({"width": 1280, "height": 900})
+    opened.set_viewport_size(VIEW)
 
 
 def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, shown, shots):
@@ -549,9 +565,8 @@ def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
     assert len(written.encode()) < 8e6
 
 
-def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
-    page = shown(written, color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+def test_a_file_a_brush_and_the_way_back(network, shots, tmp_path):
+    page = network
     model = hookviz.demo_model()
     first = values(page, "input")
     path = tmp_path / "flower.png"
@@ -603,10 +618,9 @@ RUNS_WAIT = """(first) => {
 }"""
 
 
-def test_heatmaps_that_run_the_network(written, shown, shots):
+def test_heatmaps_that_run_the_network(network, shots):
     """As Python's; how far they are is said, and they can be stopped."""
-    page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+    page = network
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     layer = "layer1.0.conv1"
     x = prepare_input(picture, model).args[0]
@@ -623,7 +637,9 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
         edited = hookviz.attribution.occlusion(model, picture, number)
     work = page.locator(".hv-heat .hv-ablation")
     page.evaluate(RUNS_WAIT, 7)
-    page.get_by_label("heatmap", exact=True).select_option("occlusion")
+    menu = page.get_by_label("heatmap", exact=True)
+    before = menu.input_value()
+    menu.select_option("occlusion")
     some = re.compile(r"^[1-5] of 225 runs$")
     work.get_by_text(some).wait_for()
     work.get_by_role("button", name="stop").click()
@@ -636,6 +652,7 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     page.locator(".hv-heat canvas").first.wait_for()
     page.screenshot(path=shots / "network-page-occlusion.png")
     assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
+    menu.select_option(before)
 
 
 @pytest.mark.heavy
@@ -781,9 +798,8 @@ FRAMES = """() => new Promise((done) => {
 })"""
 
 
-def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
-    page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+def test_a_drop_and_the_camera_whose_light_goes_out(network):
+    page = network
     file = io.BytesIO()
     hookviz.demo_images()[9].save(file, "PNG")
     page.evaluate(DROP, base64.b64encode(file.getvalue()).decode())
@@ -817,6 +833,7 @@ def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
     page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), dropped)
+    page.get_by_role("button", name="all layers").click()
 
 
 def photographs():
