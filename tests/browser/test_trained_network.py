@@ -116,12 +116,16 @@ def test_blocks_are_told_apart(shown):
     resnet = torchvision.models.resnet18(num_classes=5).eval()
     explorer = hookviz.explore(resnet, torch.rand(1, 3, 64, 64))
     page = shown(explorer.to_html(max_bytes=2e6))
+
+    def apart():
+        ends = page.locator(".hv-blocks span").evaluate_all(TEXT_ENDS)
+        return all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
+
+    names = ["conv1", "layer1", "2", "3", "4"]
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
         page.locator(".hv-tile").first.wait_for()
-        wait_for(lambda: labels(page) == ["conv1", "layer1", "2", "3", "4"], "the blocks' names")
-        ends = page.locator(".hv-blocks span").evaluate_all(TEXT_ENDS)
-        assert all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
+        wait_for(lambda: labels(page) == names and apart(), "the blocks' names")
     explorer.close()
 
 
