@@ -540,7 +540,7 @@ class KeptRun:
         float, Any
             The layer's value then, before its own edits, and the model's output.
         """
-        run = self._before_edits(layer)
+        run, without = self._before_edits(layer), None
         if run is not self:
             without, _ = run.without(layer, channel, position, sample, call, channels)
         kept = self._call(layer, call)
@@ -577,7 +577,7 @@ class KeptRun:
             )
 
         self._session.forward(observe, grad=False)
-        return found[-1] if run is self else without, outputs[-1]
+        return found[-1] if without is None else without, outputs[-1]
 
     def _call(self, layer: str, call: int) -> _Call:
         calls = self._kept.calls.get(layer, [])
