@@ -49,9 +49,8 @@ test-oldest: $(OLDEST)/.test  ## the same with the oldest versions, but for brow
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/basedpyright
 	$(BIN)/biome lint --error-on-warnings
+	$(BIN)/mypy & mypy=$$!; $(BIN)/basedpyright; right=$$?; wait $$mypy && exit $$right
 	$(BIN)/deno check --quiet --config tsconfig.json hookviz/static/*.js
 
 zoo: $(VENV)/.test  ## check hookviz and others on every model: about an hour

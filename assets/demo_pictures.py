@@ -47,7 +47,7 @@ def draw(
     angle = float(rng.uniform(-30, 30))
     sprite = sprite.resize((size, size)).rotate(angle, Image.Resampling.BICUBIC)
     shape = shape.resize((size, size)).rotate(angle, Image.Resampling.BICUBIC)
-    corner = tuple(int(rng.uniform(0, _FINE - size)) for _ in range(2))
+    corner = int(rng.uniform(0, _FINE - size)), int(rng.uniform(0, _FINE - size))
     picture.paste(sprite, corner, shape)
     mask = Image.new("L", picture.size)
     mask.paste(shape, corner)

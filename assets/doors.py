@@ -32,7 +32,7 @@ class Blocked(torch.nn.Module):
         self.conv1 = torch.nn.Conv2d(3, 16, 3)
         self.conv2 = torch.nn.Conv2d(16, 32, 3)
         self.head = torch.nn.Linear(32, 10)
-        torch.nn.init.constant_(self.conv2.bias, -10.0)
+        torch.nn.init.constant_(self.conv2.get_parameter("bias"), -10.0)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.conv1(x).relu()

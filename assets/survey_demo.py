@@ -68,7 +68,7 @@ def patches(survey: hookviz.results.Survey, layer: str, channel: int, side: int)
     """Cut out the channel's top positions, each in the middle of a square, except at borders."""
     cut = []
     for piece in survey.patches(layer, channel, TOP):
-        middles = (round(at * SIZE) for at in piece.centre)
+        middles = (round(at * SIZE) for at in piece.centre or ())
         top, left = (min(max(0, at - side // 2), SIZE - side) / SIZE for at in middles)
         box = top, left, top + side / SIZE, left + side / SIZE
         cut.append(dataclasses.replace(piece, box=box))

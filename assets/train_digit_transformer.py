@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -31,7 +32,7 @@ def digits(train: bool) -> tuple[Tensor, Tensor]:
     """Return digits ``(N, 8, 8)`` from 0 to 1, and which ones they are; each fifth is a test."""
     from sklearn.datasets import load_digits
 
-    data = load_digits()
+    data: Any = load_digits()
     test = torch.arange(len(data.target)) % 5 == 0
     chosen = ~test if train else test
     pictures, labels = torch.tensor(data.images).float() / 16, torch.tensor(data.target)
@@ -72,7 +73,7 @@ def main(steps: int = 6000, batch: int = 128) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model, draw = transformer(), torch.Generator().manual_seed(0)
-    nn.init.trunc_normal_(model.heads[0].weight, std=0.02)
+    nn.init.trunc_normal_(model.get_parameter("heads.0.weight"), std=0.02)
     pictures, labels = digits(train=True)
     optimizer = torch.optim.AdamW(model.parameters(), 2e-3, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, steps)

@@ -32,18 +32,21 @@ SEED = int(os.environ.get("HOOKVIZ_SEED", "0"))
 
 # The longest begin, so that no worker is left alone with one of them at the end.
 LONG = ("code", "explorer", "network_export", "docs", "hooks_tutorial", "records", "interrupts")
-FIRST = ["tests/browser", *(f"tests/test_{name}.py" for name in LONG), "tests/limits/test_long.py"]
+# One worker each: one Lab and Chromium, one kernel.
+TOGETHER = "tests/browser", "tests/limits"
+FIRST = [TOGETHER[0], *(f"tests/test_{name}.py" for name in LONG), TOGETHER[1]]
 
 
 def group_of(nodeid: str) -> str:
-    """The tests that share a worker: those of a file; the browser's all, with one Lab and Chromium.
+    """The tests that share a worker: those of a file, or of a folder with one Lab or kernel.
 
     Examples
     --------
     >>> group_of("tests/test_code.py::test_it[3]"), group_of("tests/browser/test_a.py::test_it")
     ('tests/test_code.py', 'tests/browser')
     """
-    return "tests/browser" if nodeid.startswith("tests/browser/") else nodeid.partition("::")[0]
+    folders = (each for each in TOGETHER if nodeid.startswith(f"{each}/"))
+    return next(folders, nodeid.partition("::")[0])
 
 
 class Groups(LoadFileScheduling):

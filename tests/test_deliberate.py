@@ -340,6 +340,21 @@ def test_an_optimizer_that_is_there_tells_it_unasked(name, form):
 
 
 @pytest.mark.parametrize("form", ["call", "guard"])
+def test_what_another_optimizer_holds_learns_in_another_step(form):
+    """In a generator's step the gradient comes through the critic, whose optimizer has its own."""
+    model = gan(lambda parts, x: parts.critic(parts.generator(x.flatten(1)[:, :8]))).train()
+    step = torch.optim.SGD(model.generator.parameters(), 0.01)
+    fool = lambda output: nn.functional.softplus(-output).mean()  # noqa: E731
+    (finding,) = said(form, model, fool, optimizer=step)
+    assert finding.kind == "optimizer" and "critic.0" in finding.layers
+    other = torch.optim.SGD(model.critic.parameters(), 0.01)
+    assert said(form, model, fool, optimizer=step) == []
+    other.add_param_group({"params": list(model.generator.parameters())})  # of an earlier training
+    (finding,) = said(form, model, fool, optimizer=step)
+    assert finding.kind == "optimizer"
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
 def test_equal_layers_in_a_row_are_no_targets(form):
     layer = nn.Sequential(nn.Linear(16, 16), nn.ReLU())
     row = nn.Sequential(*(copy.deepcopy(layer) for _ in range(4)))

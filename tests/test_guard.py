@@ -62,11 +62,33 @@ def cross_entropy(output: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(output, LABELS)
 
 
+class Lost(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 0 + x.detach()
+
+
+class Column(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 1:2].squeeze(1)
+
+
 WIRED = {
     "softmax": (lambda: net(nn.Softmax(1)), cross_entropy, "7", "log_softmax"),
     "sigmoid": (
         lambda: net(nn.Sigmoid()),
         lambda output: F.binary_cross_entropy_with_logits(output, ONE_HOT),
+        "7",
+        "binary_cross_entropy_with_logits",
+    ),
+    "sigmoid, then a view": (
+        lambda: net(nn.Sigmoid(), nn.Flatten(0)),
+        lambda output: F.binary_cross_entropy_with_logits(output, ONE_HOT.flatten()),
+        "7",
+        "binary_cross_entropy_with_logits",
+    ),
+    "softmax, of which one column is taken": (
+        lambda: net(nn.Softmax(1), Column()),
+        lambda output: F.binary_cross_entropy_with_logits(output, ONE_HOT[:, 0]),
         "7",
         "binary_cross_entropy_with_logits",
     ),
@@ -243,6 +265,84 @@ def test_a_step_with_finite_numbers_that_is_sick(kind):
     once = hookviz.diagnose(SICK[kind](), x, cross_entropy)
     for findings in (once, guarded(SICK[kind](), cross_entropy, x)):
         assert {each.kind for each in findings if each.severity != "note"} == {kind}, findings
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_what_a_loss_refuses_is_told_with_its_cause(form):
+    """A binary cross entropy raises where it is given NaN; that came from a weight."""
+    model = net(nn.Sigmoid())
+    with torch.no_grad():
+        model[-2].weight[0, 0] = torch.nan
+    loss = lambda output: F.binary_cross_entropy(output, ONE_HOT)  # noqa: E731
+    if form == "call":
+        findings = hookviz.diagnose(model, pictures(), loss)
+    else:
+        with suppress(RuntimeError), hookviz.diagnose(model) as findings:
+            loss(model(pictures())).backward()
+    kinds = [(each.kind, each.layer) for each in findings if each.severity == "error"]
+    assert {("nan", "6"), ("error", "")} <= set(kinds), findings
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_an_output_that_is_multiplied_by_0_is_told(form):
+    """Then no weight has a gradient other than 0, though one comes to the output."""
+    model = net(Lost())
+    if form == "call":
+        findings = hookviz.diagnose(model, pictures(), cross_entropy)
+    else:
+        findings = guarded(model, cross_entropy)
+    (found,) = [each for each in findings if each.severity != "note"]
+    assert found.kind == "no gradient" and "multiplied by 0" in found.message
+    assert "Take the factor 0 away" in found.advice and "test_guard.py" in found.at
+
+
+def perceptron(width: int, bias: float) -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 4))
+    nn.init.constant_(model[0].bias, bias)
+    return model
+
+
+@pytest.mark.parametrize("count", [2, 4, 15])
+@pytest.mark.parametrize("form", ["call", "guard"])
+def test_a_dead_layer_is_told_of_few_inputs(form, count):
+    """A channel has a number of each input alone; that all inputs get one answer tells enough."""
+    x = torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
+    loss = lambda output: F.cross_entropy(output, LABELS[:count])  # noqa: E731
+    for bias, dead in ((-100.0, True), (0.0, False)):  # as is advised
+        model = perceptron(32, bias)
+        findings = guarded(model, loss, x) if form == "guard" else hookviz.diagnose(model, x, loss)
+        told = [(each.kind, each.layer) for each in findings if each.severity != "note"]
+        assert told == ([("dead", "1")] if dead else []), findings
+
+
+class Gated(nn.Module):
+    """A gate of which all channels are zero: the rest answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.body = perceptron(32, -100.0), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x) * self.gate(x).sigmoid()
+
+
+def test_few_inputs_say_nothing_where_the_answers_differ_or_the_inputs_do_not():
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    assert hookviz.diagnose(Gated(), x, lambda output: F.cross_entropy(output, LABELS[:4])).healthy
+    alike = x[:1].expand(4, -1).clone()
+    for few in (x[:1], alike):
+        assert hookviz.diagnose(perceptron(32, -100.0), few).healthy
+
+
+def test_a_tanh_at_its_ends_before_a_norm_is_told():
+    model = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.BatchNorm1d(16), nn.Linear(16, 4))
+    nn.init.normal_(model[0].weight, std=100.0)
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
+    (found,) = [e for e in hookviz.diagnose(model, x, cross_entropy) if e.severity != "note"]
+    assert (found.kind, found.layer) == ("saturated", "1")
+    model[0] = nn.Sequential(model[0], nn.LayerNorm(16))  # as is advised
+    assert hookviz.diagnose(model, x, cross_entropy).healthy
 
 
 def test_a_recurrence_names_the_layer_that_makes_it_larger():

@@ -318,18 +318,91 @@ def test_the_panel_answers_for_layers_that_were_not_captured(branching, monkeypa
     explorer.close()
 
 
+def halved(tensor):
+    return tensor * 0.5 + 1
+
+
+@pytest.mark.parametrize("layer", ["two", "last"])
+def test_an_edited_layer_is_told_before_its_edit(branching, layer):
+    """Its terms are of what it is given after all other edits, and the edit is told beside."""
+    model, x = branching
+    at = {"channel": 2, "position": (3, 4) if layer == "two" else (), "sample": 1}
+    explorer = hookviz.explore(model, x, layers=["one", "two", "last"], layer=layer)
+    explorer.edit("one", channels=1, change=3)
+    explorer.edit(layer, channels=2, change=halved)
+    explorer.edit(layer, channels=0, change=0)
+    why = explorer.contributions(**at)
+
+    def threefold(module, args, output):
+        return output * torch.tensor([1.0, 3, 1, 1])[:, None, None]
+
+    def own_edits(module, args, output):
+        given.append((args[0], output))
+        off, same, half, *others = output.unbind(1)
+        return torch.stack([off * 0, same, halved(half), *others], 1)
+
+    given, gates = [], []
+    module = getattr(model, layer)
+    hooks = [model.one.register_forward_hook(threefold), module.register_forward_hook(own_edits)]
+    hooks += [model.gate.register_forward_hook(lambda *called: gates.append(called[2]))]
+    with torch.no_grad():
+        model(x)
+    for each in hooks:
+        each.remove()
+    ((taken, returned),) = given
+    value = returned[(1, 2, *at["position"])].item()
+    own = (1, slice(None), *at["position"])
+    terms = module.weight[2].flatten().double() * taken[own].double()
+    assert why.value == value
+    assert torch.equal(why.by_channel, terms)
+    assert why.edited == pytest.approx(0.5 * value + 1)
+    assert "after its edit" in repr(why)
+    if layer == "two":  # on its way is what the edits made of it
+        assert why.after[0] == ("mul", pytest.approx(why.edited * gates[0][1, 2].sigmoid().item()))
+
+    question = {"layer": layer, "call": 0, **at, "position": list(at["position"])}
+    said, _ = reason_payload(explorer._now, question)
+    assert (said["value"], said["edited"]) == (str(value), str(why.edited))
+    assert said["edits"] == ["halved", "off"]
+    assert all(term["origins"] for term in said["terms"])
+    checked = without_payload(explorer._now, question | {"channels": [1]})
+    assert float(checked["predicted"]) == pytest.approx(-terms[1].item())
+    assert float(checked["true"]) == pytest.approx(-terms[1].item(), abs=1e-5)
+    explorer.close()
+
+
+class Twice(nn.Module):
+    """A layer that is given what its own edit made."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(2, 2, 1)
+
+    def forward(self, x):
+        return self.one(self.one(x))
+
+
+def test_a_layer_that_may_be_given_its_own_edit_is_refused_as_edited():
+    explorer = hookviz.explore(Twice().eval(), torch.randn(1, 2, 4, 4), layer="one")
+    explorer.edit("one", channels=1)
+    with pytest.raises(ValueError, match="is edited.* take the edit out, or choose the original"):
+        explorer.contributions(channel=1, position=(0, 0))
+    explorer.version = "original"
+    assert explorer.contributions(channel=1, position=(0, 0)).edited is None
+    explorer.close()
+
+
 @pytest.mark.parametrize("layer", ["layer3.1.conv2", "head.2"])
-def test_an_edited_layer_is_refused_as_edited(layer):
-    """Its output is the edit's; the original run answers, and so do all other layers."""
+def test_the_original_run_of_an_edited_layer(layer):
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     explorer = hookviz.explore(model, picture, layers=["layer1.0.conv1", layer], layer=layer)
     explorer.place = (0.4, 0.4)
     before = explorer.contributions(channel=3).value
-    explorer.edit(layer, channels=[4])
-    with pytest.raises(ValueError, match="is edited.* take the edit out, or choose the original"):
-        explorer.contributions(channel=4)
+    explorer.edit(layer, channels=[3])
+    edited = explorer.contributions(channel=3)
+    assert (edited.value, edited.edited) == (before, 0)
     explorer.version = "original"
     assert explorer.contributions(channel=3).value == before
     explorer.version = "edited"
-    assert explorer.contributions("layer1.0.conv1", channel=3).value
+    assert explorer.contributions("layer1.0.conv1", channel=3).edited is None
     explorer.close()

@@ -63,7 +63,8 @@ def test_wheel_holds_what_it_needs_and_no_more(wheel):
     source = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
     demo = {name for name in names if name.startswith("hookviz/assets/")}
     assert {name for name in names if ".dist-info/" not in name} == source | demo
-    assert {"hookviz/py.typed", "hookviz/__init__.pyi"} < source
+    stubs = {f"hookviz/{each}.pyi" for each in ("__init__", "results", "attribution/__init__")}
+    assert {"hookviz/py.typed", "hookviz/widgets/__init__.pyi", *stubs} < source
     assert {Path(name).suffix for name in source} >= {".js", ".css"}
     assert "hookviz/assets/weights.pt" in demo
     assert sum(name.startswith("hookviz/assets/pictures/") for name in demo) == 30

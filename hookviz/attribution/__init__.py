@@ -5,13 +5,4 @@ May import `draw` and the rooms below it. Begin with `cam.py`.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    "hookviz",
-    submod_attrs={
-        "attribution.cam": ["HEATMAPS"],
-        "attribution.gradients": ["ATTRIBUTIONS", "picture_map"],
-        "attribution.perturbation": ["ablationcam", "occlusion", "scorecam"],
-        "attribution.attention": ["ATTENTION_HEATMAPS"],
-        "run.inputs": ["prepare_input"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -24,7 +24,7 @@ from ..hooking.handles import Hook
 from ..hooking.records import TensorStore
 from ..hooking.select import Layers, close_names, select_layers
 from ..hooking.tables import html_table, number, plain, text_table
-from ..hooking.tensors import map_tensors, tensors_in
+from ..hooking.tensors import map_tensors, tensors
 from ..run.inputs import Transform, prepare_input
 from ..run.recorder import OperationRecorder
 from ..run.session import Session
@@ -170,10 +170,10 @@ def _shortcut(module: nn.Module, last: nn.Module) -> list[Hook]:
     kept: list[Tensor] = []
 
     def keep(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        kept[:] = [next(tensor for _, tensor in tensors_in(output))]
+        kept[:] = tensors(output)[:1]
 
     def instead(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        old = next(tensor for _, tensor in tensors_in(output))
+        old = tensors(output)[0]
         return map_tensors(output, lambda tensor: kept[0] if tensor is old else tensor)
 
     return [(module, "forward", keep), (last, "edit", instead)]

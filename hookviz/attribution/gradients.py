@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ..hooking.select import check_model, close_names
-from ..hooking.tensors import map_tensors, tensors_in
+from ..hooking.tensors import map_tensors, tensors
 from ..run.inputs import ModelInput, Transform, prepare_input
 from ..run.output import described
 from ..run.session import Session
@@ -416,7 +416,7 @@ def _is_without_gradient(error: RuntimeError) -> bool:
 
 def _only_tensor(inputs: ModelInput) -> Tensor:
     direct = [v for v in (*inputs.args, *inputs.kwargs.values()) if isinstance(v, Tensor)]
-    found = [tensor for _, tensor in tensors_in([inputs.args, inputs.kwargs])]
+    found = tensors([inputs.args, inputs.kwargs])
     if len(direct) != 1 or len(found) != 1 or found[0].ndim < 2 or not found[0].numel():
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in found) or "none"
         where = "" if len(direct) == len(found) else ", in a list"

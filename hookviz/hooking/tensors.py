@@ -46,6 +46,36 @@ def tensors_in(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(getattr(value, each.name), f"{path}.{each.name}")
 
 
+_PLAIN = {int, float, bool, str, type(None), torch.dtype, torch.device}  # most of what is no tensor
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """List the tensors that `tensors_in` yields, without their paths.
+
+    >>> [tensor.ndim for tensor in tensors(({"x": torch.ones(1)}, 3))]
+    [1]
+    """
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, (tuple, list)):
+        parts: Iterable[Any] = value
+    elif isinstance(value, Mapping):
+        parts = value.values()
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, each.name) for each in fields(value)]
+    else:
+        return []
+    found: list[Tensor] = []
+    for each in parts:
+        if type(each) in _PLAIN:
+            continue
+        if isinstance(each, Tensor):
+            found.append(each)
+        else:
+            found += tensors(each)
+    return found
+
+
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """Rebuild lists, tuples and dicts with each tensor changed; the old ones stay as they are.
 

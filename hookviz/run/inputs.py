@@ -24,7 +24,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor, nn
 
 from ..hooking.select import check_model, is_convolution, unwrapped
-from ..hooking.tensors import map_tensors, tensors_in
+from ..hooking.tensors import map_tensors, tensors
 
 CHANNELS = 1, 3, 4
 """The numbers of channels that a picture may have: gray, RGB, RGB and alpha."""
@@ -389,8 +389,8 @@ class ModelInput:
     @property
     def main(self) -> Tensor | None:
         """The first floating-point tensor, with a batch dimension: the one that is shown."""
-        every = tensors_in([*self.args, *self.kwargs.values()])
-        floating = [tensor for _, tensor in every if tensor.is_floating_point()]
+        every = tensors([self.args, self.kwargs])
+        floating = [tensor for tensor in every if tensor.is_floating_point()]
         if not floating:
             return None
         first = floating[0]
@@ -458,7 +458,7 @@ def prepare_input(
     model, _ = unwrapped(model)
     prepared = _prepared(inputs, model, weights, transform)
     if finite:
-        for _, tensor in tensors_in([prepared.args, prepared.kwargs]):
+        for tensor in tensors([prepared.args, prepared.kwargs]):
             _refuse_not_finite(tensor)
     return prepared
 

@@ -26,7 +26,7 @@ from ..hooking.checkpoint import FORWARD, ModuleCallStack, Reruns, current_backw
 from ..hooking.handles import Hook, HookManager
 from ..hooking.interrupts import heed
 from ..hooking.select import module_names
-from ..hooking.tensors import tensors_in
+from ..hooking.tensors import tensors
 from .errors import no_grad_line, users_line
 
 
@@ -67,7 +67,7 @@ class Operation:
         self._schema = _schema(function)
         self.output: Any = None
         self.call: ModuleCall | None = None
-        self.again, self.phase, self._forward = False, "forward", _Label()
+        self.again, self.phase, self._forward = False, "forward", _NO_LABEL
         self.notes: dict[Listener, Any] = {}
         self._ran = False
 
@@ -322,7 +322,7 @@ class OperationRecorder(HookManager):
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         with self.silent():
-            given = [tensor for _, tensor in tensors_in((args, kwargs))]
+            given = tensors((args, kwargs))
             marks = tuple(map(_mark, given)) if self._backward else ()
             calls, call = self._calls.setdefault(module, []), None
             if self._backward:
@@ -339,7 +339,7 @@ class OperationRecorder(HookManager):
         running = self._running.end(module)
         if running is not None:
             with self.silent():
-                returned = [tensor for _, tensor in tensors_in(output)]
+                returned = tensors(output)
                 for each in self._listeners:
                     each.leave(running[0], returned, running[1])
 
@@ -371,7 +371,7 @@ class _Label:
     line: tuple[str, int] = ("", 0)
 
 
-_LABEL = "hookviz"
+_LABEL, _NO_LABEL = "hookviz", _Label()
 
 
 class _Mode(TorchDispatchMode):
@@ -387,8 +387,13 @@ class _Mode(TorchDispatchMode):
         self._after = _overridden(listeners, "after")
         self._failed = _overridden(listeners, "failed")
         self._labels = any(each.labels_backward for each in listeners)
-        self._unlabelled: tuple[list[Tensor], _Label] = ([], _Label())
+        self._unlabelled: tuple[list[Tensor], _Label] = ([], _NO_LABEL)
         self._away = -1  # how many modes were on when this one stepped aside
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say to torch that no wrapper is needed, which would import its compiler: a second."""
+        return False  # within the block, compiled code runs eagerly
 
     # A mode that is silent costs each operation a third of a small model's time.
 
@@ -485,20 +490,3 @@ def _overridden(listeners: Iterable[Listener], name: str) -> list[Callable[[Oper
     """Return the methods of the listeners that override this one."""
     own = getattr(Listener, name)
     return [getattr(each, name) for each in listeners if getattr(type(each), name) is not own]
-
-
-def tensors(values: Any) -> list[Tensor]:
-    """List the tensors in lists, tuples and dicts."""
-    if isinstance(values, Tensor):
-        return [values]
-    if isinstance(values, dict):
-        values = values.values()
-    elif not isinstance(values, (list, tuple)):
-        return []
-    found: list[Tensor] = []
-    for each in values:
-        if isinstance(each, Tensor):
-            found.append(each)
-        elif isinstance(each, (list, tuple, dict)):
-            found += tensors(each)
-    return found

@@ -64,7 +64,7 @@ export class App {
     this.toFirst = false;
     /** @type {number | null} */
     this.rank = null; // of the channel to be shown once the layer is here
-    this.inputWords = "";
+    this.pictureWords = this.inputWords = "";
     this.refused = 0; // how often the kernel was told to be gone
     this.rankings = new Rankings(source, () => this.best());
     this.parts = new Layout(root, source, this.state, {
@@ -486,9 +486,10 @@ export class App {
     input.canvas.classList.add("hv-smooth");
     visible(this.parts.fed, Boolean(picture.fed));
     setAttribute(this.parts.fed, "aria-pressed", fed ? "true" : "false");
-    const words = fed ? picture.fed.words : picture.words;
-    this.inputWords = [words, this.facts.transform?.short].filter(Boolean).join("; ");
+    this.pictureWords = (fed ? picture.fed.words : picture.words) ?? "";
+    this.inputWords = [this.pictureWords, this.facts.transform?.short].filter(Boolean).join("; ");
     setAttribute(this.parts.inputNote, "data-kind", this.facts.transform?.doubt ? "odd" : null);
+    input.elsewhere = Boolean(data.header.parts);
     input.place();
   }
 
@@ -496,7 +497,8 @@ export class App {
   notes(data) {
     const { facts, at } = this;
     const beside = data.beside(at.channel);
-    const own = [...(beside ? [beside] : []), ...(data.header.notes ?? [])];
+    const parts = data.header.parts ? ["This layer ran on parts of the input: map, heatmap and places are those of one part."] : [];
+    const own = [...parts, ...(beside ? [beside] : []), ...(data.header.notes ?? [])];
     const first = facts.opened[at.layer] ? [facts.opened[at.layer]] : [];
     const other = !this.source.live && at.targetClass !== null && at.targetClass !== facts.target.number;
     const targets = other ? [`Gradients in this page are of ${facts.target.name}.`] : [];

@@ -1,12 +1,14 @@
 // Hands: the shown channel's factor, the edits that there are, and whose pictures are seen.
 
 import { choose, el, menu, setAttribute, setText, visible } from "./dom.js";
+import { middle } from "./numbers.js";
 
 /**
  * @typedef {{words: string, layer: string, channel: number | null, factor: number | null, key: number}} Edit
  * @typedef {{layer: string, channel: number}} Place
  */
 
+const CHIP = 48; // letters of an edit's chip
 const REST = 60; // milliseconds between two factors that are asked for while the slider moves
 
 /** A line of controls; `onEdit` gets what the kernel is to do. */
@@ -126,7 +128,7 @@ export class Edits {
     visible(this.undo, edits.length > 0);
     visible(this.restore, edits.length > 1);
     const chips = edits.map(({ words, key }) =>
-      el("button", { class: "hv-edit", "data-key": key, title: `take out: ${words}` }, `${words} ✕`),
+      el("button", { class: "hv-edit", "data-key": key, title: `take out: ${words}` }, `${middle(words, CHIP)} ✕`),
     );
     this.list.replaceChildren(...chips);
   }

@@ -20,6 +20,8 @@ export class Gallery {
     this.app = app;
     this.source = source;
     this.camera = new Camera(() => this.show());
+    /** @type {Promise<unknown>} */
+    this.reading = Promise.resolve(); // the file that was given before
     this.file = el("input", { type: "file", accept: "image/*", hidden: true, "aria-label": "a picture's file" });
     this.file.addEventListener("change", () => {
       this.take(this.file.files?.[0] ?? null);
@@ -100,12 +102,17 @@ export class Gallery {
   }
 
   /**
+   * Send files in the order in which they were given, however long each takes to be read.
    * @param {Blob} blob
    * @param {string} name
    * @param {boolean} [again] A camera's next frame: the thumbnail is that of the frame before.
    */
   async send(blob, name, again = false) {
-    const bytes = new Uint8Array(await blob.arrayBuffer());
+    const { stream } = this.camera;
+    const both = Promise.all([blob.arrayBuffer(), this.reading]);
+    this.reading = both.catch(() => undefined);
+    const bytes = new Uint8Array((await both)[0]);
+    if (stream && this.camera.stream !== stream) return; // a frame, and something else was chosen
     const parts = Math.max(Math.ceil(bytes.length / PART), 1);
     for (let part = 0; part < parts; part++)
       this.source.edit({ set: "picture", name, part, parts, again, bytes: bytes.slice(part * PART, (part + 1) * PART) });

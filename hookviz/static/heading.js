@@ -38,7 +38,9 @@ export class Heading {
    */
   constructor(state, facts, toChannel, toLayer, toOrder) {
     this.name = el("h2", { class: "hv-name" });
-    this.words = el("span", { class: "hv-dim hv-does" });
+    this.does = el("span", {});
+    this.size = el("span", {});
+    this.words = el("span", { class: "hv-dim hv-does" }, this.does, this.size);
     this.find = new Search("find a layer", "find a layer: name, type, size …", "no layer has that name, type or size", toLayer);
     this.what = el("span", { class: "hv-dim hv-what" }, "channel");
     this.channel = slider("channel", toChannel);
@@ -89,9 +91,10 @@ export class Heading {
     setText(this.name, layer.name || "(model)");
     this.word = layer.attends ? "head" : "channel";
     setText(this.what, this.word);
-    const parts = [`${layer.kind} ${layer.text}`.trim(), layer.size].filter(Boolean);
-    setText(this.words, waiting || parts.join(" · "));
-    setAttribute(this.words, "title", parts.join(" · "));
+    const does = `${layer.kind} ${layer.text}`.trim();
+    setText(this.does, waiting || does);
+    setText(this.size, waiting || !layer.size ? "" : `${does ? " · " : ""}${layer.size}`); // never cut
+    setAttribute(this.words, "title", [does, layer.size].filter(Boolean).join(" · "));
   }
 
   /**

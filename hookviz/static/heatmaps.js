@@ -76,7 +76,10 @@ export class Heatmaps {
     choose(parts.method, at.heatmap);
     choose(parts.over, String(at.overlay));
     const found = this.values(data, at);
-    const picture = source.picture(data.header.place);
+    const { methods, product } = source.facts;
+    // A part of the picture lies nobody knows where in it.
+    const apart = data.header.parts && [...methods, product].includes(at.heatmap);
+    const picture = apart ? null : source.picture(data.header.place);
     const target = targetOf(source, at)?.name;
     const label = at.heatmap === source.facts.effective ? (at.place ? "of the place" : "of the middle") : `of ${target}`;
     heat.title(label, "", `heatmap ${methodName(at.heatmap)} ${label}, layer ${at.layer || "(model)"}`);

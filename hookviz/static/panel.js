@@ -2,7 +2,6 @@
 
 import { el, setAttribute, setText, visible } from "./dom.js";
 import { put } from "./levels.js";
-import { word } from "./words.js";
 
 /** @typedef {import("./state.js").State} State */
 
@@ -41,6 +40,7 @@ export class Panel {
     this.below = el("div", { class: "hv-below" });
     this.root = el("div", { class: `hv-panel hv-${name}` }, this.head, this.frame, this.below);
     this.drawn = "";
+    this.elsewhere = false; // whether the other pictures' places are not its own
     /** @type {((u: number, v: number, minus: boolean) => void) | null} What a click does, if not to choose a place. */
     this.onPick = null;
     this.listen();
@@ -78,12 +78,12 @@ export class Panel {
    */
   tell(text, on = false, way = null) {
     setText(this.words, text);
-    const said = way === null ? "" : word("go to {}").replace("{}", () => way || "(model)"); // "head" is a name here, no word
-    if (this.way.textContent !== said) this.way.textContent = said;
+    setText(this.way, way === null ? "" : `go to ${way || "(model)"}`);
     this.way.dataset.layer = way ?? "";
     visible(this.way, way !== null && Boolean(this.onWay));
     this.words.classList.toggle("hv-tag", on && Boolean(text));
     this.canvas.hidden = Boolean(text) && !on;
+    if (this.canvas.hidden) for (const line of [this.vertical, this.horizontal]) line.hidden = true;
   }
 
   /** Follow zoom and crosshair. */
@@ -91,7 +91,7 @@ export class Panel {
     const { k, x, y } = this.state.values.zoom;
     const { spot } = this.state;
     this.canvas.style.transform = k === 1 ? "" : `scale(${k}) translate(${-100 * x}%, ${-100 * y}%)`;
-    const seen = spot && !this.canvas.hidden;
+    const seen = spot && !this.canvas.hidden && !this.elsewhere;
     for (const line of [this.vertical, this.horizontal]) line.hidden = !seen;
     if (!spot) return;
     this.vertical.style.left = `${100 * k * (spot.u - x)}%`;
@@ -104,7 +104,7 @@ export class Panel {
    * @param {HTMLElement} [by] `cell`, of what belongs to one value of the layer, or `field`.
    */
   outline(part, by = this.cell) {
-    by.hidden = !part;
+    by.hidden = !part || this.canvas.hidden; // nothing has a place in words
     if (!part) return;
     const { k, x, y } = this.state.values.zoom;
     const share = (/** @type {number} */ value) => `${100 * k * value}%`;

@@ -27,16 +27,20 @@ export function showPointed(app, data) {
   const row = Math.min(Math.floor(spot.v * height), height - 1);
   const column = Math.min(Math.floor(spot.u * width), width - 1);
   const part = { u: (column + 0.5) / width, v: (row + 0.5) / height, wide: 1 / width, high: 1 / height };
-  for (const panel of panels) panel.outline(part);
+  for (const panel of panels) panel.outline(panel === parts.input && data.header.parts ? null : part);
   const place = [data.header.depth, row, column];
   const field = at.place && source.field(at); // found out once a place is chosen
   const onInput = [parts.input, ...(app.heatmaps.over ? [parts.heat] : [])];
   for (const panel of panels)
     panel.outline(field && onInput.includes(panel) ? fieldPart(field, place) : null, panel.field);
   const sees = field ? fieldWords(field, place) : at.place ? "on its way …" : "click for its receptive field";
-  const said = field ? `${field.status === "patch" ? "is cut from" : "sees"} ${sees}` : sees;
-  setText(parts.inputNote, [app.inputWords, said].filter(Boolean).join("; "));
-  setAttribute(parts.inputNote, "title", said);
+  const verb = { patch: "is cut from", "data-dependent": "receptive field", unknown: "receptive field" }[field?.status ?? ""] ?? "sees";
+  const said = field ? `${verb} ${sees}` : sees;
+  const told = [app.inputWords, said].filter(Boolean).join("; ");
+  // Two lines: a transform beyond doubt gives way to a place.
+  const brief = field && !source.facts.transform?.doubt ? [app.pictureWords, said].filter(Boolean).join("; ") : told;
+  setText(parts.inputNote, brief);
+  setAttribute(parts.inputNote, "title", told);
   const exact = source.value(at, row, column);
   const value = (/** @type {"maps" | "gradients"} */ which) => {
     if (!data.arrays[which]) return "not in this page";

@@ -256,10 +256,12 @@ export class Why {
     const where = position.length ? word(` at (${position.join(", ")})`) : "";
     if (found.mixed) after.push(word("{} (of several values)").replace("{}", found.mixed));
     const then = after.length ? word("; then {}").replace("{}", after.join(" → ")) : ""; // operations keep torch's names
+    const by = (found.edits ?? []).map(word).join(", "); // of the value before them
+    const edited = found.edited ? word("; its edits ({}) make it {}").replace("{}", () => by).replace("{}", () => short(number(found.edited))) : "";
     const rounded = found.bound ? word(`; rounded in this page, ± ${short(found.bound)} at most`) : "";
     const row = sample === this.app.at.sample || found.sample === undefined ? "" : word(`, row ${sample} of its batch`);
     const note = found.note ? `. ${found.note}` : "";
-    setText(this.onward, `${layer}, ${word(`channel ${channel}`)}${where}${row}${then}${rounded}${note}`);
+    setText(this.onward, `${layer}, ${word(`channel ${channel}`)}${where}${row}${edited}${then}${rounded}${note}`);
     const sizes = [bias, rest, constant, ...terms.map((/** @type {Term} */ each) => each.contribution)].map((text) => Math.abs(number(text)));
     const most = Math.max(...sizes.filter(Number.isFinite), 1e-30);
     const names = ["", "input channel", "contribution", "", "map", "kernel", "patch", "came from"];

@@ -6,7 +6,7 @@ import { Gallery } from "./gallery.js";
 import { Layer } from "./layer.js";
 import { Moves, Requests } from "./moves.js";
 import { pictureOf } from "./pictures.js";
-import { speak } from "./words.js";
+import { speakFor } from "./words.js";
 
 const BUDGET = 300e6; // bytes of layers that are kept
 const SOON = 60; // milliseconds until the kernel is told of a setting
@@ -612,7 +612,7 @@ export default {
   render(/** @type {{model: any, el: HTMLElement}} */ { model, el: root }) {
     root.classList.add("hookviz-app");
     root.setAttribute("data-lm-suppress-shortcuts", "true"); // JupyterLab leaves the keys to us
-    speak(sourceOf(model).facts.language);
+    speakFor(sourceOf(model).facts);
     const settings = { ...model.get("settings"), ...sourceOf(model).moves.unhandled };
     const app = new App(root, sourceOf(model), settings, root);
     const gallery = new Gallery(app, sourceOf(model));

@@ -289,6 +289,8 @@ const LANGUAGES = {
     "{} is one value: the maps are 1×1.": "{} ist ein einziger Wert: die Karten sind 1×1.",
     "Opened here: the last layer whose heatmap is a place, not one value. Key a: the heatmaps of all layers.":
       "Hier geöffnet: die letzte Schicht, deren Heatmap ein Ort ist und nicht ein einziger Wert. Taste a: die Heatmaps aller Schichten.",
+    "This layer ran on parts of the input: map, heatmap and places are those of one part.":
+      "Diese Schicht lief auf Teilen der Eingabe: Karte, Heatmap und Stellen sind die eines Teils.",
     "Opened here: NaN or Inf begins in this layer.": "Hier geöffnet: NaN oder Inf beginnt in dieser Schicht.",
     "{} lies beyond what the target sees here: rows {}, columns {}":
       "{} liegt außerhalb dessen, was das Ziel hier sieht: Zeilen {}, Spalten {}",
@@ -491,6 +493,7 @@ const LANGUAGES = {
     " at ({})": " bei ({})",
     "{} (of several values)": "{} (aus mehreren Werten)",
     "; then {}": "; dann {}",
+    "; its edits ({}) make it {}": "; seine Änderungen ({}) machen {} daraus",
     "; rounded in this page, ± {} at most": "; auf dieser Seite gerundet, höchstens ± {}",
     "by {}": "durch {}",
     directly: "direkt",
@@ -581,6 +584,7 @@ const LANGUAGES = {
     "{} slices by input channel, {}": "{} Scheiben nach Eingabekanal, {}",
     "is cut from {}": "ist ausgeschnitten aus {}",
     "sees {}": "sieht {}",
+    "receptive field {}": "rezeptives Feld {}",
     "rows {}, columns {}": "Zeilen {}, Spalten {}",
     "transform given": "Transformation wie angegeben",
     "transform known from the weights": "Transformation aus den Gewichten bekannt",
@@ -659,13 +663,17 @@ let table = null;
 let patterns = [];
 /** @type {Map<string, string>} */
 const translated = new Map();
+/** @type {Set<string>} What layers and classes are called: a layer "head" is no head. */
+let ownNames = new Set();
 
 /**
  * Choose the language of all that is said from now on.
  * @param {string | undefined} language Such as "de"; one that is not here is English.
+ * @param {Iterable<string>} [names] What stays as it is.
  */
-export function speak(language) {
+export function speak(language, names = []) {
   table = LANGUAGES[language ?? ""] ?? null;
+  ownNames = new Set(names);
   translated.clear();
   // The longest comes first: "channel {}" would take all that "channel {} of {}" is for.
   const longest = Object.entries(table ?? {}).sort(([one], [other]) => other.length - one.length);
@@ -679,12 +687,20 @@ export function speak(language) {
 }
 
 /**
+ * Speak a view's language; its layers and classes keep their names.
+ * @param {{language?: string, layers: Array<{name: string}>, classes: {names: string[]}}} facts
+ */
+export function speakFor({ language, layers, classes }) {
+  speak(language, [...layers.map(({ name }) => name), ...classes.names]);
+}
+
+/**
  * A text in the chosen language.
  * @param {string} text
  * @returns {string}
  */
 export function word(text) {
-  if (!table || !text) return text;
+  if (!table || !text || ownNames.has(text)) return text;
   const known = table[text] ?? translated.get(text);
   if (known !== undefined) return known;
   const said = inWords(text);

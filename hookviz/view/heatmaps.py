@@ -48,8 +48,10 @@ class ShownHeatmap:
 
     @property
     def alone(self) -> bool:
-        """True if it is drawn without the picture, by choice or because there is none."""
-        return not self.settings.overlay or self.view.picture is None
+        """True if it is drawn alone: by choice, without a picture, or if it is of a part of one."""
+        method, view = self.settings.heatmap, self.view
+        in_part = view.of_parts and method not in (*ATTRIBUTIONS, EFFECTIVE)
+        return not self.settings.overlay or view.picture is None or in_part
 
     def _values(self) -> np.ndarray | None:
         if isinstance(self.view, ViewDifference):

@@ -175,6 +175,7 @@ def layer_payload(view: View) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "depth": at.depth,
         "counts": view.counts(),
         "place": [view.input_sample, view.depth_share],
+        "parts": view.of_parts,
         "size": list(layer.maps.shape[1:]),
         "signed": layer.signed,
         "kind": type(record.module).__name__,
@@ -229,7 +230,7 @@ def _patches_field(view: View) -> dict[str, Any]:
         "why": "it is cut from there, and may have looked anywhere",
         "input": [*main.shape[-2:]],
         "map": size,
-        "axes": ["row", "column"],
+        "axes": ["rows", "columns"],
         "size": None,
         "ends": ends,
     }

@@ -132,6 +132,8 @@ def reason_payload(view: View, question: dict[str, Any]) -> tuple[dict[str, Any]
         "mixed": passed[0] if passed else "",
         "sources": [list(each) for each in why.sources],
         "note": note,
+        "edited": None if why.edited is None else str(why.edited),
+        "edits": [str(each).rpartition(": ")[2] for each in kept.edits_of(layer)],
     }
     arrays = {"kernel": why.kernel[shown].reshape(len(shown), -1).numpy()} if shown else {}
     if shown:

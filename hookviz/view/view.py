@@ -431,6 +431,12 @@ class View:
         return self.settings.sample * batch // rows if rows % batch == 0 else 0
 
     @property
+    def of_parts(self) -> bool:
+        """True if the layer's samples are windows or boxes cut from the inputs."""
+        main = self.session.inputs.main
+        return main is not None and self.layer.samples > len(main)
+
+    @property
     def depth_share(self) -> float:
         """The relative depth of the slice, 0 to 1, for volumes with another number of slices."""
         return self.settings.depth / max(self.layer.depths - 1, 1)

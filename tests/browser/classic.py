@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from front_end import TOKEN, FrontEnd, OpenNotebook
+from front_end import PATIENCE, TOKEN, FrontEnd, OpenNotebook, number, wait_for
 
 
 class Classic(FrontEnd):
@@ -26,6 +26,10 @@ class Classic(FrontEnd):
         return f"http://127.0.0.1:{self.port}/notebooks/{name}?token={TOKEN}"
 
 
+CONNECTED = """() => {
+  const { notebook } = globalThis.Jupyter ?? {};
+  return notebook?._fully_loaded && notebook.kernel?.is_connected();
+}"""
 ANSWER = """() => new Promise((done) => {
   const ask = () => Jupyter.notebook.kernel.execute("", { iopub: { status } }, { silent: true });
   const again = setInterval(ask, 1000); // what is asked while a kernel restarts gets no answer
@@ -41,16 +45,29 @@ ANSWER = """() => new Promise((done) => {
 class ClassicNotebook(OpenNotebook):
     """A notebook in Notebook 6, which has no dark theme."""
 
-    prompts = ".code_cell .input_prompt"
     problems = ".output_error"
     results = ".output_area"
     tells_cells = False
     # MathJax looks for a font on this computer first.
     noise = (*OpenNotebook.noise, "Access to font at", "net::ERR_FAILED")
 
-    def press_run_all(self) -> None:
+    def open(self, seconds: float = PATIENCE) -> None:
+        super().open(seconds)
+        self.page.wait_for_function(CONNECTED)  # or a command would be lost
+
+    def run_all(self, seconds: float = PATIENCE) -> None:
         self.page.locator("#celllink").click()
         self.page.locator("#run_all_cells a").click()
+        prompts = self.page.locator(".code_cell .input_prompt")
+        problems = self.page.locator(self.problems)
+
+        def done() -> bool:
+            texts = prompts.all_inner_texts()
+            finished = bool(texts) and all(number(text).isdigit() for text in texts)
+            return finished or problems.count() > 0
+
+        wait_for(done, "all cells to have run", seconds)
+        assert not problems.count(), problems.first.inner_text()
 
     def press_restart(self) -> None:
         self.page.locator("#kernellink").click()

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from chromium import FLAGS, executable
 from classic import Classic, ClassicNotebook
-from front_end import CANVAS_ON, DELAY, PATIENCE, WIDGETS, FrontEnd, OpenNotebook, write_notebook
+from front_end import (
+    CANVAS_ON,
+    DELAY,
+    PATIENCE,
+    VIEW,
+    WIDGETS,
+    FrontEnd,
+    OpenNotebook,
+    next_frame,
+    nothing_wrong,
+    write_notebook,
+)
 from lab import Lab, Tab
-from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 import hookviz
 
@@ -32,6 +51,9 @@ LATE = f"""() => {{
   globalThis.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), late);
   globalThis.cancelAnimationFrame = clearTimeout;
 }}"""
+
+# HOOKVIZ_SHOTS=1 takes the pictures that are for people to look at: a quarter of a second each.
+SHOTS = bool(os.environ.get("HOOKVIZ_SHOTS"))
 
 FAILED = pytest.StashKey[bool]()
 
@@ -62,7 +84,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session")
 def shots() -> Path:
-    """Where screenshots go, to be looked at."""
+    """Where screenshots go, to be looked at; see `SHOTS`."""
     folder = ROOT / "test-output" / f"screenshots-ipywidgets{WIDGETS}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -90,12 +112,26 @@ def patient(new_page: Callable[..., Any]) -> Callable[..., Any]:
     return opened
 
 
+def if_asked(screenshot: Callable[..., bytes]) -> Callable[..., bytes]:
+    """Leave out a screenshot into a file; what waited for it waits for a frame all the same."""
+
+    def taken(self: Any, **options: Any) -> bytes:
+        if "path" not in options:
+            return screenshot(self, **options)
+        next_frame(self.page if isinstance(self, Locator) else self)
+        return b""
+
+    return taken
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as playwright, pytest.MonkeyPatch.context() as patch:
         for kind in (Browser, BrowserContext):
             patch.setattr(kind, "new_page", patient(kind.new_page))
+        for shot in () if SHOTS else (Page, Locator):
+            patch.setattr(shot, "screenshot", if_asked(shot.screenshot))
         chromium = playwright.chromium.launch(executable_path=executable(), args=FLAGS)
         # All pages have one context: they find the front end's scripts in its cache.
         yield chromium.new_context()
@@ -137,35 +173,68 @@ def trace() -> Any:
     return hookviz.trace(hookviz.demo_model(), hookviz.demo_images()[6])
 
 
-@pytest.fixture
-def shown(chrome: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
-    noted: list[str] = []
-    opened: list[Any] = []
+@pytest.fixture(scope="session")
+def spare() -> list[Page]:
+    """The page that tests show files in by turns: a new one costs Chromium as much as a file."""
+    return []
 
-    def show(html: str, **options: Any) -> Any:
-        path = tmp_path / "view.html"
-        path.write_text(html, encoding="utf-8")
-        page = chrome.new_page(viewport={"width": 1280, "height": 900}, **options)
-        opened.append(page)
+
+@pytest.fixture
+def failed(request: pytest.FixtureRequest) -> Callable[[], bool]:
+    """Whether the test failed, once it has run."""
+    return lambda: request.node.stash.get(FAILED, True)
+
+
+@pytest.fixture
+def blank(
+    chrome: Browser, spare: list[Page], failed: Callable[[], bool]
+) -> Iterator[Callable[..., Page]]:
+    """Open an empty page, without a network; with `apart` or options it is the test's own."""
+    kept: list[Page] = []
+    closed: list[Page] = []
+
+    def opened(color_scheme: Any = "light", apart: bool = False, **options: Any) -> Page:
+        shared = spare and not apart and not options
+        page = spare.pop() if shared else chrome.new_page(viewport=VIEW, **options)
+        (closed if apart or options else kept).append(page)
         page.context.set_offline(True)
-        page.on("console", lambda said: noted.append(said.text))
-        page.on("pageerror", lambda error: noted.append(str(error)))
-        page.on("request", lambda asked: noted.append(asked.url))
-        page.goto(path.as_uri())
+        page.emulate_media(color_scheme=color_scheme)
         return page
 
-    yield show
-    for page in opened:
+    yield opened
+    for page in kept:
+        if spare or page.is_closed() or failed():
+            closed.append(page)
+            continue
+        page.evaluate("() => localStorage.clear()")
+        page.goto("about:blank")
+        page.set_viewport_size(VIEW)
+        page.emulate_media(media="null")
+        page.context.clear_permissions()
+        page.mouse.move(0, 0)  # where it was may show what will lie under it
+        spare.append(page)
+    for page in closed:
         page.close()
-    # The test itself reads pixels back, which Chromium calls slow.
-    fine = ("file:", "data:", "blob:", "Canvas2D: Multiple readback")
-    assert [each for each in noted if not each.startswith(fine)] == []
+
+
+@pytest.fixture
+def shown(blank: Callable[..., Page], tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Open a page from the disk; nothing may be asked of a network, nothing go wrong."""
+    with ExitStack() as opened:
+
+        def show(html: str, **options: Any) -> Any:
+            path = tmp_path / "view.html"
+            path.write_text(html, encoding="utf-8")
+            page = opened.enter_context(nothing_wrong(blank(**options)))
+            page.goto(path.as_uri())
+            return page
+
+        yield show
 
 
 @pytest.fixture
 def open_notebook(
-    lab: FrontEnd, browser: Any, request: pytest.FixtureRequest
+    lab: FrontEnd, browser: Any, failed: Callable[[], bool]
 ) -> Iterator[Callable[..., OpenNotebook]]:
     opened: list[OpenNotebook] = []
 
@@ -181,7 +250,7 @@ def open_notebook(
         return opened[-1]
 
     yield open_it
-    if request.node.stash.get(FAILED, True):
+    if failed():
         lab.forget()
         return
     for notebook in opened:

@@ -66,6 +66,11 @@ OPEN = """
     await panel.sessionContext.ready;
     await panel.sessionContext.session.kernel.info;
 """
+READY = """
+    await found.context.ready;
+    await found.sessionContext.ready;
+    await found.sessionContext.session.kernel.info;
+"""
 RUN = """
     app.shell.activateById(found.id);
     return await app.commands.execute("notebook:run-all-cells");
@@ -86,14 +91,18 @@ THEME = """
 class Notebook(OpenNotebook):
     """A notebook in JupyterLab, in a page of its own."""
 
-    prompts = ".jp-CodeCell .jp-InputPrompt"
     problems = '.jp-RenderedText[data-mime-type*="error"]'
     results = ".jp-OutputArea"
     themes = ("light", "dark")
 
-    def press_run_all(self) -> None:
-        self.page.get_by_role("menuitem", name="Run", exact=True).click()
-        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    def open(self, seconds: float = PATIENCE) -> None:
+        super().open(seconds)
+        self.page.wait_for_function("() => globalThis.jupyterapp")
+        self.command(READY, seconds=seconds)
+
+    def run_all(self, seconds: float = PATIENCE) -> None:
+        if not self.command(RUN, seconds=seconds):
+            raise AssertionError(self.page.locator(self.problems).first.inner_text())
 
     def press_restart(self) -> None:
         self.page.get_by_role("menuitem", name="Kernel", exact=True).click()
@@ -131,10 +140,6 @@ class Tab(Notebook):
     def open(self, seconds: float = PATIENCE) -> None:
         self.page.wait_for_function("() => globalThis.jupyterapp")
         self.command(OPEN, seconds=seconds)
-
-    def run_all(self, seconds: float = PATIENCE) -> None:
-        if not self.command(RUN, seconds=seconds):
-            raise AssertionError(self.page.locator(self.problems).first.inner_text())
 
     def close(self) -> None:
         self.page.remove_listener("console", self._note_console)

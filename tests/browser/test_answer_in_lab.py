@@ -8,6 +8,7 @@ import pytest
 import torch
 from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
 from test_slow_in_lab import delayed
+from torch import nn
 
 import hookviz
 
@@ -177,17 +178,20 @@ model = Poses().eval()
 explorer = hookviz.explore(model, torch.rand(1, 3, 64, 64), class_names=['', 'person'])"""
 
 
+# Of each keypoint its target, and where its middle is in the picture, all at one instant.
+PLACES = """all => all.map((each) => {
+  const [box, frame] = [each, each.closest(".hv-frame")].map((one) => one.getBoundingClientRect());
+  const middle = [box.x + box.width / 2 - frame.x, box.y + box.height / 2 - frame.y];
+  return [each.dataset.target, middle.map((at) => Math.round((64 * at) / frame.width))];
+})"""
+
+
 @pytest.mark.heavy
 def test_a_keypoint(opened, shots):
     notebook, app, said = opened(POSES)
     points = app.locator(".hv-input button.hv-point")
     wait_for(lambda: points.count() == 4, "the keypoints")
-    places = {}
-    for each in points.all():
-        box, frame = each.bounding_box(), app.locator(".hv-input .hv-frame").bounding_box()
-        middle = box["x"] + box["width"] / 2 - frame["x"], box["y"] + box["height"] / 2 - frame["y"]
-        shares = [round(64 * at / frame["width"]) for at in middle]
-        places[each.get_attribute("data-target")] = shares
+    places = dict(points.evaluate_all(PLACES))
     wanted = [[[12, 20], [30, 44]], [[44, 20], [56, 44]]]
     for place, number in ((0, 1), (1, 0)):
         target = f'output[0]["keypoints_scores"][{place}, {number}]'
@@ -274,4 +278,48 @@ def test_a_page_shows_maps_and_boxes(shown, shots):
     assert "needs the notebook" in frame.get_attribute("title")
     frame.click()
     page.screenshot(path=shots / "answer-page.png")
+    explorer.close()
+
+
+class Quarters(nn.Module):
+    """Looks at four parts of its input one by one, and, without a gradient, at the whole."""
+
+    def __init__(self):
+        super().__init__()
+        self.whole, self.parts = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 6, 3, padding=1)
+        self.classify = nn.Linear(6, 3)
+
+    def forward(self, x):
+        parts = torch.cat([half for each in x.chunk(2, 2) for half in each.chunk(2, 3)])
+        still = self.whole(x).detach().mean()
+        return self.classify(self.parts(parts).relu().mean((0, 2, 3)))[None] + still
+
+
+def test_a_layer_of_parts_has_no_place_in_the_input(shown, shots):
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 32, 32)
+    explorer = hookviz.explore(Quarters().eval(), x, layers=["whole", "parts"], layer="parts")
+    assert explorer.frame.overlay is None
+    explorer.heatmap = "saliency"  # of the whole input
+    assert explorer.frame.overlay is not None
+    explorer.heatmap = "gradcam"
+    page = shown(explorer.to_html())
+    lines = "all => all.map((each) => each.checkVisibility())"
+    cross = ".hv-cross, .hv-cell:not(.hv-field)"
+    seen = {
+        name: page.locator(f".hv-{name} :is({cross})")
+        for name in ("input", "activation", "gradient", "heat")
+    }
+
+    def outlined():
+        return {name for name, each in seen.items() if any(each.evaluate_all(lines))}
+
+    page.locator(".hv-activation .hv-frame").click()
+    wait_for(lambda: outlined() == {"activation", "gradient", "heat"}, "the part's own pictures")
+    assert canvas_pixels(page.locator(".hv-heat canvas").first).shape[:2] == (16, 16)
+    assert "ran on parts of the input" in page.locator(".hv-notes").inner_text()
+    page.screenshot(path=shots / "answer-parts.png")
+    page.keyboard.press("ArrowUp")
+    wait_for(lambda: outlined() == {"input", "activation"}, "no place where no gradient is")
+    page.screenshot(path=shots / "answer-no-gradient.png")
     explorer.close()

@@ -52,6 +52,9 @@ def test_by_the_canvas(open_canvas, shots):
     assert "head 1 ×" in app.inner_text()
     app.get_by_title("switch the head off").click()
     wait_for(lambda: "head 1: off" in app.inner_text(), "the edit")
+    chip = app.locator(".hv-edit")
+    assert chip.inner_text().endswith("heads, head 1: off ✕")
+    assert chip.evaluate("chip => chip.scrollWidth <= chip.clientWidth")
     wait_for(lambda: read(app, "value", where) == 0, "a head without weights")
     assert notebook.errors == []
 

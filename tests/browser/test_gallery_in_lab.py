@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, next_frame, wait_for
+from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -29,6 +29,16 @@ BRING = """([kind, text, name]) => {
   root.querySelector(".hv-input .hv-frame").dispatchEvent(kind === "drop"
     ? new DragEvent("drop", {...given, dataTransfer: held})
     : new ClipboardEvent("paste", {...given, clipboardData: held}));
+}"""
+
+# The next file is read once the page is told to go on.
+LATE = """() => {
+  const { arrayBuffer } = Blob.prototype;
+  Blob.prototype.arrayBuffer = function () {
+    Blob.prototype.arrayBuffer = arrayBuffer;
+    const held = new Promise((done) => { globalThis.goOn = done; });
+    return held.then(() => arrayBuffer.call(this));
+  };
 }"""
 
 
@@ -74,9 +84,14 @@ def test_pictures_come_and_the_view_stays(open_notebook, shots):
     wait_for(lambda: thumbs.count() == 2, "the batch and the new one")
     page.evaluate(BRING, ["drop", base64.b64encode(png(3)).decode(), "three.png"])
     shows(3)
+    # The second while the first is still being read: the last one stays.
+    page.evaluate(LATE)
+    page.evaluate(BRING, ["drop", base64.b64encode(png(5)).decode(), "five.png"])
     page.evaluate(BRING, ["paste", base64.b64encode(png(9)).decode(), "image.png"])
+    page.evaluate("goOn()")
+    wait_for(lambda: thumbs.count() == 5, "all that was given")
     shows(9)
-    wait_for(lambda: thumbs.count() == 4, "all that was given")
+    assert thumbs.nth(3).get_attribute("aria-label") == "five.png"
     page.screenshot(path=shots / "gallery.png")
     app.get_by_role("button", name="three.png").focus()
     page.keyboard.press("Enter")
@@ -219,15 +234,10 @@ def test_a_brush_on_the_input(open_canvas, shots):
     wait_for(lambda: f"{100 * moon.value:.1f} %" in first.inner_text(), "moon's share")
     app.get_by_role("button", name="brush").click()
     app.get_by_label("brush, or a window to drag").select_option("window")
-    next_frame(page)  # the brush's own controls have moved it
-    box = app.locator(".hv-input .hv-frame").bounding_box()
-    ends = [(28, 28), (84, 70)]  # columns and rows of 112
-    spots = [
-        (box["x"] + x / 112 * box["width"], box["y"] + y / 112 * box["height"]) for x, y in ends
-    ]
-    page.mouse.move(*spots[0])
+    frame = app.locator(".hv-input .hv-frame")
+    point(frame, 28 / 112, 28 / 112)
     page.mouse.down()
-    page.mouse.move(*spots[1], steps=5)
+    point(frame, 70 / 112, 84 / 112)
     page.screenshot(path=shots / "brush-dragged.png")
     page.mouse.up()
     rows, columns = slice(28, 70), slice(28, 84)
@@ -268,11 +278,9 @@ def test_a_brush_on_the_input(open_canvas, shots):
     follows(twin)
     app.get_by_label("what the brush does").select_option("restore")
     app.get_by_label("brush, or a window to drag").select_option("window")
-    next_frame(page)
-    box = app.locator(".hv-input .hv-frame").bounding_box()  # chips above have moved it
-    page.mouse.move(box["x"] + 1, box["y"] + 1)
+    point(frame, 0.004, 0.004)  # chips above have moved it
     page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] - 1, box["y"] + box["height"] - 1, steps=5)
+    point(frame, 0.996, 0.996)
     page.mouse.up()
     wait_for(lambda: chip.count() == 0, "the grey to go")
     twin.reset()

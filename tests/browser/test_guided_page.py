@@ -6,7 +6,8 @@ import json
 import re
 
 import pytest
-from front_end import next_frame
+from front_end import next_frame, wait_for
+from playwright.sync_api import expect
 
 import hookviz
 from hookviz.classroom import Step
@@ -85,14 +86,16 @@ def test_a_beamer(written, shown):
     button = page.get_by_role("button", name="present")
     number = page.locator(".hv-number").first
     number.wait_for()
-    before = page.locator(".hv-activation .hv-label").bounding_box()["height"]
+    label = page.locator(".hv-activation .hv-label")
+    before = label.bounding_box()["height"]
     button.click()
     page.wait_for_function("document.fullscreenElement !== null")
-    assert not number.is_visible()
-    assert page.locator(".hv-activation .hv-label").bounding_box()["height"] > 1.25 * before
+    expect(number).to_be_hidden()
+    wait_for(lambda: label.bounding_box()["height"] > 1.25 * before, "larger words")
     button.click()
     page.wait_for_function("document.fullscreenElement === null")
-    assert number.is_visible() and button.get_attribute("aria-pressed") == "false"
+    expect(number).to_be_visible()
+    expect(button).to_have_attribute("aria-pressed", "false")
 
 
 def test_german(written, shown):

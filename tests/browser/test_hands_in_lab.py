@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from front_end import WIDGETS, next_frame, point, wait_for
+from front_end import SAID, WIDGETS, next_frame, point, wait_for
 from playwright.sync_api import expect
 
 import hookviz
@@ -98,10 +98,12 @@ def test_pins_and_code(open_canvas, twin, shots):
     wanted = "layer3.1.conv2 32 None from Python|layer3.1.conv2 33 None a, b"
     wait_for(lambda: said.inner_text() == wanted, "Python to have both pins")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    app.get_by_role("button", name="copy code").click()
-    wait_for(lambda: "copied" in app.locator(".hv-tools-of-view").inner_text(), "the code")
     twin.reset()
     twin.channel = 33
+    tools = app.locator(".hv-tools-of-view [role=status]")
+    tools.evaluate(SAID)
+    app.get_by_role("button", name="copy code").click()
+    wait_for(lambda: "copied" in page.evaluate("said"), "the code")
     assert page.evaluate("navigator.clipboard.readText()") == twin.code()
     # The very first channel there, by the kernel's exact values or the browser's.
     point(app.locator(".hv-activation .hv-frame"), 0.6, 0.3, click=True)

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, wait_for
+from front_end import VIEW, canvas_pixels, nothing_wrong, point, wait_for
 from PIL import Image, ImageOps
 from playwright.sync_api import Error, expect
 from torchvision import transforms
@@ -51,6 +51,35 @@ def written():
     return page
 
 
+@pytest.fixture(scope="module")
+def opened(written, browser, tmp_path_factory):
+    """One page for tests that leave it as it was: to open one takes longer than most of them."""
+    path = tmp_path_factory.mktemp("network") / "page.html"
+    path.write_text(written, encoding="utf-8")
+    page = browser.browser.new_page(viewport=VIEW)
+    page.context.set_offline(True)
+    with nothing_wrong(page):
+        page.goto(path.as_uri())
+        page.locator(".hv-tile").first.wait_for()
+        yield page
+    page.close()
+
+
+@pytest.fixture
+def network(opened, failed):
+    """The same page, for tests that change its picture and its channels: both are put back."""
+    yield opened
+    if failed():
+        opened.reload()
+        opened.locator(".hv-tile").first.wait_for()
+        return
+    opened.evaluate("hookviz.reset()")
+    first = opened.get_by_role("button", name="first", exact=True)
+    if first.is_enabled():
+        first.click()
+    expect(first).to_be_disabled()
+
+
 def values(page, *asked):
     shape, kind, text = page.evaluate(READ, list(asked))
     assert kind == "Float32Array"
@@ -76,9 +105,8 @@ def as_torch(model, x, number, *edits):
     return logits, cache
 
 
-def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(written, shown):
-    page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+def test_every_map_and_gradient_for_another_picture_and_a_silenced_channel(network):
+    page = network
     model = hookviz.demo_model()
     layers = page.evaluate("hookviz.layers")
     assert layers == [n for n, m in model.named_modules() if isinstance(m, torch.nn.Conv2d)]
@@ -170,23 +198,11 @@ def test_what_cannot_be_done_is_said(opened, call, words):
     assert len(opened.evaluate("hookviz.predictions()")) == 10  # and goes on
 
 
-@pytest.fixture(scope="module")
-def opened(written, browser, tmp_path_factory):
-    """One page for tests that leave it as it was."""
-    path = tmp_path_factory.mktemp("network") / "page.html"
-    path.write_text(written, encoding="utf-8")
-    page = browser.browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(path.as_uri())
-    page.locator(".hv-tile").first.wait_for()
-    yield page
-    page.close()
-
-
 def test_on_a_phone_nothing_scrolls_sideways(opened):
     opened.set_viewport_size({"width": 390, "height": 800})
     across = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     wait_for(lambda: opened.evaluate(across) == 0, "no sideways scroll")
-    opened.set_viewport_size({"width": 1280, "height": 900})
+    opened.set_viewport_size(VIEW)
 
 
 def test_the_face_follows_a_click_on_a_class_and_a_hand_on_a_channel(written, shown, shots):
@@ -369,16 +385,10 @@ def as_torch_of(model, x, target):
     return {name: cache[name].gradient for name in cache}
 
 
-def click_place(page, panel, row, column, size, *, shift=False):
-    canvas = page.locator(f"{panel} canvas").first
-    canvas.wait_for()  # it is hidden while its map is on its way
-    box = canvas.bounding_box()
-    x = box["x"] + box["width"] * (column + 0.5) / size[1]
-    if shift:
-        page.keyboard.down("Shift")
-    page.mouse.click(x, box["y"] + box["height"] * (row + 0.5) / size[0])
-    if shift:
-        page.keyboard.up("Shift")
+def click_place(page, panel, row, column, size, **how):
+    page.locator(f"{panel} canvas").first.wait_for()  # it is hidden while its map is on its way
+    shares = (row + 0.5) / size[0], (column + 0.5) / size[1]
+    point(page.locator(f"{panel} .hv-frame"), *shares, click=True, **how)
 
 
 def check_gradients(page, model, x, target):
@@ -422,7 +432,7 @@ def test_a_clicked_pixel_of_the_output_is_the_target(shown, shots):
     expect(page.locator(".hv-name")).to_have_text("head")
     expect(page.locator(".hv-way:visible")).to_have_count(0)
     page.screenshot(path=shots / "network-page-pixel.png")
-    click_place(page, ".hv-output", 17, 3, (24, 32), shift=True)
+    click_place(page, ".hv-output", 17, 3, (24, 32), modifiers=["Shift"])
     check_gradients(page, model, x, first - out[0, int(classes[17, 3]), 17, 3])
 
     menu = page.get_by_role("combobox", name="map of the output")
@@ -567,9 +577,8 @@ def test_the_runtime_begins_before_the_network_is_read(written, shown):
     expect(page.get_by_role("alert")).to_have_text(said)
 
 
-def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
-    page = shown(written, color_scheme="light")
-    page.locator(".hv-tile").first.wait_for()
+def test_a_file_a_brush_and_the_way_back(network, shots, tmp_path):
+    page = network
     model = hookviz.demo_model()
     first = values(page, "input")
     path = tmp_path / "flower.png"
@@ -582,8 +591,7 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     assert close(values(page, "gradient", "layer1.0.conv1"), cache["layer1.0.conv1"].gradient)
 
     page.get_by_role("button", name="brush", exact=True).click()
-    box = page.get_by_label("paint here").bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 4)
+    point(page.get_by_label("paint here"), 1 / 4, 1 / 2, click=True)
     wait_for(lambda: page.evaluate("!document.querySelector('.hv-waiting')"))
     painted = values(page, "input")
     changed = (painted != x.numpy()).any(1)[0]
@@ -605,10 +613,26 @@ def test_a_file_a_brush_and_the_way_back(written, shown, shots, tmp_path):
     page.get_by_text("'no.png' is not a picture that this browser can read").wait_for()
 
 
-def test_heatmaps_that_run_the_network(written, shown, shots):
+# The network waits from the run of this number on, until it is told to go on: however quick it is.
+RUNS_WAIT = """(first) => {
+  const { postMessage } = Worker.prototype;
+  const kept = [];
+  let count = 0;
+  Worker.prototype.postMessage = function (...given) {
+    count += 1;
+    if (count < first) postMessage.apply(this, given);
+    else kept.push(() => postMessage.apply(this, given));
+  };
+  globalThis.goOn = () => {
+    Worker.prototype.postMessage = postMessage;
+    for (const each of kept) each();
+  };
+}"""
+
+
+def test_heatmaps_that_run_the_network(network, shots):
     """As Python's; how far they are is said, and they can be stopped."""
-    page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+    page = network
     model, picture = hookviz.demo_model(), hookviz.demo_images()[6]
     layer = "layer1.0.conv1"
     x = prepare_input(picture, model).args[0]
@@ -624,16 +648,23 @@ def test_heatmaps_that_run_the_network(written, shown, shots):
     with hookviz.edit(model, "layer2.0.conv1", 0, channels=4):
         edited = hookviz.attribution.occlusion(model, picture, number)
     work = page.locator(".hv-heat .hv-ablation")
-    page.get_by_label("heatmap", exact=True).select_option("occlusion")
+    page.evaluate(RUNS_WAIT, 7)
+    menu = page.get_by_label("heatmap", exact=True)
+    before = menu.input_value()
+    menu.select_option("occlusion")
+    some = re.compile(r"^[1-5] of 225 runs$")
+    work.get_by_text(some).wait_for()
     work.get_by_role("button", name="stop").click()
     page.locator(".hv-heat").get_by_text("stopped", exact=True).wait_for()
+    page.evaluate("goOn()")
     page.screenshot(path=shots / "network-page-occlusion-stopped.png")
-    assert 0 <= int(work.inner_text().split()[0]) < 225
+    assert some.match(work.locator("[role=status]").inner_text())
     work.get_by_role("button", name="go on").click()
     wait_for(lambda: not work.is_visible(), "all windows")
     page.locator(".hv-heat canvas").first.wait_for()
     page.screenshot(path=shots / "network-page-occlusion.png")
     assert close(values(page, "heatmap", layer, "occlusion"), edited[0])
+    menu.select_option(before)
 
 
 @pytest.mark.heavy
@@ -645,12 +676,16 @@ def test_the_order_by_ablation(written, shown, shots):
     page.goto(f"{page.url.partition('#')[0]}#layer={layer}")
     page.reload()
     page.locator("h2, .hv-heading", has_text=layer).first.wait_for()
+    page.locator(".hv-tile").first.wait_for()
+    page.evaluate(RUNS_WAIT, 3)
     order = page.get_by_role("combobox", name="order of the channels")
     order.select_option("ablation")
     page.get_by_text(re.compile(r"\d+ % switched off")).wait_for()
-    wait_for(lambda: order.input_value() == "ablation", "the order")
+    page.evaluate("goOn()")
+    expect(page.locator(".hv-by")).to_contain_text("rank 1 of")
+    assert order.input_value() == "ablation"
     number = page.locator(".hv-heading .hv-number-now").first
-    wait_for(lambda: drops[int(number.inner_text())] >= drops.max() - 1e-4, "the first channel")
+    assert drops[int(number.inner_text())] >= drops.max() - 1e-4
     tiles = page.locator(".hv-tile").evaluate_all("all => all.map((each) => +each.dataset.channel)")
     assert sorted(tiles) == [*range(len(drops))]
     assert (np.diff(drops[tiles]) < 1e-4).all()
@@ -775,9 +810,8 @@ FRAMES = """() => new Promise((done) => {
 })"""
 
 
-def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
-    page = shown(written)
-    page.locator(".hv-tile").first.wait_for()
+def test_a_drop_and_the_camera_whose_light_goes_out(network):
+    page = network
     file = io.BytesIO()
     hookviz.demo_images()[9].save(file, "PNG")
     page.evaluate(DROP, base64.b64encode(file.getvalue()).decode())
@@ -811,6 +845,7 @@ def test_a_drop_and_the_camera_whose_light_goes_out(written, shown):
     assert close(values(page, "activation", "stem.0"), cache["stem.0"].activation)
     page.get_by_role("button", name="undo", exact=True).click()
     assert np.array_equal(values(page, "input"), dropped)
+    page.get_by_role("button", name="all layers").click()
 
 
 def photographs():

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from front_end import canvas_pixels, next_frame, point, wait_for
+from front_end import SAID, canvas_pixels, next_frame, nothing_wrong, point, wait_for
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -20,15 +20,11 @@ PANELS = ("input", "activation", "gradient", "heat")
 
 
 @pytest.fixture
-def page(chrome, explorer_page):
-    opened = chrome.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-    errors = []
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.goto(explorer_page.as_uri())
-    opened.locator(".hv-tile").first.wait_for()
-    yield opened
-    opened.close()
-    assert errors == []
+def page(blank, explorer_page):
+    with nothing_wrong(blank()) as opened:
+        opened.goto(explorer_page.as_uri())
+        opened.locator(".hv-tile").first.wait_for()
+        yield opened
 
 
 def frame(page, name):
@@ -138,20 +134,17 @@ def test_it_prints(page):
     assert not page.locator(".hv-toggle").first.is_visible()
 
 
-def test_the_verdict_leads_to_the_layer(chrome, tmp_path):
+def test_the_verdict_leads_to_the_layer(shown):
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer3[0].conv1.weight[3] = torch.nan
     explorer = hookviz.explore(model, hookviz.demo_images()[6], layer="stem.0")
-    explorer.to_html(tmp_path / "nan.html", max_bytes=10e6)
+    page = shown(explorer.to_html(max_bytes=10e6))
     explorer.close()
-    page = chrome.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "nan.html").as_uri())
     verdict = page.get_by_role("button", name="NaN in 4 of 15 layers")
     verdict.focus()
     page.keyboard.press("Enter")
     page.locator(".hv-name", has_text="layer3.0.conv1").wait_for()
-    page.close()
 
 
 # Another order before the browser has read the layer.
@@ -163,16 +156,14 @@ AT_ONCE = """() => {
 }"""
 
 
-def test_silent_channels_are_found(chrome, tmp_path):
+def test_silent_channels_are_found(shown):
     """By the verdict, by the colour of the layers, and in an order; and they are called so."""
     model = hookviz.demo_model()
     with torch.no_grad():
         model.layer2[1].conv1.weight[1::2] = 0
     explorer = hookviz.explore(model, hookviz.demo_images()[6])
-    explorer.to_html(tmp_path / "silent.html")
+    page = shown(explorer.to_html())
     explorer.close()
-    page = chrome.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((tmp_path / "silent.html").as_uri())
     page.locator(".hv-chip").click()
     page.locator(".hv-name", has_text="layer2.1.conv1").wait_for()
     wait_for(lambda: page.locator(".hv-words.hv-tag").count() == 0, "the new layer's words")
@@ -195,7 +186,6 @@ def test_silent_channels_are_found(chrome, tmp_path):
     page.evaluate(AT_ONCE)
     page.locator(".hv-by", has_text="rank 1 of 48").wait_for()
     assert page.locator(".hv-words.hv-tag").inner_text() == "zero everywhere"
-    page.close()
 
 
 def test_a_click_shows_what_a_place_sees(page, explorer, shots):
@@ -317,6 +307,29 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     assert np.ptp(picture[top : top + high, left : left + wide]) > 100
 
 
+def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(3, 4, 3)
+    with torch.no_grad():
+        layer.weight[2], layer.bias[2] = 0, 0
+    explorer = hookviz.explore(torch.nn.Sequential(layer), torch.rand(1, 3, 16, 16))
+    page = shown(explorer.to_html())
+    explorer.close()
+    silent = page.locator(".hv-silent")
+    silent.first.wait_for()
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="save picture").click()
+    waited.value.save_as(shots / "saved-silent.png")
+    picture = np.array(Image.open(shots / "saved-silent.png").convert("RGB")).astype(int)
+    tile, title = silent.first.bounding_box(), page.locator(".hv-model").bounding_box()
+    left, top = (2 * (tile[each] - title[each] + 12) for each in ("x", "y"))
+    wide, high = 2 * tile["width"], 2 * tile["height"]
+    for share in (0.3, 0.7):  # on both lines, and beside them
+        y, x = round(top + share * high), [left + share * wide, left + (1 - share) * wide]
+        ground = picture[y, round(left + 0.1 * wide)]
+        assert all(np.abs(picture[y, round(each)] - ground).max() > 30 for each in x)
+
+
 def test_the_view_is_in_the_address(chrome, explorer_page, page):
     page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
     page.keyboard.press("Enter")
@@ -330,8 +343,9 @@ def test_the_view_is_in_the_address(chrome, explorer_page, page):
     for part in ("#layer=layer3.1.conv2", "channel=5", f"target={number}", "place=0.7"):
         assert part in page.url
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(".hv-tools-of-view [role=status]").evaluate(SAID)
     page.get_by_role("button", name="copy link").click()
-    expect(page.locator(".hv-tools-of-view")).to_contain_text("copied")
+    wait_for(lambda: "copied" in page.evaluate("said"), "the link")
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == page.url
 

@@ -152,7 +152,7 @@ def test_the_demo_by_keyboard_pointer_and_search(shown, explorer, explorer_page)
 
     page.locator(".hv-layer").nth(5).click()
     explorer.layer = list(explorer.cache)[5]
-    assert page.locator("h2").inner_text() == explorer.layer
+    expect(page.locator("h2")).to_have_text(explorer.layer)
     other = page.locator(".hv-prediction").nth(2)
     other.click()
     next_frame(page)

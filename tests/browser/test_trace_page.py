@@ -140,7 +140,7 @@ def test_filters(opened, trace):
 
 def test_it_plays_to_the_end(shown, trace):
     part = trace[:9]
-    page = shown(part.to_html())
+    page = shown(part.to_html(), apart=True)
     page.clock.install(time=0)  # the page's time is the test's
     page.clock.pause_at(datetime(2000, 1, 1))
     page.get_by_label("speed").select_option("25")

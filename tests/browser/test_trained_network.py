@@ -50,13 +50,27 @@ def test_the_first_view_of_a_cat(chrome, cat):
     stretched = 255 * (numbers - numbers.min()) / np.ptp(numbers)
     fed = canvas_pixels(own)[..., :3]
     assert np.abs(fed - stretched).max() < 3 < np.abs(seen - stretched).max()
+    # Two lines have room for a place's words; the transform, which is known, is told on hover.
+    page.locator(".hv-activation .hv-frame").click()
+    note = page.locator(".hv-input .hv-under")
+    wait_for(lambda: "sees the whole input" in note.inner_text(), "the place's words")
+    assert "transform" not in note.inner_text()
+    assert "; transform known from the weights; sees the" in note.get_attribute("title")
+    page.keyboard.press("Escape")
     for width, height in ((1024, 768), (900, 700), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         next_frame(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         cut = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
         head = ".hv-activation .hv-label"
-        for part in (".hv-prediction em", ".hv-model", ".hv-chip", ".hv-name", head):
+        for part in (
+            ".hv-does :last-child",
+            ".hv-prediction em",
+            ".hv-model",
+            ".hv-chip",
+            ".hv-name",
+            head,
+        ):
             assert page.locator(part).evaluate_all(cut) == 0, (width, part)
         menus = page.locator(".hv-activation .hv-cap select, .hv-heat .hv-cap select")
         assert menus.evaluate_all(TOO_NARROW) == [], width
@@ -102,12 +116,16 @@ def test_blocks_are_told_apart(shown):
     resnet = torchvision.models.resnet18(num_classes=5).eval()
     explorer = hookviz.explore(resnet, torch.rand(1, 3, 64, 64))
     page = shown(explorer.to_html(max_bytes=2e6))
+
+    def apart():
+        ends = page.locator(".hv-blocks span").evaluate_all(TEXT_ENDS)
+        return all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
+
+    names = ["conv1", "layer1", "2", "3", "4"]
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 844})
         page.locator(".hv-tile").first.wait_for()
-        wait_for(lambda: labels(page) == ["conv1", "layer1", "2", "3", "4"], "the blocks' names")
-        ends = page.locator(".hv-blocks span").evaluate_all(TEXT_ENDS)
-        assert all(one <= other for (_, one), (other, _) in itertools.pairwise(ends))
+        wait_for(lambda: labels(page) == names and apart(), "the blocks' names")
     explorer.close()
 
 

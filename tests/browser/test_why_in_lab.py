@@ -35,6 +35,7 @@ def test_why_a_value(open_canvas, shots):
     total = why.locator(".hv-why-sum")
     wait_for(lambda: re.search(r"= bias .* \(88 others\)", total.inner_text()), "the sum")
     assert "layer3.1.conv2, channel 17 at" in why.inner_text()
+    before = total.inner_text().partition(" (")[0]
 
     why.locator(".hv-why-picture").nth(1).hover()
     cell = why.locator(".hv-why-cell")
@@ -55,6 +56,11 @@ def test_why_a_value(open_canvas, shots):
     chips.first.click()
     wait_for(lambda: "layer3.1.conv2, channel 17" in why.inner_text(), "the way forth")
     wait_for(lambda: chips.count() == 2, "the trail")
+
+    app.get_by_role("button", name="off", exact=True).click()
+    wait_for(lambda: "; its edits (off) make it 0; then batch_norm" in why.inner_text(), "the edit")
+    assert total.inner_text().startswith(before)  # the value before the edit
+    assert terms.count() == 8
     assert notebook.errors == []
 
 
@@ -62,6 +68,7 @@ SLOW = """import pathlib, time, torch, hookviz
 class Slow(torch.nn.Conv2d):
     def forward(self, x):
         while pathlib.Path("wait").exists():
+            pathlib.Path("waits").touch()
             time.sleep(0.01)
             x = x + 0  # as a network of many operations
         return super().forward(x)
@@ -94,12 +101,14 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
     page = notebook.page
     notebook.settle()
     stop = page.locator('[data-command="notebook:interrupt-kernel"]').first
-    why, wait = app.locator(".hv-why"), lab.files / "wait"
+    why, wait, waits = app.locator(".hv-why"), lab.files / "wait", lab.files / "waits"
+    waits.unlink(missing_ok=True)
     # The field, the kept run and the question about the value wait behind each other: all end.
     wait.touch()
     app.locator(".hv-activation .hv-frame").click()
     app.locator(".hv-why-offer").click()
     app.get_by_text("interrupt the kernel to stop").wait_for()
+    wait_for(waits.exists, "the network to run")  # an interrupt before that would end nothing
     stop.click()
     wait_for(lambda: "Stopped. Press w twice" in why.inner_text(), "the stop")
     assert wait.exists()  # the network would wait still
@@ -111,8 +120,10 @@ def test_the_stop_button_ends_why_and_map(open_canvas, lab):
     find.fill("0")
     find.press("Enter")
     wait_for(lambda: app.locator(".hv-tile").count() == 4, "the other layer's maps")
+    waits.unlink()
     app.get_by_role("button", name="map", exact=True).click()
     app.get_by_text("the map is being made").wait_for()
+    wait_for(waits.exists, "the network to run")
     stop.click()
     app.get_by_text("Stopped. Press m twice to ask again.").wait_for()
     wait.unlink()

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { judged, pointedAt, restored, sheet, tried } from "../../hookviz/static/answers.js";
-import { speak, word } from "../../hookviz/static/words.js";
+import { speak, speakFor, word } from "../../hookviz/static/words.js";
 import { cases } from "./cases.js";
 
 test("answers are right as in Python", () => {
@@ -61,4 +61,11 @@ test("a language translates whole texts and those with gaps; English is as it is
   assert.equal(word("a.b, channels [1, 2]: off"), "a.b, Kanäle [1, 2]: aus");
   speak("xx");
   assert.equal(word("all layers"), "all layers");
+});
+
+test("a layer or class that is called like a word keeps its name", () => {
+  speakFor({ language: "de", layers: [{ name: "head" }], classes: { names: ["depth", "class 1"] } });
+  assert.deepEqual(["head", "depth", "go to head", "head, channel 4"].map(word), ["head", "depth", "gehe zu head", "head, Kanal 4"]);
+  assert.equal(word("input"), "Eingabe");
+  speak("en");
 });

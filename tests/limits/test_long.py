@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
-from pathlib import Path
 
 import pytest
 from limits.curve import draw, growth
-from limits.kernel import new_kernel
 from limits.networks import pictures
 from limits.resources import census, resident
 
@@ -24,18 +22,6 @@ NEAR = {"tensors": 30, "tensor bytes": 500_000}  # differ by what is shown just 
 NOISE = 300  # objects: Python's own caches, of warnings or regular expressions
 LIGHT = 700  # objects: what is left of a closed explorer that somebody keeps
 
-PREPARE = f"""
-import gc, sys
-sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
-import torch
-torch.set_num_threads(1)
-import hookviz, ipywidgets
-from limits.resources import _widgets, census, resident
-from seen import control
-model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
-explorers = lambda: [w for w in _widgets().values() if isinstance(w, hookviz.widgets.Explorer)]
-gc.collect(); gc.freeze()
-"""
 CELL = "explorer = hookviz.explore(model, image, layers='stem.*')\nkept.append(explorer)"
 SHOWN = f"{CELL}\nexplorer"
 
@@ -121,20 +107,6 @@ def test_explorers_opened_and_closed(rounds):
 # The same cell again, in a real kernel
 
 
-@pytest.fixture(scope="module")
-def started():
-    with new_kernel() as kernel:
-        assert kernel.run(PREPARE) == []
-        yield kernel
-
-
-@pytest.fixture
-def kernel(started):
-    """The kernel without explorers, whatever became of the test before."""
-    yield started
-    started.run("for e in explorers(): e.close()\nkept.clear()")
-
-
 @few_and(100, few=10)
 def test_runs_of_a_cell(kernel, rounds):
     cell, counts, memory = {"cellId": "a"}, [], []
@@ -193,12 +165,12 @@ def test_who_is_closed_when_a_cell_runs_again(kernel):
 
 def test_a_closed_explorer_says_why(kernel):
     kernel.run("old = hookviz.explore(model, image)", {"cellId": "c"})
-    kernel.run("new = hookviz.explore(model, image)", {"cellId": "c"})
+    kernel.run("again = hookviz.explore(model, image)", {"cellId": "c"})
     for use in ("old.figure()", "old.cache", "old.channel = 3", "old.layer = 'stem.0'", "old"):
         said, *_ = kernel.run(use, {"cellId": "d"})  # ipywidgets 7 shows the text of `old`, too
         assert "This explorer is closed, because the cell that made it ran again: run" in said, use
-    kernel.run("new.close()")
-    assert kernel.run("new.channel = 4")[0].endswith("make a new one with hookviz.explore().")
+    kernel.run("again.close()")
+    assert kernel.run("again.channel = 4")[0].endswith("make a new one with hookviz.explore().")
 
 
 def test_links_to_a_closed_explorer_are_undone(kernel):

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...hooking.handles import Hook, HookManager
 from ...hooking.select import module_names
-from ...hooking.tensors import as_maps, channel_dimension, map_tensors, tensors_in
+from ...hooking.tensors import as_maps, channel_dimension, map_tensors, tensors
 from ...run.output import Output
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
@@ -150,7 +150,7 @@ def trace_network(
         calls.clear()
 
         def after(name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            first = next((each for _, each in tensors_in(output)), None)
+            first = next(iter(tensors(output)), None)
             if first is None or not first.is_floating_point():
                 return None
             call = sum(each == name for each, _ in calls)

@@ -19,7 +19,7 @@ from ...hooking.capture import Capture, Found
 from ...hooking.checkpoint import FORWARD
 from ...hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore
 from ...hooking.select import Layers
-from ...hooking.tensors import StorageMap, tensors_in
+from ...hooking.tensors import StorageMap, tensors
 from ...run.inputs import Transform, as_the_model_takes, prepare_input
 from ...run.session import PassResult, Session
 from ...run.target import Target, logits_of
@@ -410,7 +410,7 @@ def _detached(logits: Tensor | None) -> Tensor | None:
 
 def _answer(output: Any, logits: Tensor | None) -> Tensor | None:
     """Return the class scores, or else the first tensor of an output."""
-    return logits if logits is not None else next((t for _, t in tensors_in(output)), None)
+    return logits if logits is not None else next(iter(tensors(output)), None)
 
 
 def _explored(first: Session, second: Session, target: Target, layers: Layers) -> Any:

@@ -14,7 +14,7 @@ from torch import nn
 from ...hooking.checkpoint import FORWARD, current_backward
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, close_names, module_names, select_layers
-from ...hooking.tensors import tensors_in
+from ...hooking.tensors import tensors
 
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _FOLDED = (*_NORMS, nn.ReLU, nn.ReLU6, nn.Hardswish, nn.SiLU)
@@ -178,7 +178,7 @@ class CallOrder(HookManager):
         return self._runs.get(name, 0)
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        shapes = [tuple(tensor.shape) for _, tensor in tensors_in(output)]
+        shapes = [tuple(tensor.shape) for tensor in tensors(output)]
         # Without tensors nothing can be compared; and a checkpoint's second run is the same.
         if not shapes or current_backward() != FORWARD:
             return

@@ -18,7 +18,7 @@ from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import WIDTH, html_table, plain, text_table
-from ...hooking.tensors import tensors_in
+from ...hooking.tensors import tensors
 from ...run.inputs import ModelInput, as_the_model_takes
 from ...run.progress import Progress
 from ...run.session import Session
@@ -298,7 +298,7 @@ class _Watched:
         return [self._found[name] for name in self.names]
 
     def _after(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        features = next((tensor for _, tensor in tensors_in(output)), None)
+        features = next(iter(tensors(output)), None)
         if name in self._found:
             self._wrong = f"Layer {name!r} ran twice for a batch"
         elif features is None or not features.ndim:

@@ -48,6 +48,7 @@ from .train_eval import modes_apart
 from .unused import cut_off, not_learning
 from .values import LINEAR, off_scale, one_under_many_names
 
+_LOST = "nan", "inf"
 CHECK_EVERY = 16
 """After so many calls of the model in one block the sums are read, and what is well is let go."""
 
@@ -291,7 +292,8 @@ class Guard(HookManager, Diagnosis):
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
         self.set_findings([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls:
-            self._again(calls[-1], None, error)
+            own = [each for each in hits if each.started is calls[-1]]
+            self._again(calls[-1], _first(own) if own else None, error)
         elif hits:
             hit = _first(hits)
             self._again(hit.started or (calls[0] if calls else None), hit)
@@ -304,7 +306,8 @@ class Guard(HookManager, Diagnosis):
         if empty is not None:
             others = [each for each in self if each.kind != "nan"]  # a mean over nothing
             self.set_findings([_EMPTY, *others], self.looked_at)
-        if error is not None and not any(each.severity == "error" for each in self):
+        told = any(each.severity == "error" and each.kind not in _LOST for each in self)
+        if error is not None and not told:
             ended = calls and not calls[-1].finished
             within = [type_name(self._core)] if ended else []
             stepped = bool(calls) and bool(self._changed(calls[-1]))
@@ -314,7 +317,9 @@ class Guard(HookManager, Diagnosis):
             write = None if stepped else self._loss.overwritten(error)
             outside = raised_outside(error, within, cut, stepped=stepped)
             outside = outside if write is None else overwritten(error, *write)
-            self.set_findings([outside, *self], self.looked_at)
+            lost = [each for each in self if each.kind in _LOST]  # what the loss will not take
+            others = [each for each in self if each.kind not in _LOST]
+            self.set_findings([*lost, outside, *others], self.looked_at)
 
     def _look(self, calls: list[RecordedCall]) -> None:
         """Tell what is finite and wrong: modes, the input's scale, losses, missing gradients."""
@@ -403,17 +408,16 @@ class Guard(HookManager, Diagnosis):
             except Exception as other:
                 why = f"running it again raised {type(other).__name__}: {first_sentence(other)}"
         found = findings_in(seen) if seen is not None else []
-        if error is not None:  # a run that went another way, or not so far, says too little
+        raised = seen is not None and seen.error is not None
+        if error is not None and raised:
             there = place_of(error)
             called = there["line"] and WRONG_ARGUMENTS.search(str(error))
-            found = [
-                replace(each, **there) if called or not each.line else each
-                for each in found
-                if seen is not None and seen.error is not None
-            ]
+            found = [replace(e, **there) if called or not e.line else e for e in found]
+        elif error is not None:  # a run that went another way, or not so far, says too little
+            found = [each for each in found if hit is not None and each.kind in _LOST]
         # What explodes may be too large for its sum alone.
-        lost = [e for e in found if e.kind in ("nan", "inf", "exploding")]
-        if hit is not None and not lost:
+        lost = [e for e in found if e.kind in (*_LOST, "exploding")]
+        if hit is not None and not lost and not (error is not None and raised):
             within = self._in_loss() if hit.phase == "sent" else None
             again = why or "it did not come again when the call was repeated"
             found.append(within or _coarse(hit, again))

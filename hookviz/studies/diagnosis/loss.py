@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import statistics
@@ -207,6 +208,7 @@ class LossListener(Listener):
                 self._writers[each] = _Measured(OperationRecord(-1, "output", ""), [ends], [])
             title = _title(each.grad_fn)
             self.doubtful |= "softmax" in title and each.ndim == 2 and _doubtful(each.grad_fn)
+            title = _title(_behind_views(each.grad_fn))
             self.doubtful |= not each.ndim and _wired_within(each.grad_fn)
             self._returned[each] = len(each) if each.ndim else 0
             if any(title == made for _, made in WIRED):
@@ -358,6 +360,19 @@ def _title(node: Any) -> str:
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
+def _behind_views(node: Any) -> Any:
+    """Return the node that made the numbers of which this one makes a view, as ``squeeze`` does."""
+    while node is not None and _VIEW.match(type(node).__name__) and node.next_functions:
+        node = node.next_functions[0][0]
+    return node
+
+
+_VIEW = re.compile(
+    "(View|UnsafeView|ReshapeAlias|Squeeze|Unsqueeze|Select|Slice|Transpose|Permute|T|Alias)"
+    r"Backward\d$"
+)
+
+
 def _doubtful(node: Any) -> bool:
     """Return True if a softmax of a matrix runs over its rows, or is taken of another one."""
     dim = int(getattr(node, "_saved_dim", 1))
@@ -418,16 +433,16 @@ def optimizers(
     missing = [names[key] for key in names if names[key] in learns and key not in counts]
     if missing:
         whole = len(missing) == len(learns)
-        others = not whole and bool(slopes) and not slopes.keys() & set(missing)
+        why = "" if whole else _own_step(model, optimizer, missing, slopes)
         yield _about(
             missing,
             f"The optimizer holds {'none' if whole else len(learns) - len(missing)} of "
             f"{len(learns)} parameters that learn: it lacks {missing[0]!r}.",
-            "Nothing, if they learn in a step of their own: no gradient reached them."
-            if others
+            f"Nothing, if they learn in a step of their own: {why}."
+            if why
             else "Make it after the model is complete, with model.parameters(); or freeze what is "
             "not to learn, requires_grad_(False).",
-            "note" if others else "warning",
+            "note" if why else "warning",
         )
     twice = [names.get(key, "") for key, count in counts.items() if count > 1]
     if twice:
@@ -453,6 +468,25 @@ def optimizers(
         )
     yield from _rates(optimizer, names)
     yield from _lengths(model, optimizer, names, slopes)
+
+
+def _own_step(
+    model: nn.Module, optimizer: Any, missing: list[str], slopes: Mapping[str, float | None]
+) -> str:
+    """Say what tells that parameters learn in another step; empty where nothing does."""
+    if slopes and not slopes.keys() & set(missing):
+        return "no gradient reached them"
+    held, rest = {key for key, _ in _held(optimizer)}, set(missing)
+    for other in living_optimizers():
+        # One that holds these ones, too, is of an earlier training.
+        if not held & {key for key, _ in _held(other)}:
+            rest -= held_by(other, model)
+    return "" if rest else "another optimizer holds them"
+
+
+def living_optimizers() -> list[torch.optim.Optimizer]:
+    """Return all optimizers that are alive, by a look at every object."""
+    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
 
 
 def _about(names: list[str], message: str, advice: str, severity: str = "warning") -> Finding:

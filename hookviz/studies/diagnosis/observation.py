@@ -20,6 +20,7 @@ from ...attribution.attending import Attended, AttentionListener
 from ...attribution.attention import head_records
 from ...attribution.heads import may_attend
 from ...hooking.checkpoint import FORWARD, current_backward
+from ...hooking.records import is_wrapped
 from ...hooking.select import type_name
 from ...hooking.tensors import StorageMap, at_least_float32
 from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, labelled
@@ -154,6 +155,8 @@ class Observation:
     cuts: list[Cut] = field(default_factory=list)
     foreign: dict[str, OperationRecord] = field(default_factory=dict)  # weights of no module
     idle: int = 0  # samples of the batch to whose output no gradient came
+    unmoved: bool = False  # whether it returned the same for samples that differ
+    sloped: bool = False  # whether a gradient other than 0 came to the output
     alike: bool = False  # whether one and the same gradient came to the output of all samples
     masked: OperationRecord | None = None  # the product with a mask of samples in the score
     taken: Taken = field(default_factory=lambda: Taken())
@@ -219,6 +222,7 @@ class RunObserver(Listener):
         self._unread: StorageMap[list[str]] = StorageMap()  # parameters, by their names
         self._held: StorageMap[str] = StorageMap()  # tensors that modules keep beside those
         self._normed = False  # whether a BatchNorm has run
+        self._differ = False  # whether the first two samples do
         self._drawn = ""  # the state of Python's and NumPy's random numbers
         self._kept = 0  # the address of a result that autograd is about to keep
 
@@ -285,6 +289,8 @@ class RunObserver(Listener):
 
     def _note_inputs(self, given: list[Tensor]) -> None:
         self.found.samples, self.found.nodes = batch_of(given)
+        batches = (each for each in given if each.ndim and len(each) == self.found.samples)
+        self._differ = any(not _alike(each, 2) for each in batches if _is_plain(each))
         for tensor in given:
             extent = range_of(tensor)
             if extent is not None:
@@ -306,6 +312,8 @@ class RunObserver(Listener):
         first = next((t for t in returned if t.is_floating_point() and t.numel()), None)
         if first is None:
             return
+        if look is self.found.calls[0] and first.shape[:1] == (self.found.samples,):
+            self.found.unmoved = self._differ and _is_plain(first) and _alike(first, len(first))
         if next(look.module.parameters(recurse=False), None) is not None:
             look.size = _norm(first) / first.numel() ** 0.5
         if first.requires_grad:
@@ -320,6 +328,7 @@ class RunObserver(Listener):
             with self.recorder.silent():
                 rows = gradient.detach().reshape(len(gradient), -1)
                 self.found.idle = int((~(rows != 0).any(1)).sum())
+                self.found.sloped = self.found.idle < len(rows)
                 self.found.alike = bool((rows == rows[:1]).all())
 
     # Gradients
@@ -528,6 +537,18 @@ def batch_of(given: Sequence[Tensor]) -> tuple[int, bool]:
     others = [each for each in several if each is not first]
     pairs = any(e.ndim == 2 and len(e) == 2 < count and not e.is_floating_point() for e in others)
     return count, pairs or any(tuple(each.shape) == (count, count) for each in others)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Return True if all numbers of a tensor are here, in memory of its own kind."""
+    here = tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_nested
+    return here and not is_wrapped(tensor)
+
+
+def _alike(batch: Tensor, count: int) -> bool:
+    """Return True if the first so many samples of a batch are the same."""
+    first = batch.detach()[:count]
+    return bool((first[:2] == first[:1]).all()) and bool((first == first[:1]).all())
 
 
 @dataclass(eq=False)

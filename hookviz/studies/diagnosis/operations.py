@@ -401,7 +401,7 @@ def look_at_uses(seen: OperationContext) -> None:
         if layer:
             maker.facts["feeds"] = source.facts["feeds"] = True
         elif name in NORMS and maker is seen.maker:
-            source.facts["normed"] = True
+            maker.facts["normed"] = source.facts["normed"] = True
         elif name == "mul" and "saturated" in maker.facts:
             maker.facts["gates"] = True  # what it scales goes its own way
         elif name in _PASSING or "pool" in name or "upsample" in name:

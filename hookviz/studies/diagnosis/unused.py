@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from ...run.errors import line_of
 from ..hook_table import HookTable, hooks
 from .findings import Finding
-from .loss import held_by
+from .loss import held_by, living_optimizers
 from .observation import Observation
 from .operations import OUTSIDE, OperationRecord
 
@@ -181,13 +182,9 @@ def _steps(seen: Observation) -> list[set[str]]:
     That is the given one; else each one that is alive and holds weights that a gradient reached.
     """
     root = next(iter(seen.names))
-    held = [seen.optimized] if seen.optimized else [held_by(each, root) for each in _optimizers()]
+    alive = [] if seen.optimized else living_optimizers()
+    held = [seen.optimized, *(held_by(each, root) for each in alive)]
     return [each for each in held if each & seen.gradient_norms.keys()]
-
-
-def _optimizers() -> list[torch.optim.Optimizer]:
-    """Return all optimizers that are alive, by a look at every object."""
-    return [each for each in gc.get_objects() if issubclass(type(each), torch.optim.Optimizer)]
 
 
 def _is_shared(within: set[str], layer: str, seen: Observation) -> bool:
@@ -258,6 +255,8 @@ def cut_off(cut: OperationRecord | None) -> Finding:
 
 def _no_slope(seen: Observation) -> Iterator[Finding]:
     """Find layers to which a gradient comes that is 0, since what follows has no slope."""
+    finite = seen.score is None or math.isfinite(seen.score)  # else that is the cause
+    some = (seen.sloped and finite) or any(seen.gradient_norms.values())
     for cut in seen.cuts:
         behind = [m for m, n in seen.names.items() if n in cut.behind]
         norms = {
@@ -265,7 +264,7 @@ def _no_slope(seen: Observation) -> Iterator[Finding]:
             for m in behind
             if (own := {f"{seen.names[m]}.{n}" for n, _ in m.named_parameters(recurse=False)})
         }
-        if cut.flat and norms and not any(norms.values()) and any(seen.gradient_norms.values()):
+        if cut.flat and norms and not any(norms.values()) and some:
             layers = [name for name in norms if norms[name] == 0]
             line = f" at {cut.record.where}" if cut.record.where else ""
             zero = cut.record.name == "mul"

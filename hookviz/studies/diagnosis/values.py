@@ -179,7 +179,8 @@ def one_under_many_names(seen: Observation) -> Iterator[Finding]:
 
 
 FEW = 16
-"""Fewer values of a channel, or fewer channels, allow no statement."""
+"""Fewer values of a channel, or fewer channels, allow no statement; but that all channels are zero,
+where the model returns the same for inputs that differ."""
 
 
 def silent_maps(seen: Observation) -> Iterator[Finding]:
@@ -198,9 +199,10 @@ def silent_maps(seen: Observation) -> Iterator[Finding]:
         follows = bool({facts["after"], begun, operation.layer} & silent)
         if facts["dead"] + facts["constant"] == channels:
             silent.add(operation.layer)
-        if values < FEW or follows:
+        few = values < FEW
+        if follows or (few and not (seen.unmoved and facts["dead"] == channels)):
             continue
-        for kind in ("dead", "constant"):
+        for kind in ("dead",) if few else ("dead", "constant"):
             if facts[kind] - int(facts["follows"].sum()) > channels / 2:
                 yield _silent(seen, operation, kind)
 
@@ -211,6 +213,7 @@ def _silent(seen: Observation, operation: OperationRecord, kind: str) -> Finding
     away = min(_trained_away(seen, operation), count)
     what = "zero" if kind == "dead" else "the same number"
     said = f"{count} of {channels} channels are {what} everywhere, over {_inputs(seen)}"
+    said += ", for all of which the model returns the same" * (values < FEW)
     owner = operation.layer if operation.name in MAPS or not after else after
     severity, advice = "warning", _ADVICE[kind].format(owner)
     judged = silence(count, channels, away, seen.samples, _no_chance(seen, operation, kind))
@@ -346,14 +349,15 @@ _ADVICE = {
 def saturated(seen: Observation) -> Iterator[Finding]:
     """Sigmoids and tanhs at their ends, where hardly any gradient comes through.
 
-    An output and a gate live there once they are trained. Between layers with weights it is a
-    fault, and so is a gate that no input moves.
+    An output and a gate live there once they are trained. Between layers with weights, or before a
+    norm, it is a fault, and so is a gate that no input moves.
     """
     for operation in seen.operations:
         facts = operation.facts
         if facts.get("saturated", 0.0) <= 0.9:
             continue
-        fault = facts.get("feeds") or (facts.get("gates") and facts["stuck"])
+        between = facts.get("feeds") or facts.get("normed")
+        fault = between or (facts.get("gates") and facts["stuck"])
         yield Finding(
             "saturated",
             "warning" if fault else "note",

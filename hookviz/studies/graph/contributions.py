@@ -108,6 +108,7 @@ def contributions_in(kept: KeptRun, value: Value) -> Contributions:
         kept.graph.sources(layer, call),
         value.after,
         value.value - (terms.bias + float(products.sum())),
+        value.edited,
     )
 
 
@@ -127,7 +128,7 @@ class Contributions:
     layer, call, channel, position, sample
         Which value.
     value, bias : float
-        What the layer returned there, and its bias.
+        What the layer returned there, before its own edits, and its bias.
     kernel, patch, products : torch.Tensor
         float64 ``(C_in, *kernel)``: the weights, the inputs that they meet, and ``kernel *
         patch``. For input channels of other groups all three are zero, in the padding the patch.
@@ -140,6 +141,8 @@ class Contributions:
         layer takes it, each with the value after it.
     remainder : float
         ``value - (bias + products.sum())``, the float's rounding within the layer.
+    edited : float or None
+        What an explorer's edits of the layer make of the value; None without one.
     """
 
     layer: str
@@ -156,6 +159,7 @@ class Contributions:
     sources: list[Place] = field(repr=False)
     after: list[tuple[str, float]] = field(repr=False)
     remainder: float = 0.0
+    edited: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -197,6 +201,7 @@ class Contributions:
         if rest := order[most:]:
             rows.append((f"{len(rest)} others", number(float(self.by_channel[rest].sum()))))
         rows.append(("value", number(self.value)))
+        rows += [("after its edit", number(self.edited))] if self.edited is not None else []
         return rows + [(f"after {name}", number(value)) for name, value in self.after]
 
     def to_html(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
@@ -83,6 +83,7 @@ class Value:
     terms: Terms
     after: list[tuple[str, float]]
     index: tuple[int, ...] = field(repr=False)  # of the convolution's own output
+    edited: float | None = None  # what the layer's own edits made of it
 
 
 @dataclass(eq=False)
@@ -202,6 +203,7 @@ class KeptRun:
         self._constant: dict[tuple[Any, ...], bool] = {}
         self._sizes: dict[Place, float] = {}  # the largest value of a layer's output
         self._session, self._layers, self._only = session, layers, only
+        self._unedited: dict[str, KeptRun] = {}  # by edited layer: without its own edits
         ran = {node.layer for node in seen.nodes}
         unused = [name for name in layers.values() if name not in ran]
         self.graph = Graph(session.name, seen, unused)
@@ -218,6 +220,8 @@ class KeptRun:
     ) -> Value:
         """Take a layer's value apart; follow it ``onward`` to the layers that take it.
 
+        An edited layer's value is the one before its own edits, with the inputs that it has now.
+
         Raises
         ------
         ValueError
@@ -225,12 +229,20 @@ class KeptRun:
         """
         kept = self._call(layer, call)
         named = f"Layer {layer!r} ({type_name(kept.module)})"
-        if kept.beyond:
+        run = self._before_edits(layer)
+        if kept.beyond or (run is not self and kept.returned is None):
             alone = KeptRun(self._session, only=[kept.module], layers=self._layers)
             return alone.value(layer, channel, position, sample, call, onward=onward)
-        edited = any(each.layer == layer for each in self._session.edits)
+        if run is not self:
+            found = run.value(layer, channel, position, sample, call, onward=False)
+            assert kept.returned is not None and kept.layout is not None
+            linear = isinstance(kept.module, nn.Linear)
+            index = _index(kept.returned, linear, sample, channel, tuple(position))
+            after = self._after(kept, kept.layout.offset(index)) if onward else []
+            edited = float(kept.returned[index])
+            return replace(found, place=kept.place, after=after, edited=edited)
         if kept.refused:
-            raise ValueError(f"{named} {_EDITED if edited else kept.refused}")
+            raise ValueError(f"{named} {_EDITED if self.edits_of(layer) else kept.refused}")
         if kept.weights != _versions(kept):
             raise ValueError(f"{named} has new weights since the run: run the model again.")
         assert kept.returned is not None and kept.layout is not None and kept.given is not None
@@ -254,13 +266,31 @@ class KeptRun:
         value = float(kept.returned[index])
         if not _adds_up(value, terms, kept.returned):
             said = "does more than multiply and add: it is not linear in its input."
-            raise ValueError(f"{named} {_EDITED if edited else said}")
+            raise ValueError(f"{named} {_EDITED if self.edits_of(layer) else said}")
         after = self._after(kept, kept.layout.offset(index)) if onward else []
         return Value(kept.place, sample, channel, tuple(position), value, terms, after, own)
 
+    def edits_of(self, layer: str) -> list[Any]:
+        """List the session's edits of a layer."""
+        return [each for each in self._session.edits if each.layer == layer]
+
+    def _before_edits(self, layer: str) -> KeptRun:
+        """Return this run; for an edited layer the one without its own edits, given the same.
+
+        A layer that runs several times may be given what its own edits made: this run, then.
+        """
+        own, calls = self.edits_of(layer), self._kept.calls.get(layer, [])
+        if not own or len(calls) != 1:
+            return self
+        if layer not in self._unedited:
+            session = self._session.edited([e for e in self._session.edits if e not in own])
+            again = KeptRun(session, only=[calls[0].module], layers=self._layers)
+            self._unedited[layer] = again
+        return self._unedited[layer]
+
     def inputs_of(self, layer: str, sample: int = 0, call: int = -1) -> Tensor:
         """Return what a layer was given, channels first: ``(C, *spatial)``."""
-        kept = self._call(layer, call)
+        kept = self._before_edits(layer)._call(layer, call)
         if kept.given is None:
             raise ValueError(f"The inputs of layer {layer!r} were not kept.")
         if kept.arguments is None:
@@ -289,6 +319,8 @@ class KeptRun:
             As `value`; or its map is arranged in another way than what its convolution made.
         """
         kept = self._call(layer, call)
+        if self.edits_of(layer):
+            raise ValueError(f"Layer {layer!r} ({type_name(kept.module)}) {_EDITED}")
         sizes = self.sizes(*kept.place)
         middle = [size // 2 for size in sizes]
         self.value(layer, 0, middle, sample, call, onward=False)  # refuses what is not linear
@@ -397,7 +429,7 @@ class KeptRun:
 
     def tap(self, value: Value, tap: Sequence[int]) -> tuple[int, ...]:
         """Return where in the layer's input a tap of the kernel stands; may be in the padding."""
-        arguments = self._call(*value.place).arguments
+        arguments = self._before_edits(value.place[0])._call(*value.place).arguments
         if arguments is None:
             return ()
         found = []
@@ -429,10 +461,11 @@ class KeptRun:
             One for each branch of a sum; empty in the padding, and where what lies between does
             not go number by number or pool.
         """
-        kept = self._call(*value.place)
+        run = self._before_edits(value.place[0])
+        kept = run._call(*value.place)
         if kept.arguments is None:
-            return self._origins(kept, (*value.index[:-1], channel))
-        return self._origins(kept, (value.index[0], channel, *self.tap(value, tap)))
+            return run._origins(kept, (*value.index[:-1], channel))
+        return run._origins(kept, (value.index[0], channel, *self.tap(value, tap)))
 
     def _origins(self, kept: _Call, index: tuple[int, ...]) -> list[Origin]:
         """Trace a number of a call's input back."""
@@ -469,6 +502,8 @@ class KeptRun:
             value = self.value(origin.layer, *where, onward=False)
         except ValueError:
             return False  # not a layer with kernels
+        if value.edited is not None:
+            return False
         if place not in self._sizes:
             returned = self._call(*place).returned
             self._sizes[place] = 0.0 if returned is None else float(returned.abs().max())
@@ -503,10 +538,13 @@ class KeptRun:
         Returns
         -------
         float, Any
-            The layer's value then, and the model's output.
+            The layer's value then, before its own edits, and the model's output.
         """
+        run = self._before_edits(layer)
+        if run is not self:
+            without, _ = run.without(layer, channel, position, sample, call, channels)
         kept = self._call(layer, call)
-        linear, number = kept.arguments is None, kept.place[1]
+        linear, number = isinstance(kept.module, nn.Linear), kept.place[1]
         found: list[float] = []
         outputs: list[Any] = []
         calls = [0]
@@ -539,7 +577,7 @@ class KeptRun:
             )
 
         self._session.forward(observe, grad=False)
-        return found[-1], outputs[-1]
+        return found[-1] if run is self else without, outputs[-1]
 
     def _call(self, layer: str, call: int) -> _Call:
         calls = self._kept.calls.get(layer, [])
@@ -718,6 +756,7 @@ class _Keeper(Listener):
             kept.arguments, kept.made, kept.beyond = inside.arguments, inside.made, inside.beyond
         elif not isinstance(kept.module, nn.Linear):
             kept.refused = _MORE if ran else NOT_LINEAR
+            kept.returned = self._copy(returned[0])[0]  # an edit's, perhaps
             return
         kept.weights = _versions(kept)
         kept.returned, beyond = self._copy(returned[0])

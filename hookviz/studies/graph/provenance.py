@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ...hooking.handles import Hook
-from ...hooking.tensors import StorageMap, map_tensors, share_memory, sharing_memory, tensors_in
-from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder, tensors
+from ...hooking.tensors import StorageMap, map_tensors, share_memory, sharing_memory, tensors
+from ...run.recorder import Listener, ModuleCall, Operation, OperationRecorder
 from ..receptive_field import rules
 from ..receptive_field.rules import EMPTY, TracedOperation
 
@@ -77,8 +77,8 @@ class Provenance:
         self._shadows.prune(lazily=True)
         targets = operation.written
         if not targets:
-            given = sharing_memory(operation.outputs, operation.reads)
-            targets = [each for each in operation.outputs if all(each is not one for one in given)]
+            views = {id(each) for each in sharing_memory(operation.outputs, operation.reads)}
+            targets = [each for each in operation.outputs if id(each) not in views]
         if not targets:
             return  # views
         if operation.function not in self._rules:
@@ -621,8 +621,7 @@ def own_memory(layers: Container[nn.Module], recorder: OperationRecorder) -> Ite
     versions: dict[nn.Module, list[tuple[Tensor, int]]] = {}
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        given = [tensor for _, tensor in tensors_in((args, kwargs))]
-        versions[module] = [(each, _version(each)) for each in given]
+        versions[module] = [(each, _version(each)) for each in tensors((args, kwargs))]
 
     def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         given = versions.pop(module, [])
@@ -631,7 +630,7 @@ def own_memory(layers: Container[nn.Module], recorder: OperationRecorder) -> Ite
         def own(tensor: Tensor) -> Tensor:
             return tensor.clone() if any(share_memory(tensor, each) for each in same) else tensor
 
-        if any(share_memory(t, each) for _, t in tensors_in(output) for each in same):
+        if any(share_memory(t, each) for t in tensors(output) for each in same):
             with recorder.silent():
                 return map_tensors(output, own)
         return None

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ...hooking.handles import HookManager
-from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, share_memory, tensors_in
+from ...hooking.tensors import PatchGrid, StorageMap, as_maps, map_tensors, share_memory, tensors
 from ...run.inputs import dimensions, first_convolution
-from ...run.recorder import Listener, Operation, OperationRecorder, tensors
+from ...run.recorder import Listener, Operation, OperationRecorder
 from ...run.session import Session
 from .rules import TracedOperation, rule_of
 
@@ -346,7 +346,7 @@ def _run(
 
 def _source(given: Any) -> Tensor | None:
     """Return the first floating-point tensor, the one with the pixels."""
-    every = (tensor for _, tensor in tensors_in([*given[0], *given[1].values()]))
+    every = tensors(given)
     return next((tensor for tensor in every if tensor.is_floating_point()), None)
 
 
@@ -363,7 +363,7 @@ def _seen(
     module: nn.Module, output: Any, footprints: DependencyTracker, grid: PatchGrid
 ) -> LayerFootprint:
     """Return the footprint of a layer that has just returned."""
-    tensor = next((tensor for _, tensor in tensors_in(output)), None)
+    tensor = next(iter(tensors(output)), None)
     if tensor is None:
         why = f"returned {type(output).__name__} and no tensor"
         return LayerFootprint(None, footprints.extent, Uncertainty("unknown", why), [])

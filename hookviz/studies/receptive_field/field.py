@@ -13,7 +13,7 @@ from ...draw.document import TablePage
 from ...hooking.handles import HookManager
 from ...hooking.select import Layers, select_layers
 from ...hooking.tables import html_table, paragraph, plain
-from ...hooking.tensors import PatchGrid, as_maps, tensors_in
+from ...hooking.tensors import PatchGrid, as_maps, tensors
 from ...run.inputs import ModelInput, Transform, prepare_input
 from ...run.session import Session, clone_inputs
 from .dependency import Key, LayerFootprint, StopForward, Uncertainty, seen_by, spatial
@@ -185,7 +185,7 @@ class ReceptiveField(TablePage):
         module, runs = session.model.get_submodule(self.layer), []
 
         def after(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            tensor = next(tensors_in(output))[1]
+            tensor = tensors(output)[0]
             runs.append(as_maps(tensor, module, grid.of(tuple(tensor.shape))))
             if len(runs) > self.call:
                 raise StopForward

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.nn import functional as F
 
-from ...run.recorder import Operation, tensors
+from ...hooking.tensors import tensors
+from ...run.recorder import Operation
 
 EMPTY = -torch.inf
 """In place of coordinates: nothing of the input is in a number."""

@@ -3,26 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from limits.kernel import new_kernel
-
-PREPARE = """
-import hookviz, torch, ipywidgets
-from ipywidgets import HBox, VBox
-from ipywidgets.widgets import widget
-torch.set_num_threads(1)
-model, image = hookviz.demo_model(), hookviz.demo_images()[6]
-new = lambda: hookviz.explore(model, image, layers='stem.*')
-every = lambda: getattr(widget, '_instances', None) or ipywidgets.Widget.widgets
-explorers = lambda: [w for w in every().values() if isinstance(w, hookviz.widgets.Explorer)]
-"""
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    with new_kernel() as started:
-        assert started.run(PREPARE) == []
-        yield started
-        started.run("for e in explorers(): e.close()")
 
 
 @pytest.fixture
@@ -32,8 +12,7 @@ def run(kernel):
         assert not [text for text in kernel.run(code, {"cellId": cell}) if "Error" in text]
         return kernel.value("[len(explorers()), len(every())]")
 
-    yield run_cell
-    kernel.run("for w in list(every().values()): w.close()")
+    return run_cell
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,53 @@
+# Where the classes live; `results.py` reads this file.
+from .attribution.attention import Attention
+from .export.lesson import Grades
+from .hooking.records import Call, CapturedTensor, FeatureCache, LayerRecord, Statistics
+from .studies.compare.comparison import Comparison
+from .studies.compare.difference import HeadDifference, LayerDifference
+from .studies.compare.similarity import Similarity
+from .studies.diagnosis.findings import Diagnosis, Finding
+from .studies.graph.contributions import Contributions
+from .studies.graph.graph import Graph
+from .studies.graph.provenance import Node
+from .studies.hook_table import HookInfo, HookTable, RemovedHooks
+from .studies.kernels import LayerWeights
+from .studies.receptive_field.field import ReceptiveField
+from .studies.survey.channels import LayerSurvey
+from .studies.survey.survey import Survey
+from .studies.trace.events import Event
+from .studies.trace.trace import Trace
+from .studies.watch.training import Training
+from .studies.watch.watch import Watch
+from .view.pins import Pin, Pins
+
+__all__ = [
+    "Attention",
+    "Call",
+    "CapturedTensor",
+    "Comparison",
+    "Contributions",
+    "Diagnosis",
+    "Event",
+    "FeatureCache",
+    "Finding",
+    "Grades",
+    "Graph",
+    "HeadDifference",
+    "HookInfo",
+    "HookTable",
+    "LayerDifference",
+    "LayerRecord",
+    "LayerSurvey",
+    "LayerWeights",
+    "Node",
+    "Pin",
+    "Pins",
+    "ReceptiveField",
+    "RemovedHooks",
+    "Similarity",
+    "Statistics",
+    "Survey",
+    "Trace",
+    "Training",
+    "Watch",
+]

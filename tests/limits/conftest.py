@@ -1,0 +1,38 @@
+"""The one kernel of the tests here: each that starts imports torch anew, for seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from limits.kernel import Kernel, new_kernel
+
+PREPARE = f"""
+import gc, sys
+sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r})
+import torch
+torch.set_num_threads(1)
+import hookviz, ipywidgets
+from ipywidgets import HBox, VBox
+from limits.resources import _widgets as every, census, resident
+from seen import control
+model, image, kept = hookviz.demo_model(), hookviz.demo_images()[6], []
+new = lambda: hookviz.explore(model, image, layers='stem.*')
+explorers = lambda: [w for w in every().values() if isinstance(w, hookviz.widgets.Explorer)]
+gc.collect(); gc.freeze()
+"""
+
+
+@pytest.fixture(scope="session")
+def started() -> Iterator[Kernel]:
+    with new_kernel() as kernel:
+        assert kernel.run(PREPARE) == []
+        yield kernel
+
+
+@pytest.fixture
+def kernel(started: Kernel) -> Iterator[Kernel]:
+    """The kernel without widgets, whatever became of the test before."""
+    yield started
+    started.run("for w in list(every().values()): w.close()\nkept.clear()")
