@@ -224,11 +224,14 @@ def test_each_room_says_what_it_is(room):
 
 
 LIGHT = """
-import sys, torch, hookviz
+import sys, torch
+early = "torch._dynamo" in sys.modules
+import hookviz
 
 def there():
     heavy = ("anywidget", "ipywidgets", "IPython", "matplotlib", "torchvision", "PIL")
-    return [name for name in heavy if name in sys.modules]
+    compiler = ["torch._dynamo"] * ("torch._dynamo" in sys.modules and not early)
+    return [name for name in heavy if name in sys.modules] + compiler
 
 hookviz.capture
 print(there())
@@ -238,12 +241,13 @@ watch = hookviz.watch(model)
 with watch:
     model(x).sum().backward()
 print(watch.steps)
-print([name for name in there() if name in ("torchvision", "matplotlib", "ipywidgets")])
+light = ("torchvision", "matplotlib", "ipywidgets", "torch._dynamo")
+print([name for name in there() if name in light])
 print(all(callable(getattr(hookviz, name)) for name in ("capture", "trace", "heatmap", "explore")))
 """
 
 
 def test_what_does_not_show_is_light():
-    """Capture alone knows torch alone; diagnosis and training need no pictures."""
+    """Capture alone knows torch alone; diagnosis and training need no pictures, and no compiler."""
     done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
     assert done.stdout.split("\n")[:4] == ["[]", "[0]", "[]", "True"], done.stderr

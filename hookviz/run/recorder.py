@@ -390,6 +390,11 @@ class _Mode(TorchDispatchMode):
         self._unlabelled: tuple[list[Tensor], _Label] = ([], _NO_LABEL)
         self._away = -1  # how many modes were on when this one stepped aside
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Say to torch that no wrapper is needed, which would import its compiler: a second."""
+        return False  # within the block, compiled code runs eagerly
+
     # A mode that is silent costs each operation a third of a small model's time.
 
     def step_aside(self) -> None:

@@ -89,6 +89,7 @@ function drawBox(context, element) {
   const style = getComputedStyle(element);
   const { left, top, width, height } = element.getBoundingClientRect();
   const outlined = element.classList.contains("hv-tile") && style.outlineStyle === "solid";
+  if (element.classList.contains("hv-silent")) drawCross(context, element);
   const line = Number.parseFloat(outlined ? style.outlineWidth : style.borderTopWidth);
   clipped(context, element, () => {
     if (style.backgroundColor !== "rgba(0, 0, 0, 0)" && !element.classList.contains("hv-toggle")) {
@@ -100,6 +101,25 @@ function drawBox(context, element) {
     context.strokeStyle = outlined ? style.outlineColor : style.borderTopColor;
     const half = outlined ? -line / 2 : line / 2;
     context.strokeRect(left + half, top + half, width - 2 * half, height - 2 * half);
+  });
+}
+
+/**
+ * A silent channel's, from corner to corner.
+ * @param {CanvasRenderingContext2D} context
+ * @param {HTMLElement} element
+ */
+function drawCross(context, element) {
+  const { left, top, right, bottom } = element.getBoundingClientRect();
+  clipped(context, element, () => {
+    context.lineWidth = 1.5;
+    context.strokeStyle = getComputedStyle(element).getPropertyValue("--hv-dim");
+    context.beginPath();
+    context.moveTo(left, top);
+    context.lineTo(right, bottom);
+    context.moveTo(left, bottom);
+    context.lineTo(right, top);
+    context.stroke();
   });
 }
 

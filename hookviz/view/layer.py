@@ -446,7 +446,7 @@ def _silent(call: Call, channels: int, zeros: float) -> tuple[int | None, torch.
     if (values := values_of(call.outputs[0], False)) is None:
         return None, None
     across = channel_dimension(values, call.module, call.grid)
-    still = (values.movedim(across, 0) == 0).flatten(1).all(1)
+    still = ~values.movedim(across, 0).flatten(1).any(1)
     return int(still.sum()), still
 
 

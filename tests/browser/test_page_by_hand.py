@@ -307,6 +307,29 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     assert np.ptp(picture[top : top + high, left : left + wide]) > 100
 
 
+def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):
+    torch.manual_seed(0)
+    layer = torch.nn.Conv2d(3, 4, 3)
+    with torch.no_grad():
+        layer.weight[2], layer.bias[2] = 0, 0
+    explorer = hookviz.explore(torch.nn.Sequential(layer), torch.rand(1, 3, 16, 16))
+    page = shown(explorer.to_html())
+    explorer.close()
+    silent = page.locator(".hv-silent")
+    silent.first.wait_for()
+    with page.expect_download() as waited:
+        page.get_by_role("button", name="save picture").click()
+    waited.value.save_as(shots / "saved-silent.png")
+    picture = np.array(Image.open(shots / "saved-silent.png").convert("RGB")).astype(int)
+    tile, title = silent.first.bounding_box(), page.locator(".hv-model").bounding_box()
+    left, top = (2 * (tile[each] - title[each] + 12) for each in ("x", "y"))
+    wide, high = 2 * tile["width"], 2 * tile["height"]
+    for share in (0.3, 0.7):  # on both lines, and beside them
+        y, x = round(top + share * high), [left + share * wide, left + (1 - share) * wide]
+        ground = picture[y, round(left + 0.1 * wide)]
+        assert all(np.abs(picture[y, round(each)] - ground).max() > 30 for each in x)
+
+
 def test_the_view_is_in_the_address(chrome, explorer_page, page):
     page.get_by_role("combobox", name="find a layer").fill("layer3.1.conv2")
     page.keyboard.press("Enter")

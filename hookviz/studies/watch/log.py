@@ -160,18 +160,22 @@ def step_of(
         )
         for side in (forward, backward or nothing):
             flat["statistics"].append(side.statistics)
-            flat["bins"].append(to_bfloat16(side.bins))
-            flat["channels"].append(to_bfloat16(side.channels))
+            flat["bins"].append(side.bins)
+            flat["channels"].append(side.channels)
     for norms in weights.values():
         flat["weights"].append(np.array([*norms, np.nan], np.float32))
     for levels, low, high in maps.values():
         flat["maps"].append(levels.ravel())
         flat["ends"].append(np.concatenate([low, high]))
-    arrays = {
-        name: np.concatenate([np.zeros(0, KINDS[name]), *parts]).astype(KINDS[name])
-        for name, parts in flat.items()
-    }
+    arrays = {name: _joined(name, parts) for name, parts in flat.items()}
     return TrainingStep(number, at, layout, arrays)
+
+
+def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
+    """Put the parts of one of a step's arrays into one, of its kind."""
+    if name in ("bins", "channels"):
+        return to_bfloat16(np.concatenate([np.zeros(0, np.float32), *parts]))
+    return np.concatenate([np.zeros(0, KINDS[name]), *parts]).astype(KINDS[name])
 
 
 @dataclass(eq=False)

@@ -43,8 +43,8 @@ _HEAD = 8  # how many NaN, −Inf, Inf and zeros; total, spread, least and large
 _CHUNK = 1 << 15  # numbers that stay in a core's cache from one look to the next
 _COUNTED = 1 << 12  # values that a histogram looks at, about
 _EXPONENTS = 512  # as a float32 has them: of negative numbers, then of positive ones
-Part = tuple[int, int, Tensor]
-"""The numbers of values and channels, and the result of `measured`."""
+Part = tuple[int, int, Tensor | np.ndarray]
+"""The numbers of values and channels, and the result of `measured`: an array where it is known."""
 
 
 def measured(tensor: Tensor, channel: int | None) -> Part:
@@ -61,9 +61,9 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
     if values.dtype == torch.float32 and values.device.type == "cpu" and values.is_contiguous():
         others = [axis for axis in range(values.ndim) if axis != channel]
         by_channel = values.sum(others).reshape(-1) if others else values
-        row = _on_cpu(values.reshape(-1).numpy(), by_channel.numpy())
+        row = _on_cpu(values.reshape(-1).numpy(), channels := by_channel.numpy())
         if row is not None:
-            return values.numel(), len(by_channel), torch.from_numpy(row)
+            return values.numel(), len(channels), row
     with torch.no_grad():
         values = at_least_float32(values)
         values = values.abs() if values.is_complex() else values
@@ -76,38 +76,38 @@ def measured(tensor: Tensor, channel: int | None) -> Part:
         if values.device.type == "cpu":
             row = _on_cpu(flat.numpy(), by_channel.numpy())
             if row is not None:
-                return len(flat), len(by_channel), torch.from_numpy(row)
+                return len(flat), len(by_channel), row
         parts = [each.float() for each in (torch.stack(_head(flat)), _exponents(flat), by_channel)]
         return values.numel(), by_channel.numel(), torch.cat(parts)
 
 
+@np.errstate(all="ignore")
 def _on_cpu(values: np.ndarray, by_channel: np.ndarray) -> np.ndarray | None:
     """Sum finite values by numpy, in parts that stay in a core's cache; None if one overflows.
 
     For small tensors it is several times faster than torch, each of whose calls costs more.
     """
     count = len(values)
-    with np.errstate(all="ignore"):
-        total = float(np.add.reduce(by_channel))
-        if not math.isfinite(total):
-            return None
-        away = np.empty(min(_CHUNK, count), values.dtype)
-        mean, nonzeros, spread, low, high = total / count, 0, 0.0, math.inf, -math.inf
-        centre = values.dtype.type(mean)
-        for start in range(0, count, _CHUNK):
-            part = values[start : start + _CHUNK]
-            from_mean = np.subtract(part, centre, out=away[: len(part)])
-            spread = math.hypot(spread, math.sqrt(from_mean.dot(from_mean)))
-            nonzeros += int(np.count_nonzero(part != 0))
-            low = min(low, np.minimum.reduce(part))
-            high = max(high, np.maximum.reduce(part))
-        if not math.isfinite(spread):
-            return None
-        row = np.empty(_HEAD + _EXPONENTS + len(by_channel), np.float32)
-        row[:_HEAD] = 0, 0, 0, count - nonzeros, total, spread, low, high
-        step = _step(count)
-        some = np.ascontiguousarray(values[::step], np.float32)
-        zeros = count - nonzeros if step == 1 else len(some) - np.count_nonzero(some != 0)
+    total = float(np.add.reduce(by_channel))
+    if not math.isfinite(total):
+        return None
+    away = np.empty(min(_CHUNK, count), values.dtype)
+    mean, nonzeros, spread, low, high = total / count, 0, 0.0, math.inf, -math.inf
+    centre = values.dtype.type(mean)
+    for start in range(0, count, _CHUNK):
+        part = values[start : start + _CHUNK]
+        from_mean = np.subtract(part, centre, out=away[: len(part)])
+        spread = math.hypot(spread, math.sqrt(from_mean.dot(from_mean)))
+        nonzeros += int(np.count_nonzero(part != 0))
+        low = min(low, np.minimum.reduce(part))
+        high = max(high, np.maximum.reduce(part))
+    if not math.isfinite(spread):
+        return None
+    row = np.empty(_HEAD + _EXPONENTS + len(by_channel), np.float32)
+    row[:_HEAD] = 0, 0, 0, count - nonzeros, total, spread, low, high
+    step = _step(count)
+    some = np.ascontiguousarray(values[::step], np.float32)
+    zeros = count - nonzeros if step == 1 else len(some) - np.count_nonzero(some != 0)
     half = _EXPONENTS // 2
     # Sign and exponent are the highest nine bits: positive numbers first.
     counts = np.bincount(some.view(np.uint32) >> 23, minlength=_EXPONENTS).astype(np.float32)
@@ -198,7 +198,7 @@ def summary(parts: Parts, scale: float = 1.0) -> Summary:
     Examples
     --------
     >>> count, channels, row = measured(torch.tensor([[0.0, 1.0], [2.0, float("nan")]]), 1)
-    >>> found = summary([(count, channels, row.numpy())])
+    >>> found = summary([(count, channels, np.asarray(row))])
     >>> dict(zip(STATISTICS, found.statistics.tolist()))  # doctest: +ELLIPSIS
     {'mean': 1.0, 'std': 0.816..., 'min': 0.0, 'max': 2.0, 'zeros': 0.25, 'nans': 1.0, ...}
     >>> found.channels.tolist(), found.bins.nonzero()[0].tolist()
@@ -276,16 +276,20 @@ def from_bfloat16(halves: np.ndarray) -> np.ndarray:
     return (halves.astype(np.uint32) << 16).view(np.float32)
 
 
-def off_device(rows: Iterable[Tensor]) -> list[np.ndarray]:
+def off_device(rows: Iterable[Tensor | np.ndarray]) -> list[np.ndarray]:
     """Rows of float32 as arrays: one transfer for each device that they are on."""
-    every = [row.detach().float().reshape(-1) for row in rows]
-    found: dict[int, np.ndarray] = {}
-    for device in dict.fromkeys(row.device for row in every):
-        places = [place for place, row in enumerate(every) if row.device == device]
-        moved = torch.cat([every[place] for place in places]).cpu().numpy()
-        ends = np.cumsum([every[place].numel() for place in places])[:-1]
-        found |= dict(zip(places, np.split(moved, ends), strict=True))
-    return [found[place] for place in range(len(every))]
+    found: list[Any] = list(rows)
+    places: dict[torch.device, list[int]] = {}
+    for place, row in enumerate(found):
+        if isinstance(row, Tensor):
+            places.setdefault(row.device, []).append(place)
+    for here in places.values():
+        every = [found[place].detach().float().reshape(-1) for place in here]
+        moved = torch.cat(every).cpu().numpy()
+        ends = np.cumsum([each.numel() for each in every])[:-1]
+        for place, row in zip(here, np.split(moved, ends), strict=True):
+            found[place] = row
+    return found
 
 
 # The weights
@@ -320,7 +324,7 @@ class Weights:
         """Keep the weights as they are now, which takes as much memory as they do."""
         with torch.no_grad():
             self._before = [[p.detach().clone() for p in own] for own in self._layers.values()]
-            self._norms = [_norm(own) for own in self._before]
+            self._norms = _norms(self._before)
         every = [p for own in self._layers.values() for p in own]
         self._standing = {
             id(p): (p.grad.data_ptr(), p.grad._version)
@@ -362,12 +366,26 @@ class Weights:
             return np.zeros(0, np.float32)
         with torch.no_grad():
             pairs = zip(self._before, self._layers.values(), strict=True)
-            away = [
+            away = [  # layer by layer: together they would take as much memory as the model
                 _norm([p.detach().to(b.device) - b for p, b in zip(own, before, strict=True)])
                 for before, own in pairs
             ]
-        ratios = [one / norm for one, norm in zip(away, self._norms, strict=True)]
-        return np.concatenate(off_device(ratios))
+        moved = off_device([*away, *self._norms])
+        one, norm = (np.concatenate(moved[half:][: len(away)]) for half in (0, len(away)))
+        with np.errstate(all="ignore"):
+            return one / norm
+
+
+def _norms(several: Iterable[list[Tensor]]) -> list[Tensor]:
+    """Return the norm of each list of tensors, as `_norm`; of all on one device in one go."""
+    lists = list(several)
+    every = [each for own in lists for each in own]
+    if any(each.dtype != torch.float32 or each.device != every[0].device for each in every):
+        return [_norm(own) for own in lists]
+    each_norm = torch._foreach_norm  # pyright: ignore[reportPrivateImportUsage]
+    norms = iter(each_norm(every) if every else ())
+    found = [[next(norms) for _ in own] for own in lists]
+    return [_norm(own) if len(own) > 1 else own[0] for own in found]
 
 
 def _norm(tensors: list[Tensor]) -> Tensor:
@@ -461,8 +479,9 @@ class StepRecorder(HookManager):
         here = (threading.get_ident(), name)
         call = self._calls[here]
         self._calls[here] += 1
-        ran = RecordedRun([], [], _asks(output))
-        for path, tensor in _plain(output):
+        found = _plain(output)
+        ran = RecordedRun([], [], any(tensor.requires_grad for _, tensor in found))
+        for path, tensor in found:
             channel = None
             if tensor.ndim > 1:
                 channel = channel_dimension(tensor, module, self._grid.of(tensor.shape))
@@ -482,7 +501,7 @@ class StepRecorder(HookManager):
 
         def same(ran: RecordedRun) -> bool:
             pairs = zip(found, ran.rows, ran.parts, strict=True)
-            return all(torch.equal(measured(t, c)[2], part[2]) for (_, t), (_, c), part in pairs)
+            return all(_equal(measured(t, c)[2], part[2]) for (_, t), (_, c), part in pairs)
 
         ran = self._reruns.first(waiting, same)
         if ran is not None and _asks(output):
@@ -524,6 +543,11 @@ class StepRecorder(HookManager):
         found = {row: (own, slopes.get(row)) for row, own in both_ways}
         norms = {name: next(moved) for name in self.weights.names}
         return found, {name: [norm, slope / scale] for name, (norm, slope) in norms.items()}
+
+
+def _equal(one: Tensor | np.ndarray, other: Tensor | np.ndarray) -> bool:
+    """Return True if two rows hold the same numbers."""
+    return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
 def _plain(output: Any) -> list[tuple[str, Tensor]]:
