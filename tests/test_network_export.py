@@ -124,13 +124,11 @@ class Pooled(nn.Module):
     smaller.
     """
 
-    SIDES = 9, 12, 5
-    MEANS = (2,), (3, 2), (3, 2, 1), ((2, 3), (1, 2))
-
-    def __init__(self) -> None:
+    def __init__(self, sides, means) -> None:
         super().__init__()
-        kinds = [nn.AdaptiveAvgPool2d((4, 6)) for _ in self.SIDES]
-        self.pools = nn.ModuleList([*kinds, *(nn.AvgPool2d(*each) for each in self.MEANS)])
+        kinds = [nn.AdaptiveAvgPool2d((4, 6)) for _ in sides]
+        self.pools = nn.ModuleList([*kinds, *(nn.AvgPool2d(*each) for each in means)])
+        self.sides = [*sides, *(9 for _ in means)]
         self.convs = nn.ModuleList(nn.Conv2d(3, 4, 3, padding=1) for _ in self.pools)
         self.weights = nn.ModuleList(nn.LazyLinear(5) for _ in self.pools)
         self.last = nn.Conv2d(3, 8, 3)
@@ -141,18 +139,25 @@ class Pooled(nn.Module):
     def forward(self, x):
         scores = self.norm(self.last(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         scores = self.head(self.one(scores.exp()).flatten(1))
-        sides = [*self.SIDES, *(9 for _ in self.MEANS)]
         for side, conv, pool, weights in zip(
-            sides, self.convs, self.pools, self.weights, strict=True
+            self.sides, self.convs, self.pools, self.weights, strict=True
         ):
             maps = conv(x[..., :side, : side + 1]).relu()
             scores = scores + weights(pool(maps).flatten(1))
         return scores
 
 
-def test_every_pooling_has_its_gradient():
+@pytest.mark.parametrize(
+    ("sides", "means"),
+    [
+        ([9], [(3, 2, 1)]),
+        pytest.param([12, 5], [(2,), (3, 2), ((2, 3), (1, 2))], marks=pytest.mark.heavy),
+    ],
+    ids=["overlapping", "others"],
+)
+def test_every_pooling_has_its_gradient(sides, means):
     torch.manual_seed(0)
-    model, x = Pooled().eval(), torch.randn(1, 3, 12, 13)
+    model, x = Pooled(sides, means).eval(), torch.randn(1, 3, 12, 13)
     model(x)  # which makes the weights
     network, _ = ran(model, x)
     found = answer(network, x, 2)
@@ -303,7 +308,8 @@ def test_the_model_is_as_it_was(small):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_weights_in_fewer_bytes_and_the_difference_is_measured():
+def test_weights_in_fewer_bytes_and_the_difference_is_measured(monkeypatch):
+    monkeypatch.setattr("hookviz.export.network.onnx_graph.FOLDED", 20_000)
     torch.manual_seed(0)
     layers = nn.Conv2d(3, 64, 9), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
     model, x = nn.Sequential(*layers, nn.Linear(64, 5)).eval(), torch.randn(1, 3, 12, 12)
@@ -315,6 +321,7 @@ def test_weights_in_fewer_bytes_and_the_difference_is_measured():
     assert gaps[0] < 1e-5 < gaps[1] < 2e-3 < gaps[2] < 0.1
     assert [each.precision for each in exported] == ["float32", "float16", "int8"]
     assert exported[2].farthest == "0"
+    assert [each.folds for each in exported] == [False, True, True]  # restored once, not each run
 
 
 def test_a_linear_layers_weights_are_stored_once():
@@ -325,6 +332,7 @@ def test_a_linear_layers_weights_are_stored_once():
     network, _ = ran(model, x)
     weights = 4 * sum(each.numel() for each in model.parameters())
     assert len(network.model) < weights + 50_000
+    assert not network.folds  # so few are transposed soon enough
     found = answer(network, x, 2, classes=100)
     with hookviz.capture(model) as cache:
         logits = model(x)
