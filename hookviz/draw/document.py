@@ -99,6 +99,7 @@ def document(
     still: str,
     language: str = "en",
     computes: bool = False,
+    late: dict[str, str] | None = None,
 ) -> str:
     """Return the page as HTML; only the program runs, and nothing is fetched.
 
@@ -118,6 +119,8 @@ def document(
         The language of its words, such as ``"de"``.
     computes : bool
         If true, the program may run WebAssembly, in a worker made of the page's own data.
+    late : dict of str to str, optional
+        As ``blocks``, but behind the program, which runs while the browser reads them.
     """
     program = f'(() => {{\n"use strict";\n{program}}})();'
     wasm, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if computes else ("", "")
@@ -125,16 +128,20 @@ def document(
         f"default-src 'none'; script-src '{_hash(program)}'{wasm}; style-src '{_hash(sheet)}'; "
         f"img-src data:; {worker}base-uri 'none'; form-action 'none'"
     )
-    data = "\n".join(
-        f'<script type="application/json" id="{name}">{text}</script>'
-        for name, text in blocks.items()
+    first, last = (
+        "\n".join(
+            f'<script type="application/json" id="{name}">{text}</script>'
+            for name, text in each.items()
+        )
+        for each in (blocks, late or {})
     )
     body = f"""<div class="hookviz-app" id="hookviz">
 <p>{escape(alt)}</p>
 <img class="hv-still" alt="{escape(alt)}" src="{still}">
 </div>
-{data}
+{first}
 <script>{program}</script>"""
+    body += f"\n{last}" if last else ""
     return _page(title, policy, sheet, f'<body class="hookviz-page">\n{body}\n</body>', language)
 
 

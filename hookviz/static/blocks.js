@@ -38,15 +38,17 @@ export async function inflated(packed, lengths) {
 }
 
 /**
- * One deflated file; its element is emptied, since it is large.
+ * One deflated file, which may stand behind the program; its element is emptied, since it is large.
  * @param {string} id
  */
 export async function fileIn(id) {
+  if (!document.getElementById(id)?.nextSibling && document.readyState === "loading")
+    await new Promise((done) => document.addEventListener("DOMContentLoaded", done));
   const script = document.getElementById(id);
-  const text = script?.textContent ?? "";
-  if (script) script.textContent = "";
-  const packed = fromBase64(text);
-  return inflated(packed, [packed.length]);
+  if (!script) throw new Error("the page was cut short: save or send it as a whole.");
+  const text = script.textContent ?? "";
+  script.textContent = "";
+  return fromBase64(text);
 }
 
 /** In a frame of a notebook, say how high the page is. */

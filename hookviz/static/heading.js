@@ -93,7 +93,7 @@ export class Heading {
     setText(this.what, this.word);
     const does = `${layer.kind} ${layer.text}`.trim();
     setText(this.does, waiting || does);
-    setText(this.size, waiting || !layer.size ? "" : `${does ? " · " : ""}${layer.size}`); // never cut
+    setText(this.size, waiting || !layer.size ? "" : `${does ? "· " : ""}${layer.size}`); // never cut
     setAttribute(this.words, "title", [does, layer.size].filter(Boolean).join(" · "));
   }
 

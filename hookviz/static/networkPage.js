@@ -2,7 +2,7 @@
 
 import { goToTarget, keepAddress, linkOf, viewIn } from "./address.js";
 import { App } from "./app.js";
-import { block, fileIn, tellSize } from "./blocks.js";
+import { block, fileIn, inflated, tellSize } from "./blocks.js";
 import { loadDagre } from "./dagre.js";
 import { el, readJson } from "./dom.js";
 import { Intake } from "./intake.js";
@@ -14,15 +14,10 @@ import { speakFor } from "./words.js";
 
 /** Unpack model and runtime, and start the worker. @param {any} facts */
 async function started(facts) {
-  const [model, binary, program, first, why, map] = await Promise.all([
-    fileIn("model"),
-    fileIn("runtime"),
-    fileIn("program"),
-    block("input"),
-    block("why"),
-    block("map"),
-  ]);
-  const runner = new Runner(new TextDecoder().decode(program), model, binary, facts.net.forward);
+  const program = await fileIn("program");
+  const text = new TextDecoder().decode(await inflated(program, [program.length]));
+  const runner = new Runner(text, await fileIn("runtime"), fileIn("model"), facts.net);
+  const [first, why, map] = await Promise.all([block("input"), block("why"), block("map")]);
   const { header, arrays } = /** @type {any} */ (first);
   const picture = arrays.pixels && pictureOf(arrays.pixels.values, header);
   await runner.ready;

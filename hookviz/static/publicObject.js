@@ -50,9 +50,12 @@ export function publicObject(facts, source) {
     for (const each of [from.answers.edited, from.answers.original]) await from.until(each, ["logits"]);
   };
 
+  const ready = source.then(() => undefined);
+  ready.catch(() => undefined); // the page says it
+
   return Object.freeze({
     layers: Object.freeze(facts.net.layers.map((/** @type {any} */ each) => each.name)),
-    ready: source.then(() => undefined),
+    ready,
 
     /** The tensor that the network gets. */
     input: () =>

@@ -9,11 +9,12 @@
 export class Runner {
   /**
    * @param {string} program
-   * @param {Uint8Array} model
-   * @param {Uint8Array} binary
-   * @param {number} forward So many bytes are a model without the gradients.
+   * @param {Uint8Array<ArrayBuffer>} binary The runtime, deflated.
+   * @param {Promise<Uint8Array<ArrayBuffer>>} model Deflated; the runtime begins before it is here.
+   * @param {{forward: number, level: string}} facts So many bytes are a model without the gradients;
+   *   and how the runtime optimizes one.
    */
-  constructor(program, model, binary, forward) {
+  constructor(program, binary, model, facts) {
     const url = URL.createObjectURL(new Blob([program], { type: "text/javascript" }));
     this.worker = new Worker(url);
     /** @type {Map<number, {done: (found: any) => void, failed: (error: Error) => void}>} */
@@ -22,19 +23,31 @@ export class Runner {
     this.took = 0; // milliseconds of the latest run
     this.worker.onmessage = ({ data }) => this.arrived(data);
     this.worker.onerror = (event) => this.broken(event.message || "the worker could not start");
-    this.ready = this.send({ model, binary, forward }).then(() => URL.revokeObjectURL(url));
+    this.worker.postMessage({ binary }, [binary.buffer]);
+    this.ready = this.begin(model, facts).then(() => URL.revokeObjectURL(url));
+    this.ready.catch(() => undefined); // who waits for it is told
+  }
+
+  /**
+   * @param {Promise<Uint8Array<ArrayBuffer>>} model
+   * @param {{forward: number, level: string}} facts
+   */
+  async begin(model, { forward, level }) {
+    const packed = await model;
+    return this.send({ model: packed, forward, level }, [packed.buffer]);
   }
 
   /**
    * @param {any} message
+   * @param {Transferable[]} [given] What is not copied.
    * @returns {Promise<any>}
    */
-  send(message) {
+  send(message, given = []) {
     this.count += 1;
     const id = this.count;
     return new Promise((done, failed) => {
       this.waiting.set(id, { done, failed });
-      this.worker.postMessage({ id, ...message });
+      this.worker.postMessage({ id, ...message }, given);
     });
   }
 

@@ -39,6 +39,7 @@ class KernelSource {
     /** @type {Map<string, (part: any) => void>} */
     this.parts = new Map(); // of work that is done in parts
     this.asked = 0;
+    this.shownAnswer = { key: "", found: /** @type {any} */ (null) }; // the output's map, as it was last
     this.moves = new Moves(() => Math.max(model.get("seen") ?? 0, 0));
     this.requests = new Requests(this.moves, (message) => this.ask(message));
     this.local = false; // whether the model's settings are just set here
@@ -430,12 +431,18 @@ class KernelSource {
   }
 
   /**
+   * A map of the output; until it is there the same one of the run before, which may be clicked.
    * @param {number} which Of the output's maps.
    * @param {number | null} channel
    * @param {number} sample
    */
   answer(which, channel, sample) {
-    return this.get({ ask: "answer", which, channel, sample });
+    const question = { ask: "answer", which, channel, sample };
+    const { name, size } = this.facts.answer.maps[which];
+    const key = JSON.stringify([question, name, size]);
+    const found = this.get(question);
+    if (found && !found.none) this.shownAnswer = { key, found };
+    return found ?? (this.shownAnswer.key === key ? this.shownAnswer.found : null);
   }
 
   /** @param {any} what */

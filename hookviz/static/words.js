@@ -639,6 +639,7 @@ const LANGUAGES = {
       "Das Netz nimmt {} Kanäle, also lässt sich ihm kein Bild geben.",
     "The network failed: {}": "Das Netz schlug fehl: {}",
     "This browser cannot run the network: {}": "Dieser Browser kann das Netz nicht rechnen: {}",
+    "the page was cut short: save or send it as a whole.": "die Seite ist abgeschnitten: speichern oder senden Sie sie als Ganzes.",
     "{} is not a picture that this browser can read: give a PNG, JPEG or WebP.":
       "{} ist kein Bild, das dieser Browser lesen kann: nehmen Sie ein PNG, JPEG oder WebP.",
     "The picture is {} pixels: crop it first.": "Das Bild hat {} Pixel: schneiden Sie es zuerst zu.",

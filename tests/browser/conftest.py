@@ -41,8 +41,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVER, PAGE = (Lab, Tab) if WIDGETS > 7 else (Classic, ClassicNotebook)
 
 # HOOKVIZ_SLOW=6 makes the pages' processor six times slower, and what their sockets bring and (but
-# for the front ends' own pages) what they draw 150 ms late: a test that reads too soon fails then,
-# and not once in a thousand runs.
+# for the front ends' own pages) what they draw and ask their workers 150 ms late: a test that reads
+# too soon fails then, and not once in a thousand runs.
 SLOW = float(os.environ.get("HOOKVIZ_SLOW", "1"))
 LATE = f"""() => {{
   const late = {25 * SLOW};
@@ -50,6 +50,11 @@ LATE = f"""() => {{
   if (location.protocol.startsWith("http")) return;
   globalThis.requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), late);
   globalThis.cancelAnimationFrame = clearTimeout;
+  const {{ postMessage }} = Worker.prototype;
+  Worker.prototype.postMessage = function (message, ...others) {{
+    const asked = structuredClone(message);
+    setTimeout(() => postMessage.call(this, asked, ...others), late);
+  }};
 }}"""
 
 # HOOKVIZ_SHOTS=1 takes the pictures that are for people to look at: a quarter of a second each.

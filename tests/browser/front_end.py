@@ -170,24 +170,36 @@ PIXELS = """(canvas) => {
 }"""
 
 
-# All that passes the page's sockets comes this much later, in its order.
+# All that passes the page's sockets comes this much later, in its order, also at the end of it.
 DELAY = """(milliseconds) => {
   const { send } = WebSocket.prototype;
   const heard = new Map();
+  let [late, passing] = [milliseconds, 0];
+  const line = () => {
+    let last = null;
+    return (pass) => {
+      passing += 1;
+      const due = new Promise((done) => setTimeout(done, late));
+      const passed = () => { passing -= 1; };
+      last = Promise.all([due, last]).then(pass).catch(reportError).finally(passed);
+    };
+  };
   WebSocket.prototype.send = function (data) {
     if (!heard.has(this)) {
       const { onmessage } = this;
-      heard.set(this, onmessage);
-      this.onmessage = (event) => setTimeout(() => onmessage.call(this, event), milliseconds);
+      const bring = line();
+      heard.set(this, { onmessage, take: line() });
+      this.onmessage = (event) => bring(() => onmessage.call(this, event));
     }
-    setTimeout(() => send.call(this, data), milliseconds);
+    heard.get(this).take(() => send.call(this, data));
   };
-  globalThis.endOfDelay = () => {
+  globalThis.endOfDelay = async () => {
+    late = 0;
+    while (passing) await new Promise((done) => setTimeout(done));
     WebSocket.prototype.send = send;
-    for (const [socket, onmessage] of heard) socket.onmessage = onmessage;
+    for (const [socket, { onmessage }] of heard) socket.onmessage = onmessage;
   };
 }"""
-
 
 # All that an element says from now on: what stands there for two seconds may be missed by a look.
 SAID = """(element) => {

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from front_end import CANVAS_ON, WIDGETS, canvas_pixels, point, wait_for
+from front_end import CANVAS_ON, SAID, WIDGETS, canvas_pixels, point, wait_for
 from test_slow_in_lab import delayed
 from torch import nn
 
@@ -73,6 +73,7 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
         label="channel 1 of output[1]"
     )
     wait_for(lambda: canvas_pixels(output.locator("canvas").first).shape[:2] == (25, 19), "the map")
+    output.locator(".hv-words").evaluate(SAID)
     click(output, 12, 9, (25, 19))
     written = "output[1][0, 1, 12, 9]"
     wait_for(lambda: f"{written} | {written}" in said.inner_text(), "the target")
@@ -110,6 +111,8 @@ def test_a_pixel_of_p_nets_faces(opened, shots):
     field.press("Enter")
     app.get_by_text("The model's output has no output[7]").first.wait_for()
     assert "output[0].sum() - output[1].sum() |" in said.inner_text()
+    # The output is the same: its map stays, and takes the next click, whatever is on its way.
+    assert not any(notebook.page.evaluate("said"))
     notebook.page.screenshot(path=shots / "answer-pnet.png")
     assert notebook.errors == []
 

@@ -565,6 +565,18 @@ def test_the_policy_allows_what_webassembly_needs_and_nothing_more(written):
     assert len(written.encode()) < 8e6
 
 
+def test_the_runtime_begins_before_the_network_is_read(written, shown):
+    """The program stands before the network, the largest part; without that part it says so."""
+    first, cut, rest = written.partition('<script type="application/json" id="model">')
+    assert cut and len(rest) > len(written) // 5
+    page = shown(first)
+    page.get_by_role("alert").wait_for()
+    said = (
+        "This browser cannot run the network: the page was cut short: save or send it as a whole."
+    )
+    expect(page.get_by_role("alert")).to_have_text(said)
+
+
 def test_a_file_a_brush_and_the_way_back(network, shots, tmp_path):
     page = network
     model = hookviz.demo_model()

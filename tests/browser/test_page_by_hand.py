@@ -305,6 +305,12 @@ def test_the_shown_view_is_saved_as_a_picture(page, shots):
     left, top = (round(2 * (rank[each] - title[each] + 12)) for each in ("x", "y"))
     wide, high = (round(2 * rank[each]) for each in ("width", "height"))
     assert np.ptp(picture[top : top + high, left : left + wide]) > 100
+    # Nothing stands between the layer's words and its size.
+    does, size = (each.bounding_box() for each in page.locator(".hv-does > *").all())
+    top = round(2 * (size["y"] - title["y"] + 12))
+    left, right = (round(2 * (each - title["x"] + 12)) for each in (size["x"] - 3, size["x"]))
+    assert does["x"] + does["width"] < size["x"] - 3
+    assert np.ptp(picture[top : top + round(2 * size["height"]), left:right]) < 20
 
 
 def test_a_silent_channel_is_crossed_out_in_the_saved_picture(shown, shots):

@@ -41,7 +41,7 @@ def delayed(page: Page, milliseconds: int) -> Iterator[None]:
     try:
         yield
     finally:
-        page.evaluate("() => { cancelAnimationFrame(globalThis.looking); endOfDelay(); }")
+        page.evaluate("() => { cancelAnimationFrame(globalThis.looking); return endOfDelay(); }")
 
 
 def places(recorded: list[str]) -> list[tuple[int, int]]:

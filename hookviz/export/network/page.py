@@ -116,6 +116,7 @@ def write_network_page(
         "outputs": network.outputs,
         "answers": [str(each) for each in answers],
         "forward": network.forward,
+        "level": "all" if network.folds else "disabled",  # of the runtime's optimizations
         "layers": _layer_facts(view, network),
         "classes": None if own is None else own[0].tolist(),
         "number": class_number(view),
@@ -141,9 +142,8 @@ def write_network_page(
         "input": packed_block(said, [Stream.of(arrays)]),
         "why": packed_block(recipes, [rules]),
         "map": packed_block(begun.map[0], []),  # without pictures: the page draws its own
-        "model": _packed(network.model),
-        "runtime": _runtime_text(runtime.binary),
         "program": _packed(_worker(runtime.script).encode()),
+        "runtime": _runtime_text(runtime.binary),
     }
     on_progress(1.0)
     named = title or f"{facts['model']} in hookviz"
@@ -156,6 +156,7 @@ def write_network_page(
         begun.still,
         facts["language"],
         computes=True,
+        late={"model": _packed(network.model)},
     )
 
 
