@@ -60,12 +60,12 @@ def auxiliary_output_not_used(model):
     """Nothing in the model: the loss is of the logits only, not of the auxiliary heads'."""
 
 
-@fault("torchvision/shufflenet_v2_x0_5", "no gradient", "stage2", phase="backward")
+@fault("torchvision/shufflenet_v2_x0_5", "no gradient", "conv1", phase="backward")
 def taken_out_of_the_graph(model):
-    """``x.data`` between two stages."""
+    """``x.data`` between two stages: none before it gets a gradient, the first layer to begin with."""
 
     def forward(self, x):
-        return own(self, x).data
+        return own(self, x).data  # planted
 
     patch(model.stage2, forward)
 
