@@ -62,7 +62,7 @@ def auxiliary_output_not_used(model):
 
 @fault("torchvision/shufflenet_v2_x0_5", "no gradient", "conv1", phase="backward")
 def taken_out_of_the_graph(model):
-    """``x.data`` between two stages: none before it gets a gradient, the first layer to begin with."""
+    """``x.data`` between two stages: no layer before it gets a gradient, "conv1" is the first."""
 
     def forward(self, x):
         return own(self, x).data  # planted
