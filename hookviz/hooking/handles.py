@@ -69,21 +69,16 @@ class HookManager(Block):
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         super().__init__()
         self._hooks = list(hooks)
-        self._handles: list[RemovableHandle] = []
 
     def _begin(self) -> None:
         self.exit_stack.enter_context(_CleanCopies())
         self.exit_stack.enter_context(force_eager())
-        self.exit_stack.callback(self._remove)
         for hook in self._hooks:
-            self._set(*hook)
+            self.add(*hook)
 
-    def _remove(self) -> None:
-        """Remove all hooks, the last one first."""
-        while self._handles:
-            self._handles.pop().remove()
-
-    def _set(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+    @defer_interrupts  # a hook without its handle could never be removed
+    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
+        """Set one more hook; it is removed with the others."""
         if kind in TENSOR_KINDS:
             register = getattr(target, f"register_{TENSOR_KINDS[kind]}")
             handle = register(_Hook(self, None, function))
@@ -94,12 +89,7 @@ class HookManager(Block):
             _note(handle)
             if hook.first:
                 _prepend(target._forward_hooks)
-        self._handles.append(handle)
-
-    @defer_interrupts  # a hook without its handle could never be removed
-    def add(self, target: Any, kind: str, function: Callable[..., Any]) -> None:
-        """Set one more hook; it is removed with the others."""
-        self._set(target, kind, function)
+        self.exit_stack.callback(handle.remove)
 
 
 class _Hook:

@@ -100,14 +100,14 @@ def test_an_overwritten_activation_is_found(monkeypatch):
 
 
 def test_a_hook_that_stays_is_found(monkeypatch):
-    hook = Capture._set
+    add = Capture.add
 
     def and_leave_one(self, target, kind, function):
-        hook(self, target, kind, function)
+        add(self, target, kind, function)
         if kind == "forward":
             target.register_forward_hook(lambda *given: None)
 
-    monkeypatch.setattr(Capture, "_set", and_leave_one)
+    monkeypatch.setattr(Capture, "add", and_leave_one)
     assert "_forward_hooks" in check(CASES["timm/starnet_s050"], rivals=[]).touched[0]
 
 

@@ -179,8 +179,8 @@ def one_under_many_names(seen: Observation) -> Iterator[Finding]:
 
 
 FEW = 16
-"""Fewer values of a channel, or fewer channels, allow no statement; but that all channels are zero,
-where the model returns the same for inputs that differ."""
+"""Fewer values of a channel, or fewer channels, allow no statement, unless all channels are zero
+and the model returns the same for inputs that differ."""
 
 
 def silent_maps(seen: Observation) -> Iterator[Finding]:
