@@ -34,7 +34,7 @@ test: lint $(VENV)/.browser $(RUNTIME)  ## check every feature, in a real browse
 	$(BIN)/python $(PYTEST) -m "not heavy"
 
 # After `make test`, in the same command, it does the rest: make runs no target twice.
-test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: an hour
+test-all: test test-heavy ecosystem-sample test-colab test-oldest  ## run everything there is: 40 minutes
 
 test-heavy: $(VENV)/.browser $(RUNTIME)  ## run only what is heavy by nature, which `make test` leaves out
 	$(BIN)/python $(PYTEST) -m heavy
