@@ -24,7 +24,7 @@ from .checkpoint import FORWARD, ModuleCallStack, Reruns, current_backward
 from .handles import Hook, HookManager
 from .records import Call, CapturedTensor, FeatureCache, LayerRecord, TensorStore, is_batched
 from .select import Layers, is_convolution, select_layers, unseen_layers
-from .tensors import PatchGrid, tensors_in
+from .tensors import PatchGrid, tensors, tensors_in
 
 Found = list[tuple[str, Tensor]]
 """Tensors, each with its path."""
@@ -236,7 +236,7 @@ class Capture(HookManager, FeatureCache):
         layer's: no gradient is better than a wrong one.
         """
         base = tensor._base if tensor.requires_grad else None
-        if base is None or any(base is t or base is t._base for _, t in tensors_in(given)):
+        if base is None or any(base is t or base is t._base for t in tensors(given)):
             return
         node = tensor.grad_fn
         place = tensor.size(), tensor.stride(), tensor.storage_offset() - base.storage_offset()

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...hooking.select import check_model, is_convolution
-from ...hooking.tensors import tensors_in
+from ...hooking.tensors import tensors
 from ...run.inputs import Transform, prepare_input
 from ...run.session import Session
 from ...run.target import Target, logits_of, score_of
@@ -130,7 +130,7 @@ def diagnose(
         return Guard(model, optimizer, ignore)
     _refuse_labels(target)
     prepared = prepare_input(inputs, model, weights=weights, transform=transform, finite=False)
-    for _, tensor in tensors_in((prepared.args, prepared.kwargs)):
+    for tensor in tensors((prepared.args, prepared.kwargs)):
         if not tensor.numel():
             raise ValueError(
                 f"The input, shape {tuple(tensor.shape)}, is empty: give a batch of one or more."
@@ -207,7 +207,7 @@ def any_score(output: Any, target: Target, class_names: Sequence[str]) -> Tensor
     if target is not None:
         return score_of(output, target, class_names)
     logits = logits_of(output)
-    others = [tensor for _, tensor in tensors_in(output) if tensor is not logits]
+    others = [tensor for tensor in tensors(output) if tensor is not logits]
     graded = [t.sum() for t in others if t.requires_grad and t.is_floating_point()]
     if (score := score_of(output, None)) is not None:
         graded.append(score)
