@@ -478,6 +478,45 @@ def test_numbers_that_are_far_too_large_throughout_are_examined():
         assert [(e.kind, e.layer) for e in each if e.severity != "note"] == [("exploding", "rnn")]
 
 
+def test_a_margin_that_a_whole_batch_keeps_is_no_fault():
+    """A loss that a ReLU or a clamp makes 0 of is one."""
+    torch.manual_seed(0)
+    model, x = nn.Linear(4, 4), torch.randn(64, 4)
+    kept = lambda output: F.relu(output - output.detach() - 1.0).mean()  # noqa: E731
+    assert hookviz.diagnose(model, x, kept).healthy
+    for shut in (F.relu, lambda loss: loss.clamp(max=0.0)):
+        loss = lambda output, shut=shut: shut(-output.square().mean() - 1.0).relu()  # noqa: E731
+        (found,) = [e for e in hookviz.diagnose(model, x, loss) if e.severity != "note"]
+        assert (found.kind, found.evidence["samples"]) == ("no gradient", 64)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+@pytest.mark.parametrize("training", [True, False])
+def test_an_input_of_one_number_is_told_instead_of_what_comes_of_it(value, training):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 4, 4, bias=False), nn.Conv2d(16, 16, 3), nn.BatchNorm2d(16), nn.ReLU(),
+        nn.Flatten(), nn.Linear(16, 4),
+    ).train(training)  # fmt: skip
+    x = torch.full((16, 3, 12, 12), value)
+    for target in (None, cross_entropy):
+        findings = hookviz.diagnose(model, x, target)
+        (found,) = [each for each in findings if each.kind != "training mode"]
+        assert found.kind == "input scale" and f"are {value:.0f}: every" in found.message
+        assert found.severity == ("note" if target is None else "warning")
+    mask = torch.ones(16, 12)  # beside words it says nothing
+    assert hookviz.diagnose(Words(), (torch.arange(192).view(16, 12), mask), cross_entropy).healthy
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(192, 8), nn.Linear(8, 4)
+
+    def forward(self, words: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.head((self.words(words) * mask[..., None]).sum(1))
+
+
 def test_a_recurrence_names_the_layer_that_makes_it_larger():
     x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0))
     for findings in (

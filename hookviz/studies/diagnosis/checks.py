@@ -109,7 +109,9 @@ def causes_alone(findings: Iterable[Finding]) -> list[Finding]:
         found = [each for each in found if not _without_slope(each)]  # the operation is named
     if any(map(_same_whatever, found)):
         kinds = ("input scale", "batchnorm", "constant", "dead", "silent")
-        found = [each for each in found if each.kind not in kinds]
+        found = [e for e in found if e.kind not in kinds or _same_whatever(e)]
+    if any(each.kind == "input scale" and _same_whatever(each) for each in found):
+        found = [each for each in found if each.kind not in ("exploding", "vanishing")]
     if any(each.severity != "note" and _closed(each) for each in found):
         found = [each for each in found if each.cause != "flat"]
     if any(_too_large(each) for each in found):

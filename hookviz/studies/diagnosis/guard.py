@@ -501,8 +501,8 @@ def _own(module: nn.Module) -> list[nn.Parameter]:
 
 
 _ENDS = {"SigmoidBackward0": 4.0, "TanhBackward0": 2.0}
-"""What autograd calls them -> the mean absolute value that they are given at least where nine
-tenths of what they return is at its ends."""
+"""Autograd's names -> the least mean absolute value of the input where nine tenths of the output
+are at its ends."""
 MOST_NODES = 4096
 
 

@@ -30,6 +30,7 @@ from .observation import (
 from .operations import (
     OUTSIDE,
     PAIRED,
+    RECTIFIERS,
     WIRED,
     Ends,
     OperationContext,
@@ -107,10 +108,6 @@ def _said(operation: OperationRecord) -> str:
     return f"{name}{layer}" + (f" ({operation.where})" if operation.where else "")
 
 
-MANY = 16
-"""So many samples are not all right beyond a margin."""
-
-
 def idle_samples(seen: Observation) -> Iterator[Finding]:
     """Report samples of the batch that have no part in the score."""
     idle, count = seen.idle, seen.samples
@@ -123,9 +120,9 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
     if not seen.backward or seen.error is not None or lost or not told:
         return
     if idle == count:
-        # A loss with a margin is 0 once all answers of a small batch are right beyond it.
-        # Of one sample nobody can say: a ranking has nothing to compare it with.
-        done = (count == 1 or (seen.score == 0 and count < MANY)) and seen.zeroed is None
+        # A loss with a margin is 0 once all answers are right beyond it. Of one sample nobody can
+        # say: a ranking has nothing to compare it with.
+        done = (count == 1 or (seen.score == 0 and not _shut(seen))) and seen.zeroed is None
         place: dict[str, Any] = seen.zeroed.place if seen.zeroed is not None else {}
         yield Finding(
             "no gradient",
@@ -160,6 +157,13 @@ def idle_samples(seen: Observation) -> Iterator[Finding]:
         **{**there, "phase": "backward"},
         evidence={"samples": idle},
     )
+
+
+def _shut(seen: Observation) -> bool:
+    """Return whether the loss, one number, went through a ReLU or a clamp that made 0 of it."""
+    outside = (each for each in seen.operations if each.layer == OUTSIDE and each.made)
+    closed = (e for e in outside if e.name in RECTIFIERS and e.made[0].magnitude == 0)
+    return any(math.prod(each.made[0].shape) == 1 for each in closed)
 
 
 class LossListener(Listener):

@@ -44,6 +44,9 @@ from .operations import (
     record_of,
 )
 
+SOME = 16
+"""So many numbers of an input are not all the same by chance."""
+
 _CUTTING = ("detach", "local_scalar_dense", "lift_fresh")
 _PARTING = ("split", "split_with_sizes", "unbind")
 _BY_SLICE = ("select", "slice", *_PARTING)
@@ -144,6 +147,7 @@ class Observation:
     counted: int = 0  # operations beside those
     samples: int = 1  # of the batch
     nodes: bool = False  # whether the samples are nodes of a graph
+    blank: Range | None = None  # of the input, if all of it is one number
     gradient_norms: dict[str, float] = field(
         default_factory=dict
     )  # parameters -> their gradients' norms
@@ -292,10 +296,13 @@ class RunObserver(Listener):
         self.found.samples, self.found.nodes = batch_of(given)
         batches = (each for each in given if each.ndim and len(each) == self.found.samples)
         self._differ = any(not _alike(each, 2) for each in batches if _is_plain(each))
-        for tensor in given:
-            extent = range_of(tensor)
+        ranges = [range_of(tensor) for tensor in given]
+        for tensor, extent in zip(given, ranges, strict=True):
             if extent is not None:
                 self._source("input", "input", tensor, extent)
+        flat = all(e is not None and e.finite and e.low == e.high for e in ranges)
+        if flat and any(tensor.numel() >= SOME for tensor in given):
+            self.found.blank = ranges[0]
 
     def leave(self, call: ModuleCall, returned: list[Tensor], again: bool) -> None:
         for tensor in returned:
