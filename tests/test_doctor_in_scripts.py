@@ -225,6 +225,23 @@ def test_a_verdict_on_a_training(kind):
     assert [each.kind for each in findings] == [kind] and said in findings[0].message
 
 
+def test_what_an_optimizer_lacks_is_no_gradient_that_adds_up():
+    """It sets to zero what it holds, which may be less than half of the weights."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+    optimizer, watch = (
+        torch.optim.SGD(model[0].parameters(), lr=0.05),
+        hookviz.watch(model, every=1),
+    )
+    for _ in range(6):
+        optimizer.zero_grad()
+        with watch:
+            F.cross_entropy(model(X), torch.tensor([0, 1, 2, 0])[: len(X)]).backward()
+        optimizer.step()
+    (found,) = watch.findings
+    assert (found.kind, found.layers) == ("does not move", ["1", "2", "3"])
+
+
 def of_few_steps(make: type, rate: float, every: int) -> Diagnosis:
     """Verdicts on a perceptron with tanh that learns which of ten points is meant."""
     torch.manual_seed(0)
