@@ -96,11 +96,13 @@ def own_methods() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def translations() -> Iterator[None]:
-    """Read torch's table of ONNX operators once, which each export reads anew: a second of work."""
+    """Read torch's tables of operators once; each export to ONNX reads them anew, for a second."""
+    import torch._export.utils as export
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib))
         )
+        patch.setattr(export, "_materialize_cpp_cia_ops", cache(export._materialize_cpp_cia_ops))
         yield
