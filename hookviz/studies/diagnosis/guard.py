@@ -23,7 +23,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...hooking.handles import HookManager
 from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
-from ...hooking.tensors import tensors_in
+from ...hooking.tensors import tensors
 from ...run.errors import caller, first_sentence, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
@@ -79,8 +79,8 @@ class RecordedCall:
 
     def score(self, output: Any, *_: object, scale: float = 1.0) -> Tensor | None:
         """Return a score whose gradient at each output is the recorded one, divided by a scale."""
-        tensors = [tensor for _, tensor in tensors_in(output)]
-        weighted = [(tensors[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
+        returned = tensors(output)
+        weighted = [(returned[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
         return sum(weighted[1:], weighted[0]) if weighted else None
 
 
@@ -169,7 +169,7 @@ class Guard(HookManager, Diagnosis):
             self._sums.clear()
             self._loss.forget()
             self._calls = [each for each in self._calls if not each.gradients][-CHECK_EVERY:]
-        for _, tensor in tensors_in((args, kwargs)):
+        for tensor in tensors((args, kwargs)):
             if tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, "", "backward"))
         device = next((p.device for p in self._parameters.values()), torch.device("cpu"))
@@ -186,14 +186,14 @@ class Guard(HookManager, Diagnosis):
         )
 
     def _versions(self, args: Any, kwargs: Any) -> list[int]:
-        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        given = tensors((args, kwargs))
         return [0 if t.is_inference() else t._version for t in (*given, *self._parameters.values())]
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = self._names[module]
         # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
         frozen = not any(p.requires_grad for p in _own(module))
-        for _, tensor in tensors_in(output):
+        for tensor in tensors(output):
             self._add(name, "forward", tensor, sized=True)
             if frozen and tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, name, "backward"))
@@ -201,7 +201,7 @@ class Guard(HookManager, Diagnosis):
     def _normed(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Compare what the first BatchNorm is given with what it has seen in training."""
         mean, variance = module.running_mean, module.running_var
-        batch = next((t for _, t in tensors_in((args, kwargs))), None)
+        batch = next(iter(tensors((args, kwargs))), None)
         usual = batch is not None and batch.ndim > 1 and not is_wrapped(batch)
         if self._first and usual and isinstance(mean, Tensor) and isinstance(variance, Tensor):
             assert batch is not None
@@ -222,8 +222,9 @@ class Guard(HookManager, Diagnosis):
         started = self._calls[-1] if self._calls else None
         if started is not None:
             started.finished = True
-        self._loss.returned(tensor for _, tensor in tensors_in(output))
-        for index, (_, tensor) in enumerate(tensors_in(output)):
+        returned = tensors(output)
+        self._loss.returned(returned)
+        for index, tensor in enumerate(returned):
             self._add("", "forward", tensor)
             if tensor.requires_grad and started is not None:
                 self._waiting.add((id(started), index))
@@ -327,8 +328,8 @@ class Guard(HookManager, Diagnosis):
             return
         known = Observation(self._model, self._names)
         known.operations = self._loss.operations
-        tensors = [tensor for _, tensor in tensors_in((calls[0].args, calls[0].kwargs))]
-        known.samples, self._nodes = batch_of(tensors)
+        given = tensors((calls[0].args, calls[0].kwargs))
+        known.samples, self._nodes = batch_of(given)
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
         found += one_under_many_names(known)
         found += not_learning(self._parameters) if self._graded else ()
@@ -528,7 +529,7 @@ def _locate(made: OperationRecord, seen: Observation) -> None:
 
 
 def _is_empty(args: Any, kwargs: Any) -> bool:
-    return any(not tensor.numel() for _, tensor in tensors_in((args, kwargs)))
+    return any(not tensor.numel() for tensor in tensors((args, kwargs)))
 
 
 _EMPTY = Finding(
