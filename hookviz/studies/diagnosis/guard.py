@@ -131,7 +131,9 @@ class Guard(HookManager, Diagnosis):
         hooks: list[Any] = [(self._core, "forward_pre", self._begins)]
         norms = [m for m in self._acting if isinstance(m, _BatchNorm)]
         hooks += [(module, "forward_pre", self._normed) for module in norms]
-        hooks += [(module, "forward", self._returned) for module in self._watched()]
+        watched = self._watched()
+        self._count = len(watched)
+        hooks += [(module, "forward", self._returned) for module in watched]
         return [*hooks, (self._core, "forward", self._ends)]
 
     def _watched(self) -> list[nn.Module]:
@@ -270,7 +272,9 @@ class Guard(HookManager, Diagnosis):
         means: dict[str, dict[str, float]] = {"forward": {}, "backward": {}}
         for sums in devices.values():
             values = [s.value.abs() if s.value.is_complex() else s.value for s in sums]
-            sizes = torch.stack([value.to(torch.float32) for value in values]).abs().tolist()
+            kinds = {value.dtype for value in values}
+            alike = values if len(kinds) == 1 else [value.to(torch.float32) for value in values]
+            sizes = torch.stack(alike).float().abs().tolist()
             for each, size in zip(sums, sizes, strict=True):
                 if not math.isfinite(size):
                     found.add(id(each))
@@ -289,7 +293,7 @@ class Guard(HookManager, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        layers = f"{len(self._watched())} layers, forward and backward"
+        layers = f"{self._count} layers, forward and backward"
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
         self.set_findings([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls:
@@ -506,7 +510,8 @@ def _two_alike(weight: Any) -> bool:
     if type(weight) is not nn.Parameter or is_wrapped(weight) or weight.is_meta:
         return False
     several = weight.requires_grad and weight.ndim > 1 and len(weight) > 1
-    return several and torch.equal(weight[0], weight[1])
+    two = weight.detach() if several else None
+    return two is not None and torch.equal(two[0], two[1])
 
 
 def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:
