@@ -168,8 +168,13 @@ def explorer() -> Iterator[Any]:
 
 
 def demo_explorer() -> Any:
+    """An explorer of some layers: a page of all is twice as large, and opens as much later."""
     return hookviz.explore(
-        hookviz.demo_model(), hookviz.demo_images()[6], layer="layer2.0.conv1", channel=4
+        hookviz.demo_model(),
+        hookviz.demo_images()[6],
+        layers="layer[23].*conv?",
+        layer="layer2.0.conv1",
+        channel=4,
     )
 
 

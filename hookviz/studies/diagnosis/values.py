@@ -443,6 +443,19 @@ def input_scale(seen: Observation) -> Iterator[Finding]:
     """Compare the batch at the first BatchNorm with what it has seen in training."""
     given = next((s.made[0] for s in seen.sources if s.name == "input" and s.made), None)
     said = f" The input goes from {given}." if given is not None else ""
+    if seen.blank is not None:
+        sick = seen.judged and seen.samples > 1
+        yield Finding(
+            "input scale",
+            "warning" if sick else "note",
+            f"All numbers of the input are {number(seen.blank.low)}: every sample is the same, and "
+            "so is what each channel makes of it.",
+            "Look at how the data are loaded: nothing is learnt from this."
+            if sick
+            else "Give an input of the kind that the model is for: this one says little.",
+            evidence={"everywhere the same": True},
+        )
+        return
     first = next((each for each in seen.operations if "shift" in each.facts), None)
     if first is None:
         yield from _bytes(seen, given)
