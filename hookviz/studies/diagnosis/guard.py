@@ -23,7 +23,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ...hooking.handles import HookManager
 from ...hooking.records import is_wrapped
 from ...hooking.select import module_names, type_name, unwrapped
-from ...hooking.tensors import tensors_in
+from ...hooking.tensors import tensors
 from ...run.errors import caller, first_sentence, no_grad_line
 from ...run.inputs import ModelInput
 from ...run.recorder import OperationRecorder
@@ -80,8 +80,8 @@ class RecordedCall:
 
     def score(self, output: Any, *_: object, scale: float = 1.0) -> Tensor | None:
         """Return a score whose gradient at each output is the recorded one, divided by a scale."""
-        tensors = [tensor for _, tensor in tensors_in(output)]
-        weighted = [(tensors[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
+        returned = tensors(output)
+        weighted = [(returned[i] * (sent / scale)).sum() for i, sent in self.gradients.items()]
         return sum(weighted[1:], weighted[0]) if weighted else None
 
 
@@ -136,7 +136,9 @@ class Guard(HookManager, Diagnosis):
         hooks: list[Any] = [(self._core, "forward_pre", self._begins)]
         norms = [m for m in self._acting if isinstance(m, _BatchNorm)]
         hooks += [(module, "forward_pre", self._normed) for module in norms]
-        hooks += [(module, "forward", self._returned) for module in self._watched()]
+        watched = self._watched()
+        self._count = len(watched)
+        hooks += [(module, "forward", self._returned) for module in watched]
         return [*hooks, (self._core, "forward", self._ends)]
 
     def _watched(self) -> list[nn.Module]:
@@ -174,7 +176,7 @@ class Guard(HookManager, Diagnosis):
             self._sums.clear()
             self._loss.forget()
             self._calls = [each for each in self._calls if not each.gradients][-CHECK_EVERY:]
-        for _, tensor in tensors_in((args, kwargs)):
+        for tensor in tensors((args, kwargs)):
             if tensor.requires_grad:
                 self.add(tensor, "tensor", partial(self._add, "", "backward"))
         device = next((p.device for p in self._parameters.values()), torch.device("cpu"))
@@ -192,14 +194,14 @@ class Guard(HookManager, Diagnosis):
         )
 
     def _versions(self, args: Any, kwargs: Any) -> list[int]:
-        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        given = tensors((args, kwargs))
         return [0 if t.is_inference() else t._version for t in (*given, *self._parameters.values())]
 
     def _returned(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         name = self._names[module]
         # NaN and Inf that reach a layer are in the gradients of its weights, which are smaller.
         frozen = not any(p.requires_grad for p in _own(module))
-        for _, tensor in tensors_in(output):
+        for tensor in tensors(output):
             self._add(name, "forward", tensor, sized=True)
             if self._seen == 1 and tensor.grad_fn is not None and self._sums:
                 self._made[tensor.grad_fn] = self._sums[-1]
@@ -209,7 +211,7 @@ class Guard(HookManager, Diagnosis):
     def _normed(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """Compare what the first BatchNorm is given with what it has seen in training."""
         mean, variance = module.running_mean, module.running_var
-        batch = next((t for _, t in tensors_in((args, kwargs))), None)
+        batch = next(iter(tensors((args, kwargs))), None)
         usual = batch is not None and batch.ndim > 1 and not is_wrapped(batch)
         if self._first and usual and isinstance(mean, Tensor) and isinstance(variance, Tensor):
             assert batch is not None
@@ -230,11 +232,12 @@ class Guard(HookManager, Diagnosis):
         started = self._calls[-1] if self._calls else None
         if started is not None:
             started.finished = True
-        self._loss.returned(tensor for _, tensor in tensors_in(output))
+        returned = tensors(output)
+        self._loss.returned(returned)
         if self._made:
-            graded = [tensor.grad_fn for _, tensor in tensors_in(output)]
+            graded = [tensor.grad_fn for tensor in returned]
             self._bounded, self._made = [*_before_ends(graded, self._made)], {}
-        for index, (_, tensor) in enumerate(tensors_in(output)):
+        for index, tensor in enumerate(returned):
             self._add("", "forward", tensor)
             if tensor.requires_grad and started is not None:
                 self._waiting.add((id(started), index))
@@ -288,7 +291,9 @@ class Guard(HookManager, Diagnosis):
         read: dict[Sum, float] = {}
         for sums in devices.values():
             values = [s.value.abs() if s.value.is_complex() else s.value for s in sums]
-            sizes = torch.stack([value.to(torch.float32) for value in values]).abs().tolist()
+            kinds = {value.dtype for value in values}
+            alike = values if len(kinds) == 1 else [value.to(torch.float32) for value in values]
+            sizes = torch.stack(alike).float().abs().tolist()
             for each, size in zip(sums, sizes, strict=True):
                 if not math.isfinite(size):
                     found.add(id(each))
@@ -310,7 +315,7 @@ class Guard(HookManager, Diagnosis):
         hits = self._hits()
         self._sums.clear()
         calls, self._calls = self._calls, []
-        layers = f"{len(self._watched())} layers, forward and backward"
+        layers = f"{self._count} layers, forward and backward"
         times = "1 call" if self._seen == 1 else f"{self._seen} calls"
         self.set_findings([], [f"NaN and Inf in {layers}, in {times}"] if self._seen else [])
         if error is not None and calls:
@@ -350,8 +355,8 @@ class Guard(HookManager, Diagnosis):
             return
         known = Observation(self._model, self._names)
         known.operations = self._loss.operations
-        tensors = [tensor for _, tensor in tensors_in((calls[0].args, calls[0].kwargs))]
-        known.samples, self._nodes = batch_of(tensors)
+        given = tensors((calls[0].args, calls[0].kwargs))
+        known.samples, self._nodes = batch_of(given)
         self._samples = known.samples
         found = [*self._modes.values(), *self._off_scale(), *wiring(known)]
         found += [*one_under_many_names(known), *set_again(self._model)]
@@ -551,7 +556,8 @@ def _two_alike(weight: Any) -> bool:
     if type(weight) is not nn.Parameter or is_wrapped(weight) or weight.is_meta:
         return False
     several = weight.requires_grad and weight.ndim > 1 and len(weight) > 1
-    return several and torch.equal(weight[0], weight[1])
+    two = weight.detach() if several else None
+    return two is not None and torch.equal(two[0], two[1])
 
 
 def _holds_weights(several: Sequence[Any], names: dict[nn.Module, str]) -> bool:
@@ -574,7 +580,7 @@ def _locate(made: OperationRecord, seen: Observation) -> None:
 
 
 def _is_empty(args: Any, kwargs: Any) -> bool:
-    return any(not tensor.numel() for _, tensor in tensors_in((args, kwargs)))
+    return any(not tensor.numel() for tensor in tensors((args, kwargs)))
 
 
 _EMPTY = Finding(

@@ -163,10 +163,10 @@ def one_under_many_names(seen: Observation) -> Iterator[Finding]:
             continue
         places: dict[nn.Module, list[str]] = {}
         for place, module in owner._modules.items():
-            if module is not None and next(module.parameters(), None) is not None:
+            if module is not None:
                 places.setdefault(module, []).append(f"{name}.{place}" if name else place)
         for module, names in places.items():
-            if len(names) > 1:
+            if len(names) > 1 and next(module.parameters(), None) is not None:
                 yield Finding(
                     "one module",
                     "warning",
