@@ -441,6 +441,41 @@ def test_a_branch_that_is_left_out_at_random_or_has_no_weight_yet_is_no_fault():
     assert note.severity == "note" and "begins with the weight 0" in note.advice
 
 
+class Tempered(nn.Module):
+    """Scores by a temperature that is learnt and has come to its limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.scale = nn.Linear(4, 4), nn.Parameter(torch.tensor(9.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale.exp().clamp(max=100.0) * F.normalize(self.body(x), dim=1) / 50
+
+
+class Cell(nn.Module):
+    """One step of an LSTM by hand, whose first state is zeros."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+        self.forget = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(len(x), 4)
+        one, two, three = (gate(x).sigmoid() for gate in self.gates[:3])
+        state = self.forget(x).sigmoid() * state + one * two
+        return three * state.tanh() + self.gates[3](x)
+
+
+@pytest.mark.parametrize("form", ["call", "guard"])
+@pytest.mark.parametrize("make", [Tempered, Cell])
+def test_a_limit_of_one_number_and_a_first_state_of_zeros_are_well(make, form):
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(16, 4)
+    findings = guarded(model, cross_entropy, x) if form == "guard" else None
+    assert (findings or hookviz.diagnose(model, x, cross_entropy)).healthy
+
+
 def test_hooks_that_are_set_again_are_told_after_a_step():
     model = net()
     for _ in range(3):

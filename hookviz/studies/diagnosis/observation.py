@@ -117,6 +117,8 @@ class Cut:
         So many calls of layers had begun.
     flat : bool
         True if the graph goes on, and each gradient in it is 0, as behind ``round``.
+    apart : bool
+        True for a product with zeros of another line, as a recurrence's first state.
     behind : frozenset of str
         The layers in the graph up to there; empty if it is not known.
     """
@@ -124,6 +126,7 @@ class Cut:
     record: OperationRecord
     after: int
     flat: bool = False
+    apart: bool = False
     behind: frozenset[str] = frozenset()
     node: Any = field(default=None, repr=False)  # autograd's, until the run is over
 
@@ -489,9 +492,12 @@ class RunObserver(Listener):
             self._note_no_grad(operation)
             return
         begun = len(self.found.calls)
-        if _by_zero(operation, [self._writers.get(each) for each in operation.inputs]):
+        writers = [self._writers.get(each) for each in operation.inputs]
+        if _by_zero(operation, writers):
             graded = next(each for each in operation.inputs if each.requires_grad)
-            self.found.cuts.append(Cut(record, begun, True, node=graded.grad_fn))
+            zeros = [each for each in writers if each is not None and each.name in _ZEROS]
+            apart = bool(zeros) and all(each.line != record.line for each in zeros)
+            self.found.cuts.append(Cut(record, begun, True, apart, node=graded.grad_fn))
             return
         if operation.name == "lift_fresh":  # torch.tensor, of what tolist() returned, maybe
             if operation.call is not None and given.is_floating_point() and given.ndim:
@@ -504,11 +510,15 @@ class RunObserver(Listener):
 
     def _note_closed(self, record: OperationRecord, given: list[Tensor]) -> None:
         """Note a clamp that is given nothing but numbers beyond its ends; 0 is told as dead."""
-        if record.name in _CLAMPS and record.phase == "forward" and given and record.made:
-            closed = record.made[0].low == record.made[0].high != 0
-            if closed and given[0].requires_grad and torch.is_grad_enabled():
-                begun = len(self.found.calls)
-                self.found.cuts.append(Cut(record, begun, True, node=given[0].grad_fn))
+        if record.name not in _CLAMPS or record.phase != "forward" or not given or not record.made:
+            return
+        made, learns = record.made[0], torch.is_grad_enabled() and given[0].requires_grad
+        if not learns or not made.low == made.high != 0 or math.prod(made.shape) < SOME:
+            return
+        extent = range_of(given[0])
+        if extent is not None and (extent.low > made.high or extent.high < made.low):
+            begun = len(self.found.calls)
+            self.found.cuts.append(Cut(record, begun, True, node=given[0].grad_fn))
 
     def _note_no_grad(self, operation: Operation) -> None:
         look = self._calls.get(operation.call) if operation.call is not None else None

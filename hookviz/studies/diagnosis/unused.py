@@ -276,6 +276,8 @@ def _no_slope(seen: Observation) -> Iterator[Finding]:
         at_random = zero and seen.drew and next(iter(seen.names)).training
         if not layers or next(reversed(norms)) != layers[-1] or at_random or (begins and not zero):
             continue
+        if cut.apart and any(seen.gradient_norms.values()):
+            continue
         line = f" at {cut.record.where}" if cut.record.where else ""
         why = f"the slope of {cut.record.name} in {_place_of(cut.record)}{line} is 0 everywhere"
         if zero:
@@ -307,7 +309,8 @@ _PASSING = {"mul": "Take the factor 0 away; what is added to it has no graph."} 
 
 def _own(module: nn.Module, name: str) -> set[str]:
     """Return the full names of a module's own parameters."""
-    return {f"{name}.{each}" for each, _ in module.named_parameters(recurse=False)}
+    own = module.named_parameters(recurse=False)
+    return {f"{name}.{each}" if name else each for each, _ in own}
 
 
 def _place_of(record: OperationRecord) -> str:
