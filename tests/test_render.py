@@ -109,7 +109,10 @@ def test_percentiles_are_numpys(size):
     maps = RANDOM.normal(size=(5, 1, size)).astype(np.float32)
     maps[2] = np.maximum(maps[2], 0)  # many equal numbers
     for got, exact in zip(percentiles(maps), (1, 99), strict=True):
-        assert np.allclose(got, np.percentile(maps, exact, (1, 2)), rtol=1e-6, atol=1e-7)
+        # In double precision: numpy's versions round float32 differently. Three roundings are ours.
+        wanted = np.percentile(maps.astype(np.float64), exact, (1, 2))
+        allowed = 3 * np.finfo(np.float32).eps * np.abs(maps).max()
+        assert np.abs(got - wanted).max() <= allowed
 
 
 @pytest.mark.parametrize("normalize", ["channel", "layer", "network", "percentile", "symmetric"])

@@ -384,7 +384,7 @@ class Explorer(LiveWidget, SettingTraits):
         self._show()
 
     def _set_view(self, view: View, frame: Frame | None) -> None:
-        self._view, self._frame, self._note = view, frame, ""
+        self._view, self._frame, self._note, self._still = view, frame, "", None
         with self._quietly():
             for name in SETTINGS:
                 setattr(self, name, getattr(view.settings, name))

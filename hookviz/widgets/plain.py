@@ -125,10 +125,10 @@ class PlainFace(widgets.VBox):
         self._heading.value = html.heading(at.layer or "(model)", f"{words} · {frame.dtype}")
         self._place.value = html.plain(*place_words(frame))
         self._readings.value = html.table(frame.readings)
-        # Two frames may share their panels.
-        if self._drawn is not frame.panels and (self._used or in_front_end(self)):
-            png = _png(draw_panels(frame)) if self._used else self._still(frame)
-            self._picture.value = html.image(png, frame.description)
+        if self._drawn is not frame.panels:  # two frames may share their panels
+            if self._used or in_front_end(self):
+                png = _png(draw_panels(frame)) if self._used else self._still(frame)
+                self._picture.value = html.image(png, frame.description)
             self._drawn = frame.panels
 
     def use(self, frame: Frame) -> None:
